@@ -1,0 +1,99 @@
+# Every target that runs code depends on the stamp below, so any of them works as the first command
+# on a fresh machine and costs nothing when the environment is up to date.
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS   += --no-print-directory
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+PY    := $(BIN)/python
+CACHE := .cache
+STAMP := $(VENV)/.complete
+# The demo lake and Dagster's storage for `make dev`.
+DATA  := data
+export DAGSTER_HOME := $(CURDIR)/.dagster_home
+
+# PYTHON=/path/to/python3.12 chooses the interpreter; JAVA_OPTS is passed on to the jar download (proxy, trust store).
+
+.PHONY: help
+help:  ## show this list
+	@echo "iceberg_maint: keeps Apache Iceberg tables healthy. Two commands to begin with: make run, make test."
+	@echo
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP)  ## make .venv from the hashed locks, find Java (or bring one), fetch the jars
+
+$(STAMP): requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/spark/jars.lock.json
+	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
+	@touch $@
+
+.PHONY: run
+run: setup  ## build the demo lake with real writers, heal it, show before and after
+	$(BIN)/iceberg-maint demo
+
+.PHONY: dev
+dev: setup  ## open Dagster on the demo lake, with sensors on (http://127.0.0.1:3000)
+	@mkdir -p "$(DAGSTER_HOME)" && cp dagster.yaml "$(DAGSTER_HOME)/dagster.yaml"
+	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $${PORT:-3000}
+
+.PHONY: test
+test: setup lint types  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
+	$(PY) -m pytest
+
+.PHONY: test-fast
+test-fast: setup  ## only the tests that need neither a JVM nor a server
+	$(PY) -m pytest -m "not spark and not postgres"
+
+.PHONY: lint
+lint: setup  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: format
+format: setup  ## let ruff fix what it can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.PHONY: types
+types: setup  ## mypy: strict on core, ports, maintain and errors
+	$(PY) -m mypy
+
+.PHONY: check
+check: lint types test-fast  ## the quick loop: lint, types, fast tests
+
+.PHONY: bench-health
+bench-health: setup  ## health of 200,000 files from metadata against Spark's metadata tables; fails over target
+	$(PY) -m bench.health
+
+.PHONY: bench-native
+bench-native: setup  ## the native strategy against stock rewrite_data_files, and the gate; fails over target
+	$(PY) -m bench.native
+
+.PHONY: bench-start
+bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
+	$(PY) -m bench.start
+
+.PHONY: screenshots
+screenshots: setup  ## take the pictures of the real UI used in the docs (needs Chromium)
+	$(PY) docs/screenshots.py
+
+.PHONY: jars
+jars: setup  ## fetch and verify the jars again
+	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.jars --cache $(CACHE)
+
+.PHONY: lock
+lock:  ## compile requirements/*.in into hashed locks
+	@bash requirements/lock.sh "$(CACHE)"
+
+.PHONY: clean
+clean:  ## remove the demo lake, Dagster's storage and tool caches (keeps .venv and jars)
+	rm -rf $(DATA) .dagster_home build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
+	find iceberg_maint iceberg_maint_tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+.PHONY: distclean
+distclean: clean  ## also remove .venv and the jar cache
+	rm -rf $(VENV) $(CACHE)
