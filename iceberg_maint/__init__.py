@@ -1,0 +1,3 @@
+"""iceberg_maint keeps Apache Iceberg tables healthy, as a Dagster project."""
+
+__version__ = "0.1.0"

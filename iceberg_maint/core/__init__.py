@@ -1,0 +1,1 @@
+"""The pure core: values and decisions, standard library only."""

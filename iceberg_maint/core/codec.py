@@ -1,0 +1,95 @@
+"""JSON round trip of the core's values: frozen dataclasses, enums, tuples, mappings, scalars."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar, Union
+
+T = TypeVar("T")
+
+
+def to_data(value: object) -> Any:
+    """The value as JSON data. Raises TypeError for what has no round trip."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, str):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [to_data(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(to_data(k)): to_data(v) for k, v in value.items()}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def from_data(kind: type[T], data: Any) -> T:
+    """The value of type `kind` that `to_data` turned into `data`."""
+    result = _build(kind, data)
+    return typing.cast("T", result)
+
+
+def dumps(value: object) -> str:
+    """Canonical JSON: sorted keys, no spaces; equal values give equal text."""
+    return json.dumps(to_data(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def loads(kind: type[T], text: str) -> T:
+    """Reads what `dumps` wrote."""
+    return from_data(kind, json.loads(text))
+
+
+def digest(value: object) -> str:
+    """SHA-256 of the canonical JSON, hexadecimal."""
+    return hashlib.sha256(dumps(value).encode()).hexdigest()
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _build(kind: Any, data: Any) -> Any:
+    origin = typing.get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _build_union(kind, data)
+    if kind is Any or kind is object:
+        return data
+    if origin is tuple:
+        args = typing.get_args(kind)
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_build(args[0], v) for v in data)
+        return tuple(_build(a, v) for a, v in zip(args, data, strict=True))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        key, val = typing.get_args(kind)
+        return {_build(key, int(k) if key is int else k): _build(val, v) for k, v in data.items()}
+    if dataclasses.is_dataclass(kind):
+        hints = _hints(typing.cast("type", kind))
+        unknown = set(data) - set(hints)
+        if unknown:
+            raise ValueError(f"{kind.__name__} has no field {sorted(unknown)}")
+        return kind(**{name: _build(hints[name], v) for name, v in data.items()})
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(data)
+    if kind is float and isinstance(data, int):
+        return float(data)
+    if not isinstance(data, kind):
+        raise ValueError(f"{data!r} is no {kind.__name__}")
+    return data
+
+
+def _build_union(kind: Any, data: Any) -> Any:
+    options = typing.get_args(kind)
+    if data is None and type(None) in options:
+        return None
+    (only,) = (o for o in options if o is not type(None))
+    return _build(only, data)

@@ -1,0 +1,175 @@
+"""Decide: health, policy, history and the time in, one decision with its reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from iceberg_maint.core.health import Measured, PartitionHealth
+from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.judge import findings, is_due, score
+from iceberg_maint.core.policy import Mode, Policy
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, run_budget, take
+
+SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
+
+
+def decide_rewrite(
+    measured: Measured,
+    format_version: int,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+    *,
+    requested: frozenset[str] | None = None,
+    force: bool = False,
+) -> Decision:
+    """The decision on `rewrite_data_files`.
+
+    `requested` limits the decision to these partitions; `force` makes healthy requested ones
+    due. Table-wide stops (pause, blackout, …) leave the partitions' own findings in the result,
+    so that `why` can show them.
+    """
+    verdicts = [
+        _partition(key, health, measured, policy, history, now_ms, force=force)
+        for key, health in sorted(measured.partitions.items())
+        if requested is None or key in requested
+    ]
+    stop = _table_stop(measured, format_version, policy, history, now_ms)
+    if stop is not None:
+        verdict, reason, evidence = stop
+        stopped = [
+            replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p
+            for p in verdicts
+        ]
+        return _decision(measured, verdict, reason, stopped, evidence)
+    changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
+    due = in_order(
+        (p for p in verdicts if p.verdict is Verdict.RUN), policy.windows.order, changed
+    )
+    window = take(
+        due,
+        run_budget(policy.windows),
+        hour_budget(policy.windows, history.hour_partitions, history.hour_bytes),
+    )
+    rest = [p for p in verdicts if p.verdict is not Verdict.RUN]
+    verdict, reason = _table_verdict(window + rest)
+    evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
+    return _decision(measured, verdict, reason, window + rest, evidence)
+
+
+def backs_off(history: PartitionHistory, now_ms: int) -> bool:
+    """Whether the partition must still wait."""
+    return history.not_before_ms is not None and now_ms < history.not_before_ms
+
+
+def _decision(
+    measured: Measured,
+    verdict: Verdict,
+    reason: Reason,
+    partitions: list[PartitionDecision],
+    evidence: Mapping[str, str],
+) -> Decision:
+    waits = [p.until_ms for p in partitions if p.until_ms is not None]
+    return Decision(
+        table=str(measured.table),
+        operation=Operation.REWRITE_DATA_FILES,
+        verdict=verdict,
+        reason=reason,
+        snapshot_id=measured.snapshot_id,
+        partitions=tuple(partitions),
+        evidence=dict(evidence),
+        until_ms=min(waits, default=None) if verdict is Verdict.DEFER else None,
+    )
+
+
+def _table_stop(
+    measured: Measured,
+    format_version: int,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+) -> tuple[Verdict, Reason, dict[str, str]] | None:
+    if format_version not in SUPPORTED_FORMAT_VERSIONS:
+        return Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(format_version)}
+    if measured.snapshot_id is None:
+        return Verdict.SKIP, Reason.EMPTY, {}
+    if not policy.rewrite_data_files.enabled:
+        return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
+    if policy.paused:
+        return Verdict.DEFER, Reason.PAUSED, {"by": "policy"}
+    if history.paused:
+        return Verdict.DEFER, Reason.PAUSED, {"by": "operator", "note": history.paused_reason}
+    minute = now_ms // 60_000 % 1440
+    if window := in_blackout(policy.blackout_hours, minute):
+        return Verdict.DEFER, Reason.BLACKOUT, {"window": window}
+    if history.lease_owner is not None:
+        return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
+    if policy.mode is Mode.ADVISE:
+        return Verdict.SKIP, Reason.ADVISE, {"mode": policy.mode.value}
+    return None
+
+
+def _partition(
+    key: str,
+    health: PartitionHealth,
+    measured: Measured,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+    *,
+    force: bool,
+) -> PartitionDecision:
+    rewrite = policy.rewrite_data_files
+    found = findings(health, rewrite, measured.target_file_size_bytes, now_ms)
+    past = history.of(key)
+    base = PartitionDecision(
+        key,
+        Verdict.SKIP,
+        Reason.HEALTHY,
+        found,
+        score(found),
+        candidate_bytes=candidate_bytes(health, found),
+    )
+    if not is_due(found) and not force:
+        return base
+    if health.applicable_equality_delete_files:
+        return replace(base, verdict=Verdict.REFUSE, reason=Reason.EQUALITY_DELETES)
+    if past.quarantined and not force:
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
+    if backs_off(past, now_ms) and not force:
+        return replace(
+            base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms
+        )
+    cold_after = policy.windows.cold_after_seconds
+    if cold_after is not None and health.last_change_ms is not None and not force:
+        cold_at_ms = health.last_change_ms + cold_after * 1000
+        if now_ms < cold_at_ms:
+            return replace(base, verdict=Verdict.DEFER, reason=Reason.HOT, until_ms=cold_at_ms)
+    if not is_due(found):
+        return replace(
+            base, verdict=Verdict.RUN, reason=Reason.FORCED, candidate_bytes=health.data_bytes
+        )
+    reason = max(
+        (f for f in found if f.severity == "error"), key=lambda f: f.value / max(f.threshold, 1e-9)
+    ).reason
+    return replace(base, verdict=Verdict.RUN, reason=reason)
+
+
+def candidate_bytes(health: PartitionHealth, found: tuple[object, ...]) -> int:
+    """Input bytes a rewrite of this partition may read: small files only, or all of them once
+    deletes are to be applied or the average counts."""
+    only_small = all(getattr(f, "reason", None) is Reason.SMALL_FILES for f in found)
+    return health.small_bytes if only_small else health.data_bytes
+
+
+def _table_verdict(partitions: list[PartitionDecision]) -> tuple[Verdict, Reason]:
+    if not partitions:
+        return Verdict.SKIP, Reason.EMPTY
+    for verdict in (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER):
+        first = next((p for p in partitions if p.verdict is verdict), None)
+        if first is not None:
+            return verdict, first.reason
+    return Verdict.SKIP, Reason.HEALTHY

@@ -1,0 +1,47 @@
+"""Names of tables and operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableId:
+    """`catalog.namespace[.namespace…].table`, as the catalog spells it; parts hold no dot."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableId:
+        """Splits a dotted name with its catalog; raises ValueError below three parts."""
+        parts = text.split(".")
+        if len(parts) < 3 or not all(parts):
+            raise ValueError(f"'{text}' is not catalog.namespace.table")
+        return cls(parts[0], tuple(parts[1:-1]), parts[-1])
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Catalog, namespaces, table."""
+        return (self.catalog, *self.namespace, self.name)
+
+    @property
+    def in_catalog(self) -> tuple[str, ...]:
+        """Namespaces and table, without the catalog: PyIceberg's identifier."""
+        return (*self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+class Operation(StrEnum):
+    """The maintenance operations, named as Iceberg's Spark procedures, in cycle order."""
+
+    CONVERT_EQUALITY_DELETES = "convert_equality_deletes"
+    REWRITE_DATA_FILES = "rewrite_data_files"
+    REWRITE_POSITION_DELETE_FILES = "rewrite_position_delete_files"
+    REWRITE_MANIFESTS = "rewrite_manifests"
+    EXPIRE_SNAPSHOTS = "expire_snapshots"
+    REMOVE_ORPHAN_FILES = "remove_orphan_files"

@@ -1,0 +1,170 @@
+"""From measurements to findings: which thresholds a partition crosses."""
+
+from __future__ import annotations
+
+import math
+
+from iceberg_maint.core.health import PartitionHealth, SizeLimits
+from iceberg_maint.core.policy import (
+    DEFAULT_TARGET_FILE_SIZE_BYTES,
+    RewriteDataFilesPolicy,
+)
+from iceberg_maint.core.reasons import Check, Finding, Reason, Severity
+
+TARGET_FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
+_SECTION = "rewrite_data_files"
+
+
+def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: dict[str, str]) -> int:
+    """The policy's target, else the table's own, else Iceberg's default of 512 MiB."""
+    if policy.target_file_size_bytes is not None:
+        return policy.target_file_size_bytes
+    return int(properties.get(TARGET_FILE_SIZE_PROPERTY, DEFAULT_TARGET_FILE_SIZE_BYTES))
+
+
+def size_limits(policy: RewriteDataFilesPolicy, target_bytes: int) -> SizeLimits:
+    """Small and large bounds, as Iceberg's SizeBasedFileRewritePlanner derives them."""
+    return SizeLimits(
+        small_below_bytes=int(target_bytes * policy.small_file_ratio),
+        large_above_bytes=int(target_bytes * policy.large_file_ratio),
+    )
+
+
+def findings(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int, now_ms: int
+) -> tuple[Finding, ...]:
+    """Every crossed threshold of one partition, the check they belong to and how grave."""
+    return (
+        *_small_files(health, policy, target_bytes),
+        *_too_many_files(health, policy, target_bytes),
+        *_deletes(health, policy),
+        *_equality_deletes(health, policy, now_ms),
+    )
+
+
+def is_due(found: tuple[Finding, ...]) -> bool:
+    """Whether any finding is grave enough to act on."""
+    return any(f.severity is Severity.ERROR for f in found)
+
+
+def score(found: tuple[Finding, ...]) -> float:
+    """How far the worst due metric lies beyond its threshold, as a multiple of it."""
+    return max(
+        (f.value / max(f.threshold, 1e-9) for f in found if f.severity is Severity.ERROR),
+        default=0.0,
+    )
+
+
+def expected_output_files(input_bytes: int, target_bytes: int) -> int:
+    """Files a rewrite of these bytes leaves at least."""
+    return max(1, math.ceil(input_bytes / target_bytes)) if input_bytes else 0
+
+
+def _small_files(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int
+) -> tuple[Finding, ...]:
+    excess = health.small_files - expected_output_files(health.small_bytes, target_bytes)
+    gains = excess > policy.min_excess_files or (
+        excess > 0 and excess >= policy.min_gain_ratio * health.data_files
+    )
+    if health.small_files < policy.min_input_files or not gains:
+        return ()
+    return (
+        Finding(
+            Check.SMALL_FILES,
+            Severity.ERROR,
+            Reason.SMALL_FILES,
+            "small_files",
+            health.small_files,
+            policy.min_input_files,
+            f"{_SECTION}.min_input_files",
+        ),
+    )
+
+
+def _too_many_files(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int
+) -> tuple[Finding, ...]:
+    if policy.max_files is None or health.data_files <= policy.max_files:
+        return ()
+    limit = too_many_average_bytes(policy, target_bytes)
+    if health.average_file_bytes >= limit:
+        return ()
+    if health.data_files <= expected_output_files(health.data_bytes, target_bytes):
+        return ()
+    return (
+        Finding(
+            Check.SMALL_FILES,
+            Severity.ERROR,
+            Reason.TOO_MANY_FILES,
+            "data_files",
+            health.data_files,
+            policy.max_files,
+            f"{_SECTION}.max_files",
+        ),
+    )
+
+
+def too_many_average_bytes(policy: RewriteDataFilesPolicy, target_bytes: int) -> int:
+    """The average size below which `max_files` counts."""
+    if policy.max_files_average_bytes is not None:
+        return policy.max_files_average_bytes
+    return int(target_bytes * policy.small_file_ratio)
+
+
+def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    ratio = health.delete_ratio
+    for threshold, severity, key in (
+        (policy.delete_ratio_act, Severity.ERROR, "delete_ratio_act"),
+        (policy.delete_ratio_warn, Severity.WARN, "delete_ratio_warn"),
+    ):
+        if threshold is not None and ratio >= threshold and ratio > 0:
+            found.append(
+                Finding(
+                    Check.DELETE_FILES,
+                    severity,
+                    Reason.DELETE_RATIO,
+                    "delete_ratio",
+                    ratio,
+                    threshold,
+                    f"{_SECTION}.{key}",
+                )
+            )
+            break
+    positional = health.position_delete_files + health.deletion_vectors
+    if policy.max_delete_files is not None and positional > policy.max_delete_files:
+        found.append(
+            Finding(
+                Check.DELETE_FILES,
+                Severity.ERROR,
+                Reason.DELETE_FILES,
+                "delete_files",
+                positional,
+                policy.max_delete_files,
+                f"{_SECTION}.max_delete_files",
+            )
+        )
+    return tuple(found)
+
+
+def _equality_deletes(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: int
+) -> tuple[Finding, ...]:
+    limit_seconds = policy.equality_delete_max_age_seconds
+    if limit_seconds is None or not health.applicable_equality_delete_files:
+        return ()
+    since_ms = health.oldest_equality_delete_ms
+    age_seconds = (now_ms - since_ms) / 1000 if since_ms is not None else float(limit_seconds)
+    severity = Severity.ERROR if age_seconds >= limit_seconds else Severity.WARN
+    return (
+        Finding(
+            Check.DELETE_FILES,
+            severity,
+            Reason.EQUALITY_DELETES,
+            "applicable_equality_delete_files",
+            health.applicable_equality_delete_files,
+            1,
+            f"{_SECTION}.equality_delete_max_age_seconds",
+        ),
+    )

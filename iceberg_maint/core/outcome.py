@@ -1,0 +1,117 @@
+"""Outcomes: what demonstrably happened, judged from metadata afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.reasons import Reason
+
+
+class CommitStatus(StrEnum):
+    """The three results of a commit. UNKNOWN touches nothing until it is settled."""
+
+    COMMITTED = "COMMITTED"
+    REJECTED = "REJECTED"
+    UNKNOWN = "UNKNOWN"
+
+
+class Rejection(StrEnum):
+    """Why a commit was rejected, by what may be done next.
+
+    STALE: plan again; CONFLICT: try again later; REFUSED: the gate found an invariant broken;
+    ERROR: something else, nothing was committed.
+    """
+
+    STALE = "STALE"
+    CONFLICT = "CONFLICT"
+    REFUSED = "REFUSED"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """Result of committing one batch. `tries` counts compare-and-swaps attempted or prepared."""
+
+    status: CommitStatus
+    rejection: Rejection | None = None
+    snapshot_id: int | None = None
+    base_snapshot_id: int | None = None
+    tries: int = 1
+    message: str = ""
+
+
+class OutcomeStatus(StrEnum):
+    """The five outcomes of a batch and of an operation."""
+
+    IMPROVED = "IMPROVED"
+    NO_OP = "NO_OP"
+    UNSUPPORTED = "UNSUPPORTED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What one batch did, with the evidence."""
+
+    batch_id: str
+    partitions: tuple[str, ...]
+    outcome: OutcomeStatus
+    reason: Reason
+    input_files: int
+    output_files: int
+    input_bytes: int
+    output_bytes: int
+    delete_files_removed: int
+    seconds: float
+    snapshot_before: int | None
+    snapshot_after: int | None = None
+    commit_tries: int = 0
+    wasted_bytes: int = 0
+    proof: Proof | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationOutcome:
+    """What one operation did to one table in one run."""
+
+    table: str
+    operation: str
+    outcome: OutcomeStatus
+    reason: Reason
+    snapshot_before: int | None
+    snapshot_after: int | None
+    batches: tuple[BatchOutcome, ...] = ()
+    partitions: tuple[tuple[str, OutcomeStatus, Reason], ...] = ()
+    message: str = ""
+
+
+def improved(before: PartitionHealth, after: PartitionHealth) -> bool:
+    """Whether a partition got healthier: fewer data files or fewer deletes, and not more of
+    either because of us."""
+    fewer_files = after.data_files < before.data_files
+    fewer_deletes = after.delete_files < before.delete_files
+    return fewer_files or fewer_deletes
+
+
+def operation_status(
+    batches: tuple[BatchOutcome, ...], unsupported: bool
+) -> tuple[OutcomeStatus, Reason | None]:
+    """The operation's outcome from its batches: the gravest wins, except that work done counts
+    before what is unsupported."""
+    for status in (
+        OutcomeStatus.UNKNOWN,
+        OutcomeStatus.FAILED,
+        OutcomeStatus.IMPROVED,
+        OutcomeStatus.NO_OP,
+    ):
+        first = next((b for b in batches if b.outcome is status), None)
+        if first is not None:
+            return status, first.reason
+    if unsupported:
+        return OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES
+    return OutcomeStatus.NO_OP, None

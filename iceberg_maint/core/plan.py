@@ -1,0 +1,139 @@
+"""Plan: ordered batches of explicit input files at one pinned snapshot. Plain, frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iceberg_maint.core.codec import digest
+from iceberg_maint.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One data file to rewrite. `delete_files` are the paths of the position deletes and
+    deletion vectors that apply to it at the pinned snapshot."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    data_sequence_number: int
+    delete_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files of one partition and spec, written together by one job.
+
+    `output_spec_id` differs from `spec_id` only when policy moves files to the current spec.
+    """
+
+    partition: str
+    spec_id: int
+    output_spec_id: int
+    files: tuple[InputFile, ...]
+    expected_output_files: int
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the input files."""
+        return sum(f.size_bytes for f in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The unit of work, retry and commit: at most one commit.
+
+    What must still be true at commit is part of it: table UUID, pinned snapshot, schema, specs,
+    live inputs. `batch_id` is the digest of table, snapshot and inputs, so that the same work
+    has the same name whoever plans it.
+    """
+
+    batch_id: str
+    table: str
+    table_uuid: str
+    operation: str
+    strategy: str
+    format_version: int
+    snapshot_id: int
+    snapshot_sequence_number: int
+    schema_id: int
+    groups: tuple[FileGroup, ...]
+    target_file_size_bytes: int
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Partition keys, in order, each once."""
+        return tuple(dict.fromkeys(g.partition for g in self.groups))
+
+    @property
+    def input_files(self) -> int:
+        """Number of input data files."""
+        return sum(len(g.files) for g in self.groups)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input data files."""
+        return sum(g.input_bytes for g in self.groups)
+
+    @property
+    def expected_output_files(self) -> int:
+        """Files the rewrite should leave."""
+        return sum(g.expected_output_files for g in self.groups)
+
+    def paths(self) -> frozenset[str]:
+        """Paths of all input data files."""
+        return frozenset(f.path for g in self.groups for f in g.files)
+
+
+def batch_id(table_uuid: str, operation: str, snapshot_id: int, paths: frozenset[str]) -> str:
+    """The deterministic id of a batch: 24 hexadecimal digits of a SHA-256."""
+    return digest((table_uuid, operation, snapshot_id, tuple(sorted(paths))))[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A partition that is due and not in the plan, or only in part, and why."""
+
+    partition: str
+    reason: Reason
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `plan` prints and `run` executes. `plan_id` is the digest of the rest."""
+
+    plan_id: str
+    table: str
+    table_uuid: str
+    operation: str
+    snapshot_id: int | None
+    batches: tuple[Batch, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
+
+    @property
+    def input_files(self) -> int:
+        """Input data files of all batches."""
+        return sum(b.input_files for b in self.batches)
+
+    @property
+    def input_bytes(self) -> int:
+        """Input bytes of all batches."""
+        return sum(b.input_bytes for b in self.batches)
+
+
+def make_plan(
+    table: str,
+    table_uuid: str,
+    operation: str,
+    snapshot_id: int | None,
+    batches: tuple[Batch, ...],
+    leftovers: tuple[Leftover, ...],
+) -> Plan:
+    """A plan named by its content."""
+    body = (table_uuid, operation, snapshot_id, tuple(b.batch_id for b in batches), leftovers)
+    return Plan(
+        digest(body)[:24], table, table_uuid, operation, snapshot_id, batches, leftovers
+    )

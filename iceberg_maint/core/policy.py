@@ -1,0 +1,196 @@
+"""Policy: what a table's owner wants, as values. Defaults are the built-in policy.
+
+Every field is one documented key (`section.name` in YAML, `maintenance.section.name` as a table
+property). "Off" is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+GIBIBYTE = 1024**3
+DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
+
+
+class Mode(StrEnum):
+    """`advise` measures, plans and reports and touches nothing; `act` also executes."""
+
+    ADVISE = "advise"
+    ACT = "act"
+
+
+class ProofLevel(StrEnum):
+    """`full` fingerprints every row in and out; `footer` compares counts and bounds."""
+
+    FULL = "full"
+    FOOTER = "footer"
+
+
+class WindowOrder(StrEnum):
+    """Which due partitions go first."""
+
+    WORST_FIRST = "worst_first"
+    OLDEST_FIRST = "oldest_first"
+
+
+class OutputSpec(StrEnum):
+    """Spec of the files written: each source's `own`, or the table's `current` one."""
+
+    OWN = "own"
+    CURRENT = "current"
+
+
+def _key(default: Any, doc: str, **limits: float) -> Any:
+    return field(default=default, metadata={"doc": doc, **limits})
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteDataFilesPolicy:
+    """Section `rewrite_data_files`."""
+
+    enabled: bool = _key(True, "whether data files are rewritten at all")
+    target_file_size_bytes: int | None = _key(
+        None,
+        "size to aim at; null: the table's write.target-file-size-bytes, else 512 MiB",
+        minimum=1024,
+    )
+    small_file_ratio: float = _key(
+        0.75, "a data file below this share of the target is small", minimum=0.0, maximum=1.0
+    )
+    large_file_ratio: float = _key(
+        1.8, "a data file above this multiple of the target is large", minimum=1.0
+    )
+    min_input_files: int = _key(5, "fewest small files that make a partition due", minimum=2)
+    min_gain_ratio: float = _key(
+        0.1,
+        "a rewrite is due when it removes at least this share of the partition's files …",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    min_excess_files: int = _key(4, "… or more than this many files", minimum=0)
+    max_files: int | None = _key(
+        None,
+        "due when a partition has more files than this and their average is below "
+        "max_files_average_bytes",
+        minimum=1,
+    )
+    max_files_average_bytes: int | None = _key(
+        None, "the average size that goes with max_files; null: the small-file size", minimum=1
+    )
+    delete_ratio_warn: float | None = _key(
+        0.1, "delete ratio at which the check warns", minimum=0.0
+    )
+    delete_ratio_act: float | None = _key(
+        0.3, "delete ratio at which deletes are due to be applied", minimum=0.0
+    )
+    max_delete_files: int | None = _key(
+        None, "due when a partition has more delete files than this", minimum=0
+    )
+    equality_delete_max_age_seconds: int | None = _key(
+        3600, "age at which applicable equality deletes are due; null: never", minimum=0
+    )
+    output_spec: OutputSpec = _key(
+        OutputSpec.OWN,
+        "spec of the written files: own keeps every partition's spec, current moves old-spec "
+        "files to the table's current spec",
+    )
+    max_group_bytes: int = _key(
+        10 * GIBIBYTE, "most input bytes rewritten together in one file group", minimum=1
+    )
+    max_concurrent_groups: int = _key(2, "file groups written at the same time", minimum=1)
+    proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsPolicy:
+    """Section `windows`: how much is taken on at once. Caps are never exceeded."""
+
+    order: WindowOrder = _key(WindowOrder.WORST_FIRST, "which due partitions go first")
+    cold_after_seconds: int | None = _key(
+        None, "leave partitions alone that changed within this time; null: off", minimum=0
+    )
+    max_partitions_per_run: int | None = _key(100, "partitions per run", minimum=1)
+    max_bytes_per_run: int | None = _key(100 * GIBIBYTE, "input bytes per run", minimum=1)
+    max_partitions_per_hour: int | None = _key(None, "partitions per hour and table", minimum=1)
+    max_bytes_per_hour: int | None = _key(None, "input bytes per hour and table", minimum=1)
+    max_partitions_per_batch: int = _key(10, "partitions per batch (one commit)", minimum=1)
+    max_bytes_per_batch: int = _key(10 * GIBIBYTE, "input bytes per batch", minimum=1)
+    max_files_per_batch: int = _key(5000, "input files per batch", minimum=2)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Section `retry`: conflicts, back-off and quarantine."""
+
+    commit_tries: int = _key(5, "tries of one commit under concurrent writers", minimum=1)
+    backoff_seconds: int = _key(
+        300, "wait after the first failed or ineffective attempt; doubles each time", minimum=0
+    )
+    backoff_max_seconds: int = _key(86_400, "longest wait", minimum=0)
+    quarantine_after: int = _key(
+        4, "failed or ineffective attempts in a row that quarantine a partition", minimum=1
+    )
+    crash_backoff_seconds: int = _key(
+        60, "wait after an attempt that never reported back; doubles each time", minimum=0
+    )
+    quarantine_after_crashes: int = _key(
+        6, "such crashes in a row that quarantine a partition", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The effective policy of one table."""
+
+    mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
+    paused: bool = _key(False, "leave the table alone")
+    blackout_hours: tuple[str, ...] = _key(
+        (), "times of day in UTC without maintenance, as HH:MM-HH:MM"
+    )
+    max_run_seconds: int | None = _key(
+        3600, "no new batch starts after this time in one run", minimum=1
+    )
+    rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
+    windows: WindowsPolicy = field(default_factory=WindowsPolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyKey:
+    """One documented key of the policy."""
+
+    name: str
+    section: str | None
+    kind: str
+    default: object
+    doc: str
+    minimum: float | None
+    maximum: float | None
+
+    @property
+    def path(self) -> str:
+        """`section.name`, as written in YAML and after `maintenance.`."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+
+def policy_keys() -> tuple[PolicyKey, ...]:
+    """Every key of the policy, in order."""
+    keys: list[PolicyKey] = []
+    for top in fields(Policy):
+        default = getattr(Policy(), top.name)
+        nested = fields(default) if is_dataclass(default) else (top,)
+        for f in nested:
+            keys.append(
+                PolicyKey(
+                    name=f.name,
+                    section=top.name if is_dataclass(default) else None,
+                    kind=str(f.type),
+                    default=f.default,
+                    doc=str(f.metadata["doc"]),
+                    minimum=f.metadata.get("minimum"),
+                    maximum=f.metadata.get("maximum"),
+                )
+            )
+    return tuple(keys)

@@ -1,0 +1,149 @@
+"""The closed set of reasons, for doing something and for doing nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What is decided for a table or partition and operation."""
+
+    RUN = "RUN"
+    SKIP = "SKIP"
+    DEFER = "DEFER"
+    REFUSE = "REFUSE"
+
+
+class Reason(StrEnum):
+    """Why. Each value is documented in `docs/reasons.md`."""
+
+    SMALL_FILES = "small_files"
+    TOO_MANY_FILES = "too_many_files"
+    DELETE_RATIO = "delete_ratio"
+    DELETE_FILES = "delete_files"
+    FORCED = "forced"
+    RESUMED = "resumed"
+    HEALTHY = "healthy"
+    EMPTY = "empty"
+    NO_GAIN = "no_gain"
+    DISABLED = "disabled"
+    ADVISE = "advise"
+    PAUSED = "paused"
+    BLACKOUT = "blackout"
+    BACK_OFF = "back_off"
+    QUARANTINED = "quarantined"
+    HOT = "hot"
+    RUN_BUDGET = "run_budget"
+    HOUR_BUDGET = "hour_budget"
+    BATCH_LIMIT = "batch_limit"
+    TIME_BUDGET = "time_budget"
+    LEASE_HELD = "lease_held"
+    EQUALITY_DELETES = "equality_deletes"
+    FORMAT_VERSION = "format_version"
+    STALE = "stale"
+    CONFLICT = "conflict"
+    GATE = "gate"
+    PROOF = "proof"
+    ERROR = "error"
+    CRASH = "crash"
+    UNKNOWN_COMMIT = "unknown_commit"
+    TERMINATED = "terminated"
+    NO_EFFECT = "no_effect"
+
+
+SENTENCES: dict[Reason, str] = {
+    Reason.SMALL_FILES: "enough small files to gain from a rewrite",
+    Reason.TOO_MANY_FILES: "more files than allowed at this average size",
+    Reason.DELETE_RATIO: "position deletes mark too large a share of the rows",
+    Reason.DELETE_FILES: "more delete files than allowed",
+    Reason.FORCED: "asked for, healthy or not",
+    Reason.RESUMED: "an earlier run left this batch unfinished",
+    Reason.HEALTHY: "every metric is within its threshold",
+    Reason.EMPTY: "the table has no live files",
+    Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
+    Reason.DISABLED: "the policy turns this operation off",
+    Reason.ADVISE: "the policy's mode is advise: planned and reported, not executed",
+    Reason.PAUSED: "paused by policy or by an operator",
+    Reason.BLACKOUT: "within the policy's blackout hours",
+    Reason.BACK_OFF: "waiting after an attempt that failed, crashed or gained nothing",
+    Reason.QUARANTINED: "held for a person after repeated failures; see release",
+    Reason.HOT: "changed too recently; waiting until it is cold",
+    Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
+    Reason.HOUR_BUDGET: "left for later: this hour's budget is used up",
+    Reason.BATCH_LIMIT: "left for a later run: the number of batches asked for is done",
+    Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
+    Reason.LEASE_HELD: "another run is working on the table",
+    Reason.EQUALITY_DELETES: "equality deletes apply to its rows; this rewrite does not handle them",
+    Reason.FORMAT_VERSION: "the table's format version is not supported",
+    Reason.STALE: "the table moved on since the batch was planned",
+    Reason.CONFLICT: "concurrent commits won every try",
+    Reason.GATE: "the commit gate refused: an invariant would have been broken",
+    Reason.PROOF: "the rows written are not the rows read; nothing was committed",
+    Reason.ERROR: "an error, reported with the outcome",
+    Reason.CRASH: "an attempt never reported back",
+    Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
+    Reason.TERMINATED: "terminated by a person or by the system",
+    Reason.NO_EFFECT: "committed, but the table's health did not improve",
+}
+
+
+class Check(StrEnum):
+    """The partitioned asset checks."""
+
+    SMALL_FILES = "small_files"
+    DELETE_FILES = "delete_files"
+
+
+class Severity(StrEnum):
+    """WARN does not make a partition due; ERROR does."""
+
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A metric beyond its threshold. `threshold_key` is the policy key that set it."""
+
+    check: Check
+    severity: Severity
+    reason: Reason
+    metric: str
+    value: float
+    threshold: float
+    threshold_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDecision:
+    """What is to be done with one partition, and why.
+
+    `score` ≥ 0 orders the due ones, worse is higher; `until_ms` says when a DEFER ends by itself.
+    """
+
+    partition: str
+    verdict: Verdict
+    reason: Reason
+    findings: tuple[Finding, ...] = ()
+    score: float = 0.0
+    candidate_bytes: int = 0
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One per table and operation; `partitions` holds the per-partition decisions, worst first."""
+
+    table: str
+    operation: str
+    verdict: Verdict
+    reason: Reason
+    snapshot_id: int | None
+    partitions: tuple[PartitionDecision, ...] = ()
+    evidence: dict[str, str] = field(default_factory=dict)
+    until_ms: int | None = None
+
+    def due(self) -> tuple[PartitionDecision, ...]:
+        """The partitions to run, in order."""
+        return tuple(p for p in self.partitions if p.verdict is Verdict.RUN)

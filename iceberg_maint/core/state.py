@@ -1,0 +1,146 @@
+"""Table state: immutable facts of one pinned snapshot, from metadata only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.partition import PartitionSpec
+
+TOKEN_PROPERTY = "iceberg-maint.token"  # noqa: S105 - a summary key
+"""Snapshot summary key that carries the token of the attempt that made the snapshot."""
+FENCE_PROPERTY = "iceberg-maint.fence"
+BATCH_PROPERTY = "iceberg-maint.batch-id"
+RUN_PROPERTY = "iceberg-maint.run-id"
+PROOF_PROPERTY = "iceberg-maint.proof"
+
+
+class FileKind(StrEnum):
+    """What a live file is."""
+
+    DATA = "data"
+    POSITION_DELETES = "position_deletes"
+    EQUALITY_DELETES = "equality_deletes"
+    DELETION_VECTOR = "deletion_vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot. `sequence_number` is 0 in format v1."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    operation: str
+    summary: Mapping[str, str]
+    manifest_list: str
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag."""
+
+    name: str
+    kind: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One manifest of the pinned snapshot's manifest list. Counts are None where a v1 writer
+    left them out."""
+
+    path: str
+    length_bytes: int
+    is_deletes: bool
+    spec_id: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added_files: int | None
+    existing_files: int | None
+    deleted_files: int | None
+    added_rows: int | None
+    existing_rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the metadata file says, pinned at `snapshot` (None: the table is empty).
+
+    `snapshots` are all retained snapshots, oldest first; `manifests` those of `snapshot`.
+    """
+
+    table: TableId
+    uuid: str
+    location: str
+    format_version: int
+    metadata_location: str
+    metadata_bytes: int
+    last_updated_ms: int
+    last_sequence_number: int
+    schema_id: int
+    current_spec_id: int
+    specs: Mapping[int, PartitionSpec]
+    sort_order_id: int
+    properties: Mapping[str, str]
+    refs: tuple[Ref, ...]
+    snapshot: Snapshot | None
+    snapshots: tuple[Snapshot, ...]
+    manifests: tuple[Manifest, ...]
+
+    @property
+    def first_spec_id(self) -> int:
+        """The table's oldest spec: its partition keys carry no `spec=` prefix."""
+        return min(self.specs)
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        """The retained snapshot with this id."""
+        return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
+
+    def ancestors(self) -> tuple[Snapshot, ...]:
+        """The pinned snapshot and its retained ancestors, newest first."""
+        by_id = {s.snapshot_id: s for s in self.snapshots}
+        chain: list[Snapshot] = []
+        at = self.snapshot
+        while at is not None:
+            chain.append(at)
+            at = by_id.get(at.parent_id) if at.parent_id is not None else None
+        return tuple(chain)
+
+    def newest_fence(self) -> int:
+        """Highest fence any of our commits left in a retained snapshot; 0 when there is none."""
+        return max(
+            (int(s.summary[FENCE_PROPERTY]) for s in self.snapshots if FENCE_PROPERTY in s.summary),
+            default=0,
+        )
+
+    def snapshot_by_token(self, token: str) -> Snapshot | None:
+        """The retained snapshot that carries our token."""
+        return next((s for s in self.snapshots if s.summary.get(TOKEN_PROPERTY) == token), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """One live data or delete file of the pinned snapshot.
+
+    `partition` is the partition key. For a deletion vector `size_bytes` is the blob's own size
+    and `content_offset` its place in the Puffin file. `equality_ids` are field ids.
+    """
+
+    path: str
+    kind: FileKind
+    spec_id: int
+    partition: str
+    record_count: int
+    size_bytes: int
+    data_sequence_number: int
+    file_format: str
+    sort_order_id: int | None = None
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    equality_ids: tuple[int, ...] = field(default=())

@@ -1,0 +1,99 @@
+"""Windows: how many of the due partitions one run takes on, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from iceberg_maint.core.policy import WindowOrder, WindowsPolicy
+from iceberg_maint.core.reasons import PartitionDecision, Reason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What is left to spend; None means unlimited."""
+
+    partitions: int | None
+    bytes: int | None
+
+    def takes(self, candidate_bytes: int) -> bool:
+        """Whether one more partition of this size fits."""
+        return (self.partitions is None or self.partitions >= 1) and (
+            self.bytes is None or self.bytes >= candidate_bytes
+        )
+
+    def less(self, candidate_bytes: int) -> Budget:
+        """What is left after one more partition."""
+        return Budget(
+            None if self.partitions is None else self.partitions - 1,
+            None if self.bytes is None else self.bytes - candidate_bytes,
+        )
+
+
+def run_budget(policy: WindowsPolicy) -> Budget:
+    """The budget of one run."""
+    return Budget(policy.max_partitions_per_run, policy.max_bytes_per_run)
+
+
+def hour_budget(policy: WindowsPolicy, used_partitions: int, used_bytes: int) -> Budget:
+    """What is left of this hour's budget."""
+    return Budget(
+        None
+        if policy.max_partitions_per_hour is None
+        else max(0, policy.max_partitions_per_hour - used_partitions),
+        None
+        if policy.max_bytes_per_hour is None
+        else max(0, policy.max_bytes_per_hour - used_bytes),
+    )
+
+
+def in_order(
+    due: Iterable[PartitionDecision], order: WindowOrder, last_change_ms: dict[str, int]
+) -> list[PartitionDecision]:
+    """Worst first by score, or the longest unchanged first; ties by key."""
+    if order is WindowOrder.OLDEST_FIRST:
+        return sorted(due, key=lambda p: (last_change_ms.get(p.partition, 0), p.partition))
+    return sorted(due, key=lambda p: (-p.score, p.partition))
+
+
+def take(
+    ordered: Iterable[PartitionDecision], run: Budget, hour: Budget
+) -> list[PartitionDecision]:
+    """Marks what does not fit as DEFER; caps are never exceeded, not even by one partition.
+
+    A partition that does not fit is passed over and smaller ones behind it may still fit; one
+    that alone exceeds a whole byte cap is deferred with that reason, so that it shows.
+    """
+    taken: list[PartitionDecision] = []
+    for decision in ordered:
+        if not run.takes(decision.candidate_bytes):
+            taken.append(_deferred(decision, Reason.RUN_BUDGET))
+        elif not hour.takes(decision.candidate_bytes):
+            taken.append(_deferred(decision, Reason.HOUR_BUDGET))
+        else:
+            run, hour = run.less(decision.candidate_bytes), hour.less(decision.candidate_bytes)
+            taken.append(decision)
+    return taken
+
+
+def _deferred(decision: PartitionDecision, reason: Reason) -> PartitionDecision:
+    return replace(decision, verdict=Verdict.DEFER, reason=reason)
+
+
+def in_blackout(windows: Iterable[str], minute_of_day: int) -> str | None:
+    """The blackout window (`HH:MM-HH:MM`, UTC, half-open, may cross midnight) we are in."""
+    for window in windows:
+        start, end = (_minutes(part) for part in window.split("-"))
+        inside = (
+            start <= minute_of_day < end
+            if start <= end
+            else minute_of_day >= start or minute_of_day < end
+        )
+        if inside:
+            return window
+    return None
+
+
+def _minutes(clock: str) -> int:
+    hours, minutes = clock.split(":")
+    return int(hours) * 60 + int(minutes)

@@ -1,0 +1,88 @@
+"""Every failure a user may see: one root, one code, one line, one exit code.
+
+The codes are a public contract (`docs/errors.md`); `CODES` is the closed list.
+"""
+
+from __future__ import annotations
+
+CODES: dict[str, str] = {
+    "ICM-100": "configuration is missing, malformed or has an unknown key",
+    "ICM-101": "table cannot be loaded or its metadata cannot be read",
+    "ICM-102": "table was dropped and recreated while a batch was running",
+    "ICM-103": "unsupported Java, Spark, Scala or Iceberg version, or a jar that fails its checksum",
+    "ICM-104": "catalog cannot be reached",
+    "ICM-105": "unsafe Spark session setting",
+    "ICM-106": "Hadoop catalog: commits are not atomic across processes",
+    "ICM-107": "Hive catalog without locks",
+    "ICM-108": "format version that is not supported",
+    "ICM-109": "another maintainer works on the table",
+    "ICM-116": "SQLite on a network file system, or with more than one concurrent run",
+    "ICM-117": "Dagster instance settings under which a crashed run would block a table",
+    "ICM-118": "secret written in the configuration file",
+    "ICM-119": "equality delete that cannot be applied safely",
+    "ICM-120": "data file that is referenced twice",
+    "ICM-121": "commit that is neither confirmed nor refuted",
+    "ICM-124": "work larger than the declared memory",
+    "ICM-125": "missing permission on the storage",
+    "ICM-126": "unknown table or partition",
+    "ICM-127": "server bound beyond loopback without protection",
+    "ICM-128": "ledger cannot be reached, or its schema is newer than this version",
+}
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_REFUSED = 3
+EXIT_UNKNOWN = 4
+
+
+class IcebergMaintError(Exception):
+    """Root of all errors raised on purpose.
+
+    `code` is a key of `CODES`; `message` names the setting or table, the value and the rule;
+    `fix` says what to do. `str()` is the one line a user sees.
+    """
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, code: str, message: str, fix: str = "") -> None:
+        if code not in CODES:
+            raise ValueError(f"{code} is not a documented code")
+        self.code = code
+        self.message = message
+        self.fix = fix
+        super().__init__(code, message, fix)
+
+    def __str__(self) -> str:
+        fix = f" Fix: {self.fix}" if self.fix else ""
+        return f"{self.code} {self.message}{fix}"
+
+
+class ConfigurationError(IcebergMaintError):
+    """Wrong configuration or usage: nothing was started, nothing was changed."""
+
+    exit_code = EXIT_USAGE
+
+
+class UnknownTableError(ConfigurationError):
+    """A table or partition that the catalog does not list."""
+
+
+class RefusedError(IcebergMaintError):
+    """Work refused because a precondition of safety does not hold; nothing was changed."""
+
+    exit_code = EXIT_REFUSED
+
+
+class UnreadableTableError(RefusedError):
+    """Metadata that cannot be decoded, or that contradicts itself; never measured in part."""
+
+
+class FenceLostError(IcebergMaintError):
+    """Somebody else holds the lease now; this worker must stop without touching the table."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ICM-109", message, "none; the new owner goes on.")
+
+    def __reduce__(self) -> tuple[type[FenceLostError], tuple[str]]:
+        return (FenceLostError, (self.message,))

@@ -1,0 +1,326 @@
+"""The seams: one narrow protocol per outside system. A fake ships beside each adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import BatchOutcome, CommitResult
+from iceberg_maint.core.plan import Batch, Plan
+from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.record import Record
+from iceberg_maint.core.settle import Settlement
+from iceberg_maint.core.state import LiveFile, TableState
+
+
+class Catalog(Protocol):
+    """Read-only access to one catalog and the metadata of its tables."""
+
+    name: str
+
+    def tables(self) -> tuple[TableId, ...]:
+        """All tables (views left out), sorted. Raises ConfigurationError ICM-104."""
+        ...
+
+    def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
+        """A token per existing table that changes with every commit; no metadata is read where
+        the catalog can avoid it. Tables that are gone are left out."""
+        ...
+
+    def pin(self, table: TableId) -> TableState:
+        """The table's state at its current snapshot. Raises UnknownTableError ICM-126,
+        RefusedError ICM-101."""
+        ...
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Health of the pinned snapshot. Raises UnreadableTableError when counts contradict the
+        manifest list."""
+        ...
+
+    def live_files(
+        self, state: TableState, partitions: Collection[str]
+    ) -> tuple[LiveFile, ...]:
+        """Live data and delete files of these partitions, and all global equality deletes."""
+        ...
+
+    def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
+        """Which of the paths are data files live in any retained snapshot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file written and not yet committed. `content` is Iceberg's content-file JSON, from
+    which the file can be committed by another process; `group` indexes the batch's groups."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    spec_id: int
+    group: int
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The output of one batch with its proof; nothing is committed yet."""
+
+    files: tuple[WrittenFile, ...]
+    proof: Proof
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes written."""
+        return sum(f.size_bytes for f in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The right to commit one attempt.
+
+    `holds` asks whether the lease and fence are still ours; `record_try(base_snapshot_id,
+    metadata_location)` persists ATTEMPT and is called before every compare-and-swap; when either
+    raises, nothing is swapped.
+    """
+
+    token: str
+    fence: int
+    run_id: str
+    max_tries: int
+    holds: Callable[[], bool]
+    record_try: Callable[[int, str], None]
+
+
+class Engine(Protocol):
+    """Writes and commits batches (Spark)."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Names and versions of engine parts, for the record."""
+        ...
+
+    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
+        """Reads the batch's files at its snapshot and writes their replacement. Raises
+        RefusedError when what would be read is not what was planned."""
+        ...
+
+    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        """Commits through the gate, each try with a new operation on a fresh table."""
+        ...
+
+    def cancel(self) -> None:
+        """Stops running jobs of this engine, from another thread or a signal handler."""
+        ...
+
+
+class BatchStatus(StrEnum):
+    """Where a persisted batch is. DONE, SUPERSEDED and FAILED never change again."""
+
+    PLANNED = "PLANNED"
+    STARTED = "STARTED"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    SUPERSEDED = "SUPERSEDED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to maintain one table until it expires; `fence` grows with every lease."""
+
+    table_uuid: str
+    table: str
+    owner: str
+    fence: int
+    ttl_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A persisted batch."""
+
+    batch: Batch
+    status: BatchStatus
+    plan_id: str
+    run_id: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a batch. `tries` are the (base snapshot id, metadata location) of each
+    prepared swap; `files` is None until the INTENT is recorded."""
+
+    attempt_id: str
+    batch_id: str
+    table_uuid: str
+    operation: str
+    run_id: str
+    fence: int
+    token: str
+    partitions: tuple[str, ...]
+    status: str
+    tries: tuple[tuple[int, str], ...] = ()
+    files: tuple[WrittenFile, ...] | None = None
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A table the ledger has seen. `pointer` is the token at its last stored health."""
+
+    table: TableId
+    table_uuid: str
+    pointer: str
+    observed_ms: int
+
+
+class Ledger(Protocol):
+    """Leases, batches, attempts, back-off, health and records. Every write that belongs to a
+    lease is conditional on its (owner, fence) and raises FenceLostError otherwise."""
+
+    def now_ms(self) -> int:
+        """The database's clock."""
+        ...
+
+    # leases
+    def acquire_lease(
+        self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
+    ) -> Lease | None:
+        """A lease with fence max(ledger's, min_fence) + 1, or None while another owner's lease
+        has not expired by the database's clock."""
+        ...
+
+    def heartbeat(self, lease: Lease) -> bool:
+        """Extends the lease by its ttl; False when it is no longer ours."""
+        ...
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether the lease is still ours and not expired."""
+        ...
+
+    def release_lease(self, lease: Lease) -> None:
+        """Ends the lease if it is still ours."""
+        ...
+
+    # batches and attempts
+    def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
+        """Persists the plan's batches as PLANNED; one that is already open stays as it is, one
+        that ended FAILED at the same id is opened again."""
+        ...
+
+    def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
+        """Batches in PLANNED, STARTED or UNKNOWN, in plan order."""
+        ...
+
+    def start_attempt(
+        self,
+        lease: Lease,
+        batch_id: str,
+        run_id: str,
+        write_ahead: Mapping[str, PartitionHistory],
+    ) -> Attempt:
+        """STARTED, with the write-ahead back-off of its partitions, in one transaction."""
+        ...
+
+    def record_intent(
+        self, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
+    ) -> None:
+        """INTENT: the files written, before any attempt to commit them."""
+        ...
+
+    def record_try(
+        self, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
+    ) -> None:
+        """ATTEMPT: persisted before each compare-and-swap."""
+        ...
+
+    def finish_attempt(
+        self,
+        lease: Lease,
+        attempt_id: str,
+        status: BatchStatus,
+        outcome: BatchOutcome,
+        histories: Mapping[str, PartitionHistory],
+    ) -> None:
+        """OUTCOME, then CURSOR: batch status, back-off and hourly use, in one transaction."""
+        ...
+
+    def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
+        """Attempts without an outcome, oldest first; UNKNOWN ones included."""
+        ...
+
+    def settle_attempt(
+        self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
+    ) -> None:
+        """Records what became of an attempt that never reported, and its batch's status."""
+        ...
+
+    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
+        """SUPERSEDED: will not be executed; a newer plan covers its partitions."""
+        ...
+
+    # decisions' memory
+    def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
+        """Back-off, quarantine, pause, this hour's use, unknown commits and a foreign lease."""
+        ...
+
+    def set_partition_history(
+        self, table_uuid: str, operation: str, histories: Mapping[str, PartitionHistory]
+    ) -> None:
+        """Overwrites back-off and quarantine (release by an operator)."""
+        ...
+
+    def pause(self, table: str, note: str) -> None:
+        """Pauses a table, or the fleet with table '*'."""
+        ...
+
+    def resume(self, table: str) -> None:
+        """Ends a pause."""
+        ...
+
+    # health and records
+    def put_health(self, measured: Measured) -> bool:
+        """Stores health unless what is stored is of a newer sequence number; says which."""
+        ...
+
+    def health(self, table: TableId) -> Measured | None:
+        """The last stored health of the table with this name."""
+        ...
+
+    def known_tables(self) -> tuple[KnownTable, ...]:
+        """Tables with stored health, by name."""
+        ...
+
+    def forget_table(self, table: TableId) -> None:
+        """Drops the stored health of a table that is gone; history and records stay."""
+        ...
+
+    def retired_partitions(self, table: TableId) -> tuple[str, ...]:
+        """Partition keys absent from at least two successful observations in a row."""
+        ...
+
+    def append_record(self, record: Record) -> None:
+        """Appends to the audit trail."""
+        ...
+
+    def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
+        """Newest first."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since epoch, UTC."""
+        ...
+
+    def monotonic_seconds(self) -> float:
+        """For durations."""
+        ...
