@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.partition import PartitionSpec
@@ -144,3 +144,35 @@ class LiveFile:
     referenced_data_file: str | None = None
     content_offset: int | None = None
     equality_ids: tuple[int, ...] = field(default=())
+
+
+class EntryStatus(IntEnum):
+    """Status of a manifest entry (spec: Manifests)."""
+
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """One manifest entry, sequence number inherited where the spec says so.
+
+    `partition` is the raw tuple as stored (dates in days, timestamps in µs, …); `snapshot_id` is
+    the snapshot that added it or, with status DELETED, removed it.
+    """
+
+    status: EntryStatus
+    snapshot_id: int
+    data_sequence_number: int
+    path: str
+    kind: FileKind
+    partition: tuple[object, ...]
+    record_count: int
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+
+
+ManifestReader = Callable[[str, int, int], Iterable[ManifestEntry]]
+"""(manifest path, the manifest's sequence number, its added snapshot id) → all its entries,
+DELETED ones included. The two numbers come from the manifest list and are what entries inherit."""
