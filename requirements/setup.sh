@@ -37,7 +37,7 @@ fi
 say "Installing packages (about 1.5 GB unpacked; a few minutes when nothing is cached)"
 install requirements/dev.txt
 "$venv/bin/pip" check --quiet --disable-pip-version-check
-"$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-index -e .
+PYTHONWARNINGS=ignore "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-index -e .
 
 if ! "$venv/bin/python" -m iceberg_maint.spark.java --cache "$cache" >/dev/null 2>&1; then
   say "No Java of version 17 to 23 found: installing one into $venv"
