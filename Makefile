@@ -70,8 +70,12 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 	$(PY) -m bench.health
 
 .PHONY: bench-native
-bench-native: setup  ## the native strategy against stock rewrite_data_files, and the gate; fails over target
+bench-native: setup  ## the native strategy against stock rewrite_data_files; fails over target
 	$(PY) -m bench.native
+
+.PHONY: bench-gate
+bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
+	$(PY) -m bench.gate
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
@@ -79,6 +83,7 @@ bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over
 
 .PHONY: screenshots
 screenshots: setup  ## take the pictures of the real UI used in the docs (needs Chromium)
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/screenshots.txt
 	$(PY) docs/screenshots.py
 
 .PHONY: jars

@@ -14,8 +14,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "iceberg_maint"
 
 ADAPTERS = frozenset({"catalog", "spark", "ledger", "metrics", "audit", "alerts"})
-BELOW_WIRING = ADAPTERS | {"core", "errors", "ports", "maintain", "config"}
-SURFACES = frozenset({"cli", "defs", "demo", "definitions"})
+LOOP = frozenset({"survey", "reconcile", "maintain"})
+BELOW_WIRING = ADAPTERS | LOOP | {"core", "errors", "ports", "config"}
+SURFACES = frozenset({"cli", "defs", "demo", "definitions", "report"})
 
 DAGSTER = frozenset(
     {"dagster", "dagster_pyspark", "dagster_postgres", "dagster_webserver", "dagster_graphql"}
@@ -37,13 +38,14 @@ RINGS: dict[str, Ring] = {
     "errors": Ring(NOTHING, NOTHING),
     "core": Ring(frozenset({"core"}), NOTHING),
     "ports": Ring(frozenset({"core", "errors"}), NOTHING),
-    "maintain": Ring(frozenset({"core", "errors", "ports"}), NOTHING),
+    **{name: Ring(frozenset({"core", "errors", "ports"}) | LOOP, NOTHING) for name in LOOP},
     "config": Ring(frozenset({"core", "errors", "config"}), frozenset({"pydantic", "yaml"})),
     **{name: Ring(frozenset({"core", "errors", name})) for name in ADAPTERS},
     "wiring": Ring(BELOW_WIRING | {"wiring"}),
-    "defs": Ring(BELOW_WIRING | {"wiring", "defs"}),
+    "report": Ring(frozenset({"core", "errors", "ports", "report"})),
+    "defs": Ring(BELOW_WIRING | {"wiring", "report", "defs"}),
     "definitions": Ring(BELOW_WIRING | {"wiring", "defs"}),
-    "demo": Ring(BELOW_WIRING | {"wiring", "defs", "definitions", "demo"}),
+    "demo": Ring(BELOW_WIRING | {"wiring", "report", "defs", "definitions", "demo"}),
     "cli": Ring(BELOW_WIRING | SURFACES | {"wiring"}),
     "__main__": Ring(frozenset({"cli"})),
 }
@@ -52,8 +54,8 @@ RINGS: dict[str, Ring] = {
 RESERVED: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
-    "pandas": SURFACES | {"audit"},
-    **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
+    "pandas": SURFACES,
+    **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions"})),
 }
 BRIDGE = "iceberg_maint.spark.bridge"
 
