@@ -27,6 +27,7 @@ CODES: dict[str, str] = {
     "ICM-126": "unknown table or partition",
     "ICM-127": "server bound beyond loopback without protection",
     "ICM-128": "ledger cannot be reached, or its schema is newer than this version",
+    "ICM-129": "the table moved on since the batch was planned; it is planned again",
 }
 
 EXIT_DONE = 0
@@ -76,6 +77,16 @@ class RefusedError(IcebergMaintError):
 
 class UnreadableTableError(RefusedError):
     """Metadata that cannot be decoded, or that contradicts itself; never measured in part."""
+
+
+class StaleBatchError(RefusedError):
+    """What a batch was planned on is no longer so (ICM-129); plan again, nothing was changed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ICM-129", message, "none; the work is planned again.")
+
+    def __reduce__(self) -> tuple[type[StaleBatchError], tuple[str]]:
+        return (StaleBatchError, (self.message,))
 
 
 class FenceLostError(IcebergMaintError):

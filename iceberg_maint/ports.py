@@ -30,22 +30,23 @@ class Catalog(Protocol):
 
     def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
         """A token per existing table that changes with every commit; no metadata is read where
-        the catalog can avoid it. Tables that are gone are left out."""
+        the catalog can avoid it. Tables that are gone are left out.
+        """
         ...
 
     def pin(self, table: TableId) -> TableState:
         """The table's state at its current snapshot. Raises UnknownTableError ICM-126,
-        RefusedError ICM-101."""
+        RefusedError ICM-101.
+        """
         ...
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Health of the pinned snapshot. Raises UnreadableTableError when counts contradict the
-        manifest list."""
+        manifest list.
+        """
         ...
 
-    def live_files(
-        self, state: TableState, partitions: Collection[str]
-    ) -> tuple[LiveFile, ...]:
+    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
         """Live data and delete files of these partitions, and all global equality deletes."""
         ...
 
@@ -57,7 +58,8 @@ class Catalog(Protocol):
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
     """A data file written and not yet committed. `content` is Iceberg's content-file JSON, from
-    which the file can be committed by another process; `group` indexes the batch's groups."""
+    which the file can be committed by another process; `group` indexes the batch's groups.
+    """
 
     path: str
     size_bytes: int
@@ -106,7 +108,8 @@ class Engine(Protocol):
 
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         """Reads the batch's files at its snapshot and writes their replacement. Raises
-        RefusedError when what would be read is not what was planned."""
+        RefusedError when what would be read is not what was planned.
+        """
         ...
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
@@ -154,7 +157,8 @@ class StoredBatch:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at a batch. `tries` are the (base snapshot id, metadata location) of each
-    prepared swap; `files` is None until the INTENT is recorded."""
+    prepared swap; `files` is None until the INTENT is recorded.
+    """
 
     attempt_id: str
     batch_id: str
@@ -182,7 +186,8 @@ class KnownTable:
 
 class Ledger(Protocol):
     """Leases, batches, attempts, back-off, health and records. Every write that belongs to a
-    lease is conditional on its (owner, fence) and raises FenceLostError otherwise."""
+    lease is conditional on its (owner, fence) and raises FenceLostError otherwise.
+    """
 
     def now_ms(self) -> int:
         """The database's clock."""
@@ -193,7 +198,8 @@ class Ledger(Protocol):
         self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
     ) -> Lease | None:
         """A lease with fence max(ledger's, min_fence) + 1, or None while another owner's lease
-        has not expired by the database's clock."""
+        has not expired by the database's clock.
+        """
         ...
 
     def heartbeat(self, lease: Lease) -> bool:
@@ -211,7 +217,8 @@ class Ledger(Protocol):
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
         """Persists the plan's batches as PLANNED; one that is already open stays as it is, one
-        that ended FAILED at the same id is opened again."""
+        that ended FAILED at the same id is opened again.
+        """
         ...
 
     def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
@@ -323,4 +330,8 @@ class Clock(Protocol):
 
     def monotonic_seconds(self) -> float:
         """For durations."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
         ...

@@ -1,0 +1,213 @@
+"""Execute one batch: write, prove, commit, and judge from the table what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
+from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import (
+    BatchOutcome,
+    CommitResult,
+    CommitStatus,
+    OutcomeStatus,
+    Rejection,
+)
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.state import Snapshot, TableState
+from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
+from iceberg_maint.ports import Attempt, BatchStatus, Lease, Ticket, Written
+from iceberg_maint.survey import Tools
+
+_REJECTIONS = {
+    Rejection.STALE: Reason.STALE,
+    Rejection.CONFLICT: Reason.CONFLICT,
+    Rejection.REFUSED: Reason.GATE,
+    Rejection.ERROR: Reason.ERROR,
+}
+_ENDED = {
+    OutcomeStatus.IMPROVED: BatchStatus.DONE,
+    OutcomeStatus.NO_OP: BatchStatus.DONE,
+    OutcomeStatus.UNSUPPORTED: BatchStatus.FAILED,
+    OutcomeStatus.FAILED: BatchStatus.FAILED,
+    OutcomeStatus.UNKNOWN: BatchStatus.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How an attempt ended, before it is written down."""
+
+    outcome: OutcomeStatus
+    reason: Reason
+    message: str = ""
+    proof: Proof | None = None
+    written: Written | None = None
+    commit: CommitResult | None = None
+    snapshot: Snapshot | None = None
+
+
+def execute(
+    batch: Batch, policy: Policy, history: TableHistory, tools: Tools, lease: Lease, run_id: str
+) -> BatchOutcome:
+    """Runs one persisted batch to an outcome that is persisted too.
+
+    Raises FenceLostError when the lease is gone, and whatever interrupted it (Terminate,
+    KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
+    open, to be settled from the table.
+    """
+    started = tools.clock.monotonic_seconds()
+    past = {p: history.of(p) for p in batch.partitions}
+    now_ms = tools.clock.now_ms()
+    attempt = tools.ledger.start_attempt(
+        lease,
+        batch.batch_id,
+        run_id,
+        {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
+    )
+    ended = _attempt(batch, policy, tools, lease, run_id, attempt, past)
+    seconds = tools.clock.monotonic_seconds() - started
+    outcome = _outcome(batch, ended, seconds)
+    tools.ledger.finish_attempt(
+        lease,
+        attempt.attempt_id,
+        _ENDED[ended.outcome],
+        outcome,
+        _histories(ended, past, policy, tools),
+    )
+    return outcome
+
+
+def _attempt(
+    batch: Batch,
+    policy: Policy,
+    tools: Tools,
+    lease: Lease,
+    run_id: str,
+    attempt: Attempt,
+    past: Mapping[str, PartitionHistory],
+) -> _Ended:
+    engine = tools.engine()
+    try:
+        written = engine.write(batch, policy.rewrite_data_files)
+    except FenceLostError:
+        raise
+    except StaleBatchError as why:
+        return _Ended(OutcomeStatus.FAILED, Reason.STALE, str(why))
+    except RefusedError as why:
+        unsupported = why.code == "ICM-119"
+        status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
+        reason = Reason.EQUALITY_DELETES if unsupported else Reason.ERROR
+        return _Ended(status, reason, str(why))
+    except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
+        return _Ended(OutcomeStatus.FAILED, Reason.ERROR, _one_line(why))
+    except BaseException:
+        engine.cancel()
+        _terminated(batch, tools, lease, attempt, past)
+        raise
+    if not written.proof.equal:
+        detail = written.proof.detail
+        return _Ended(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
+    tools.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
+    ticket = Ticket(
+        token=attempt.token,
+        fence=lease.fence,
+        run_id=run_id,
+        max_tries=policy.retry.commit_tries,
+        holds=lambda: tools.ledger.holds(lease),
+        record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
+    )
+    result = engine.commit(batch, written, ticket)
+    return _judge(batch, written, result, attempt.token, tools)
+
+
+def _judge(batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools) -> _Ended:
+    """The outcome from the table itself, read by another reader than the one that committed."""
+    if result.status is CommitStatus.REJECTED:
+        reason = _REJECTIONS[result.rejection or Rejection.ERROR]
+        return _Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    state = _pin_same(batch, tools)
+    snapshot = state.snapshot_by_token(token) if state is not None else None
+    if snapshot is None:
+        message = result.message or "the catalog reported success, the table does not show it"
+        return _Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+    gained = len(written.files) < batch.input_files or _removed_deletes(snapshot) > 0
+    forced = Reason.FORCED in batch.reasons
+    status = OutcomeStatus.IMPROVED if gained else OutcomeStatus.NO_OP
+    reason = batch.reasons[0] if gained or forced else Reason.NO_EFFECT
+    return _Ended(status, reason, "", written.proof, written, result, snapshot)
+
+
+def _pin_same(batch: Batch, tools: Tools) -> TableState | None:
+    state = tools.catalog.pin(TableId.parse(batch.table))
+    return state if state.uuid == batch.table_uuid else None
+
+
+def _outcome(batch: Batch, ended: _Ended, seconds: float) -> BatchOutcome:
+    committed = ended.snapshot is not None
+    written = ended.written
+    return BatchOutcome(
+        batch_id=batch.batch_id,
+        partitions=batch.partitions,
+        outcome=ended.outcome,
+        reason=ended.reason,
+        input_files=batch.input_files,
+        output_files=len(written.files) if written and committed else 0,
+        input_bytes=batch.input_bytes,
+        output_bytes=written.output_bytes if written and committed else 0,
+        delete_files_removed=_removed_deletes(ended.snapshot) if ended.snapshot else 0,
+        seconds=round(seconds, 3),
+        snapshot_before=batch.snapshot_id,
+        snapshot_after=ended.snapshot.snapshot_id if ended.snapshot else None,
+        commit_tries=ended.commit.tries if ended.commit else 0,
+        wasted_bytes=written.output_bytes if written and not committed else 0,
+        proof=ended.proof,
+        message=ended.message,
+    )
+
+
+def _histories(
+    ended: _Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
+) -> dict[str, PartitionHistory]:
+    if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED:
+        return {p: succeeded() for p in past}
+    if ended.outcome is OutcomeStatus.UNKNOWN:
+        return {}  # The write-ahead back-off stays until the commit is settled.
+    if ended.reason is Reason.STALE:
+        return {p: undone(h) for p, h in past.items()}
+    now_ms = tools.clock.now_ms()
+    why = ended.message or ended.reason.value
+    return {p: failed(h, policy.retry, now_ms, why) for p, h in past.items()}
+
+
+def _terminated(
+    batch: Batch,
+    tools: Tools,
+    lease: Lease,
+    attempt: Attempt,
+    past: Mapping[str, PartitionHistory],
+) -> None:
+    outcome = _outcome(
+        batch, _Ended(OutcomeStatus.FAILED, Reason.TERMINATED, "stopped before its commit"), 0.0
+    )
+    tools.ledger.finish_attempt(
+        lease,
+        attempt.attempt_id,
+        BatchStatus.PLANNED,
+        outcome,
+        {p: undone(h) for p, h in past.items()},
+    )
+
+
+def _removed_deletes(snapshot: Snapshot) -> int:
+    return int(snapshot.summary.get("removed-delete-files", "0"))
+
+
+def _one_line(why: BaseException) -> str:
+    text = " ".join(str(why).split())
+    return f"{type(why).__name__}: {text[:500]}"

@@ -1,0 +1,337 @@
+"""Maintain: the one loop over the stages for one table.
+
+survey → lease → settle → plan → batch by batch (execute, judge, measure) → record. The command
+line, the Dagster assets and the tests all call `maintain`; none of them decides anything.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from iceberg_maint.core.codec import digest
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.outcome import (
+    BatchOutcome,
+    OperationOutcome,
+    OutcomeStatus,
+    operation_status,
+)
+from iceberg_maint.core.plan import Batch, Plan
+from iceberg_maint.core.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.record import Record
+from iceberg_maint.core.state import FileKind, TableState
+from iceberg_maint.errors import FenceLostError
+from iceberg_maint.execute import execute
+from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
+from iceberg_maint.ports import Lease
+from iceberg_maint.reconcile import Settled, settle_open_attempts
+from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plan_for, survey
+
+MAX_REPLANS = 2
+"""How often one run plans stale work again before it leaves it to the next run."""
+_LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `run_id` is unique per process run and owns the lease."""
+
+    run_id: str
+    partitions: frozenset[str] | None = None
+    max_batches: int | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """A plan was made; `resumed` batches of earlier runs come first."""
+
+    plan: Plan
+    decision: Decision
+    resumed: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStarted:
+    """A batch is about to be executed."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A batch ended; `before` and `after` are its partitions' health."""
+
+    outcome: BatchOutcome
+    before: Mapping[str, PartitionHealth]
+    after: Mapping[str, PartitionHealth]
+
+
+Event = PlanReady | BatchStarted | BatchEnded
+Observer = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one call accumulates."""
+
+    request: Request
+    tools: Tools
+    observer: Observer
+    started_seconds: float
+    started_ms: int
+    outcomes: list[BatchOutcome] = field(default_factory=list)
+    settled: tuple[Settled, ...] = ()
+    stopped_by: Reason | None = None
+    plan_id: str | None = None
+    message: str = ""
+
+
+def maintain(
+    table: TableId,
+    policy_of: PolicyOf,
+    request: Request,
+    tools: Tools,
+    observer: Observer | None = None,
+) -> OperationOutcome:
+    """Runs `rewrite_data_files` on one table: resumes what was left, then what is due.
+
+    Every committed batch is persisted and reported to the observer before the next one starts.
+    Raises what `survey` raises; whatever interrupts it (Terminate) after the engine is stopped,
+    the open work is handed back and the lease released.
+    """
+    run = _Run(
+        request,
+        tools,
+        observer or (lambda _event: None),
+        tools.clock.monotonic_seconds(),
+        tools.clock.now_ms(),
+    )
+    seen = _look(table, policy_of, run)
+    decision = seen.decision
+    if decision.reason is not Reason.LEASE_HELD and not _has_work(seen, run):
+        return _end(seen, decision, run)
+    with leased(
+        tools.ledger,
+        tools.clock,
+        table_uuid=seen.state.uuid,
+        table=str(table),
+        owner=request.run_id,
+        min_fence=seen.state.newest_fence(),
+        wait_seconds=_LEASE_WAIT_SECONDS,
+    ) as lease:
+        if lease is None:
+            run.stopped_by = Reason.LEASE_HELD
+            return _end(seen, decision, run)
+        try:
+            run.settled = settle_open_attempts(tools.catalog.pin(table), tools, lease)
+            seen = _look(table, policy_of, run)
+            decision = seen.decision
+            _work(table, policy_of, seen, run, lease)
+            if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
+                # What was unknown before may be settled by our own commits since.
+                run.settled += settle_open_attempts(tools.catalog.pin(table), tools, lease)
+        except FenceLostError as why:
+            run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
+    return _end(seen, decision, run)
+
+
+def _look(table: TableId, policy_of: PolicyOf, run: _Run) -> Survey:
+    request = run.request
+    return survey(
+        table,
+        policy_of,
+        run.tools,
+        requested=request.partitions,
+        force=request.force,
+        owner=request.run_id,
+    )
+
+
+def _has_work(seen: Survey, run: _Run) -> bool:
+    if seen.decision.verdict is Verdict.RUN:
+        return True
+    if _halted(seen.decision):
+        return False
+    uuid_ = seen.state.uuid
+    ledger = run.tools.ledger
+    return bool(ledger.open_attempts(uuid_) or ledger.open_batches(uuid_, Operation.REWRITE_DATA_FILES))
+
+
+def _halted(decision: Decision) -> bool:
+    """Whether a table-wide stop holds, under which not even old work is resumed."""
+    return decision.reason in (
+        Reason.PAUSED,
+        Reason.BLACKOUT,
+        Reason.ADVISE,
+        Reason.DISABLED,
+        Reason.FORMAT_VERSION,
+        Reason.LEASE_HELD,
+    )
+
+
+def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: _Run, lease: Lease) -> None:
+    replans = 0
+    while not _halted(seen.decision):
+        batches = _prepare(seen, run, lease)
+        stale = _run_batches(batches, seen, run, lease)
+        if not stale or run.stopped_by is not None:
+            return
+        replans += 1
+        if replans > MAX_REPLANS:
+            run.stopped_by = Reason.STALE
+            return
+        seen = _look(table, policy_of, run)
+
+
+def _prepare(seen: Survey, run: _Run, lease: Lease) -> tuple[Batch, ...]:
+    """Open batches that still hold, then a plan for what they do not cover; all persisted."""
+    ledger = run.tools.ledger
+    resumed: list[Batch] = []
+    requested = run.request.partitions
+    for stored in ledger.open_batches(seen.state.uuid, Operation.REWRITE_DATA_FILES):
+        batch = stored.batch
+        if requested is not None and requested.isdisjoint(batch.partitions):
+            continue
+        inside = requested is None or requested.issuperset(batch.partitions)
+        if inside and still_valid(batch, seen.state, run.tools):
+            resumed.append(batch)
+        else:
+            ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
+    plan = make_plan_for(_without(seen, resumed), run.tools)
+    ledger.save_plan(lease, plan, run.request.run_id)
+    run.plan_id = plan.plan_id
+    run.observer(PlanReady(plan, seen.decision, tuple(resumed)))
+    return (*resumed, *plan.batches)
+
+
+def _without(seen: Survey, resumed: list[Batch]) -> Survey:
+    covered = {p for b in resumed for p in b.partitions}
+    kept = tuple(p for p in seen.decision.partitions if p.partition not in covered)
+    return replace(seen, decision=replace(seen.decision, partitions=kept))
+
+
+def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
+    """Whether an open batch may be executed as it stands: same table, schema and format, its
+    snapshot an ancestor of the head, every input live at the head with no delete it did not know.
+    """
+    if (state.uuid, state.schema_id, state.format_version) != (
+        batch.table_uuid,
+        batch.schema_id,
+        batch.format_version,
+    ):
+        return False
+    if batch.snapshot_id not in {s.snapshot_id for s in state.ancestors()}:
+        return False
+    if state.snapshot is not None and state.snapshot.snapshot_id == batch.snapshot_id:
+        return True
+    live = tools.catalog.live_files(state, batch.partitions)
+    deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
+    return (
+        batch.paths() <= {f.path for f in live} and max(deletes, default=0) <= batch.snapshot_sequence_number
+    )
+
+
+def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: _Run, lease: Lease) -> bool:
+    """Executes in order; True when a batch was stale and the rest should be planned again."""
+    stale = False
+    before = seen.measured.partitions
+    for batch in batches:
+        run.stopped_by = _budget_stop(seen, run)
+        if run.stopped_by is not None:
+            return stale
+        run.observer(BatchStarted(batch))
+        outcome = execute(batch, seen.policy, seen.history, run.tools, lease, run.request.run_id)
+        run.outcomes.append(outcome)
+        after = before
+        if outcome.snapshot_after is not None:
+            state = run.tools.catalog.pin(seen.state.table)
+            measured = run.tools.catalog.measure(state, seen.policy.rewrite_data_files)
+            run.tools.ledger.put_health(measured)
+            after = measured.partitions
+        run.observer(BatchEnded(outcome, _of(before, batch), _of(after, batch)))
+        before = after
+        if outcome.outcome is OutcomeStatus.UNKNOWN:
+            run.stopped_by = Reason.UNKNOWN_COMMIT
+            return stale
+        stale = stale or outcome.reason is Reason.STALE
+    return stale
+
+
+def _of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[str, PartitionHealth]:
+    return {p: partitions.get(p, PartitionHealth()) for p in batch.partitions}
+
+
+def _budget_stop(seen: Survey, run: _Run) -> Reason | None:
+    limit = run.request.max_batches
+    if limit is not None and len(run.outcomes) >= limit:
+        return Reason.BATCH_LIMIT
+    seconds = run.tools.clock.monotonic_seconds() - run.started_seconds
+    if seen.policy.max_run_seconds is not None and seconds >= seen.policy.max_run_seconds:
+        return Reason.TIME_BUDGET
+    return None
+
+
+def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
+    # A batch planned again after it went stale counts by its successor.
+    replanned = {p for o in run.outcomes if o.reason is not Reason.STALE for p in o.partitions}
+    counting = tuple(
+        o for o in run.outcomes if o.reason is not Reason.STALE or not replanned.issuperset(o.partitions)
+    )
+    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions)
+    status, reason = operation_status(counting, refused or decision.verdict is Verdict.REFUSE)
+    if not counting and run.stopped_by is not None:
+        reason = run.stopped_by
+    outcome = OperationOutcome(
+        table=decision.table,
+        operation=decision.operation,
+        outcome=status,
+        reason=reason or decision.reason,
+        snapshot_before=decision.snapshot_id,
+        snapshot_after=next(
+            (o.snapshot_after for o in reversed(run.outcomes) if o.snapshot_after is not None),
+            decision.snapshot_id,
+        ),
+        batches=tuple(run.outcomes),
+        partitions=_partition_outcomes(decision, run),
+        message=run.message,
+    )
+    if run.outcomes or run.settled or status is not OutcomeStatus.NO_OP:
+        _record(seen, outcome, run)
+    return outcome
+
+
+def _partition_outcomes(decision: Decision, run: _Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:
+    result: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
+    for p in decision.partitions:
+        refused = p.verdict is Verdict.REFUSE
+        status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
+        left = p.verdict is Verdict.RUN
+        reason = (run.stopped_by or Reason.NO_GAIN) if left else p.reason
+        result[p.partition] = (p.partition, status, reason)
+    for outcome in run.outcomes:
+        for key in outcome.partitions:
+            result[key] = (key, outcome.outcome, outcome.reason)
+    return tuple(result.values())
+
+
+def _record(seen: Survey, outcome: OperationOutcome, run: _Run) -> None:
+    versions = run.tools.engine().versions() if run.outcomes else {}
+    run.tools.ledger.append_record(
+        Record(
+            record_id=uuid.uuid4().hex,
+            run_id=run.request.run_id,
+            table=outcome.table,
+            table_uuid=seen.state.uuid,
+            operation=outcome.operation,
+            started_ms=run.started_ms,
+            ended_ms=run.tools.clock.now_ms(),
+            plan_id=run.plan_id,
+            policy_digest=digest(seen.policy),
+            versions=dict(versions),
+            outcome=outcome,
+        )
+    )

@@ -1,0 +1,81 @@
+"""Reconcile: settles attempts whose process never reported back.
+
+The rules are `core.settle`; this module gathers the evidence from ledger and table and writes
+the result. It never deletes a file: what a dead attempt wrote and did not commit stays for the
+orphan pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iceberg_maint.core.backoff import succeeded
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import CommitStatus
+from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
+from iceberg_maint.core.state import TableState
+from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
+from iceberg_maint.ports import Attempt, BatchStatus, Lease
+from iceberg_maint.survey import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One attempt and what became of it. `leftover_bytes` were written and not committed."""
+
+    attempt_id: str
+    batch_id: str
+    partitions: tuple[str, ...]
+    settlement: Settlement
+    leftover_bytes: int
+
+
+def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
+    """Settles every open attempt of a table. Empty when another run holds the table's lease."""
+    state = tools.catalog.pin(table)
+    with leased(
+        tools.ledger,
+        tools.clock,
+        table_uuid=state.uuid,
+        table=str(table),
+        owner=run_id,
+        min_fence=state.newest_fence(),
+        wait_seconds=LEASE_TTL_SECONDS + 5,
+    ) as lease:
+        return settle_open_attempts(state, tools, lease) if lease is not None else ()
+
+
+def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple[Settled, ...]:
+    """Settles the open attempts under a lease the caller holds. `state` must have been pinned
+    after the lease was taken: an older one could miss a commit.
+    """
+    settled = []
+    for attempt in tools.ledger.open_attempts(state.uuid):
+        settlement = settle(_evidence(attempt, state, tools), state)
+        # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
+        # away from it, or fails because it has taken them first; there is never a second effect.
+        status = BatchStatus.DONE if settlement.status is CommitStatus.COMMITTED else BatchStatus.PLANNED
+        tools.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
+        if settlement.status is CommitStatus.COMMITTED:
+            tools.ledger.set_partition_history(
+                state.uuid, attempt.operation, {p: succeeded() for p in attempt.partitions}
+            )
+        rejected = settlement.status is CommitStatus.REJECTED
+        leftover = sum(f.size_bytes for f in attempt.files or ()) if rejected else 0
+        settled.append(
+            Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
+        )
+    return tuple(settled)
+
+
+def _evidence(attempt: Attempt, state: TableState, tools: Tools) -> AttemptEvidence:
+    reachable = None
+    if attempt.tries and state.snapshot_by_token(attempt.token) is None and attempt.files:
+        found = tools.catalog.find_live(state, [f.path for f in attempt.files])
+        reachable = min(found, default=None)
+    return AttemptEvidence(
+        attempted=bool(attempt.tries),
+        token=attempt.token,
+        base_snapshot_id=attempt.tries[-1][0] if attempt.tries else None,
+        reachable_file=reachable,
+    )
