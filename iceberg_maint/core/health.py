@@ -111,7 +111,11 @@ class TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything measured at one snapshot of one table. `partitions` maps key → health."""
+    """Everything measured at one snapshot of one table. `partitions` maps key → health.
+
+    `format_version` and `maintenance_properties` (the table properties `maintenance.*`) are what
+    a later decision needs besides, so that it can be taken without the catalog.
+    """
 
     table: TableId
     table_uuid: str
@@ -121,6 +125,8 @@ class Measured:
     table_health: TableHealth
     partitions: Mapping[str, PartitionHealth]
     target_file_size_bytes: int
+    format_version: int = 2
+    maintenance_properties: Mapping[str, str] = field(default_factory=dict)
 
     def total(self) -> PartitionHealth:
         """The partitions' counts added up; times and sequence numbers are extremes."""
