@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports import Clock, Lease, Ledger
@@ -56,7 +56,5 @@ def leased(
     finally:
         stop.set()
         thread.join()
-        try:
+        with suppress(FenceLostError):  # Somebody else's now; nothing of ours is left to release.
             ledger.release_lease(lease)
-        except FenceLostError:
-            pass  # Somebody else's now; nothing of ours is left to release.
