@@ -1,0 +1,25 @@
+"""Configuration: YAML and table properties in, policy with the provenance of every value out."""
+
+from iceberg_maint.config.catalogs import CatalogConfig
+from iceberg_maint.config.inherit import EffectivePolicy
+from iceberg_maint.config.load import (
+    CONFIG_VARIABLE,
+    HOME_VARIABLE,
+    Config,
+    SparkConfig,
+    load_config,
+    parse_overrides,
+)
+from iceberg_maint.config.secrets import redact
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "HOME_VARIABLE",
+    "CatalogConfig",
+    "Config",
+    "EffectivePolicy",
+    "SparkConfig",
+    "load_config",
+    "parse_overrides",
+    "redact",
+]

@@ -1,0 +1,140 @@
+"""The configuration file's shape: YAML read safely, checked by pydantic, errors by path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from iceberg_maint.config.policy_keys import unknown
+from iceberg_maint.errors import ConfigurationError
+
+Reference = str | int | float | bool | dict[str, Any]
+"""A text, number or flag, or a reference to the environment: `{env: NAME}`."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class CatalogSection(_Section):
+    """`catalogs.NAME`."""
+
+    type: str
+    uri: Reference | None = None
+    warehouse: Reference | None = None
+    properties: dict[str, Reference] = Field(default_factory=dict)
+    policy: dict[str, Any] | None = None
+
+
+class SparkSection(_Section):
+    """`spark`."""
+
+    master: Reference = "local[2]"
+    conf: dict[str, Reference] = Field(default_factory=dict)
+
+
+class Document(_Section):
+    """The whole file."""
+
+    ledger: Reference | None = None
+    catalogs: dict[str, CatalogSection]
+    spark: SparkSection = SparkSection()
+    defaults: dict[str, Any] | None = None
+    tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe loader that refuses a key written twice instead of taking the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # type: ignore[override]
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (str, int, float, bool)):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is written twice", key_node.start_mark
+                    )
+                seen.add(key)
+        result: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return result
+
+
+def read_document(path: Path) -> Document:
+    """Reads and checks the file's shape.
+
+    Raises ConfigurationError ICM-100 when it is missing, is no YAML, has an unknown key or a
+    value of the wrong type.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as why:
+        reason = why.strerror if isinstance(why, OSError) else "is not UTF-8 text"
+        raise ConfigurationError(
+            "ICM-100", f"configuration file {path} cannot be read: {reason}.", "check --config."
+        ) from why
+    return parse_document(text, str(path))
+
+
+def parse_document(text: str, name: str) -> Document:
+    """The document in `text`; `name` is what messages call it."""
+    try:
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
+    except yaml.YAMLError as why:
+        mark = getattr(why, "problem_mark", None)
+        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(why, "problem", None) or "malformed"
+        raise ConfigurationError(
+            "ICM-100", f"{name}{where} is no YAML: {problem}.", "correct the file."
+        ) from None
+    if not isinstance(data, dict):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{name} is empty or no mapping: it needs at least 'catalogs'.",
+            "see docs/configuration.md.",
+        )
+    try:
+        return Document.model_validate(data)
+    except ValidationError as errors:
+        raise _first_error(errors) from None
+
+
+def _first_error(errors: ValidationError) -> ConfigurationError:
+    # An unknown key explains a missing one, so it is told first.
+    error = min(errors.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    parts = [str(p) for p in error["loc"] if p not in _UNION_BRANCHES]
+    where = ".".join(f"'{p}'" if "." in p else p for p in parts)
+    if error["type"] == "extra_forbidden":
+        return unknown(where, parts[-1], _keys_at(parts[:-1]))
+    if error["type"] == "missing":
+        return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/configuration.md.")
+    kinds: dict[str, str] = {"dict_type": "a mapping", "model_type": "a mapping", "string_type": "text"}
+    rule = kinds.get(error["type"], "text, or {env: NAME}")
+    return ConfigurationError(
+        "ICM-100", f"{where} is {error['input']!r}: must be {rule}.", "correct the value."
+    )
+
+
+_UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "dict[str,Any]"}
+
+
+def _keys_at(parents: list[str]) -> list[str]:
+    model: type[BaseModel] = Document
+    if parents[:1] == ["catalogs"]:
+        model = CatalogSection
+    elif parents[:1] == ["spark"]:
+        model = SparkSection
+    return list(model.model_fields)
+
+
+def document_keys() -> dict[str, Literal["top", "catalog", "spark"]]:
+    """Every key of the file but the policy's, with where it stands."""
+    keys: dict[str, Literal["top", "catalog", "spark"]] = dict.fromkeys(Document.model_fields, "top")
+    keys |= {f"catalogs.NAME.{k}": "catalog" for k in CatalogSection.model_fields}
+    keys |= {f"spark.{k}": "spark" for k in SparkSection.model_fields}
+    return keys

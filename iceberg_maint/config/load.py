@@ -1,0 +1,171 @@
+"""Loading: from a file, or none, to one immutable configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iceberg_maint.config import policy_keys
+from iceberg_maint.config.catalogs import CatalogConfig, catalog_config, check_spark_conf
+from iceberg_maint.config.document import CatalogSection, Document, SparkSection, read_document
+from iceberg_maint.config.inherit import (
+    COMMAND_LINE,
+    DEFAULTS,
+    EffectivePolicy,
+    Layer,
+    Pattern,
+    inherit,
+    pattern_layers,
+    property_layer,
+)
+from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.config.storage import check_database
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.errors import ConfigurationError
+
+CONFIG_VARIABLE = "ICEBERG_MAINT_CONFIG"
+"""Names the configuration file where none is given."""
+HOME_VARIABLE = "ICEBERG_MAINT_HOME"
+"""Names the folder of what the program keeps for itself."""
+CACHE_VARIABLE = "ICEBERG_MAINT_CACHE"
+"""Names the folder of jars and of a packaged Java."""
+EMBEDDED_CATALOG = "lake"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkConfig:
+    """How Spark is started."""
+
+    master: str
+    conf: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration, references resolved. `source` is the file, or 'embedded default'.
+
+    `home` holds what the program keeps for itself, `cache` the jars. `secrets` are values that
+    must never be printed.
+    """
+
+    source: str
+    home: Path
+    cache: Path
+    ledger_url: str = field(repr=False)
+    catalogs: Mapping[str, CatalogConfig]
+    spark: SparkConfig
+    defaults: Mapping[str, object]
+    catalog_policies: Mapping[str, Mapping[str, object]]
+    patterns: tuple[Pattern, ...]
+    secrets: frozenset[str] = field(repr=False)
+
+    @property
+    def only_catalog(self) -> str | None:
+        """The catalog's name when there is one, so that it may be left out of table names."""
+        return next(iter(self.catalogs)) if len(self.catalogs) == 1 else None
+
+    def policy_for(
+        self,
+        table: TableId,
+        properties: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> EffectivePolicy:
+        """The table's effective policy, with the source of every value.
+
+        `properties` are the table's own, `overrides` come from the command line as text by key
+        path. Raises ConfigurationError ICM-100 for a wrong one, or for a tie of patterns.
+        """
+        layers = [
+            Layer(DEFAULTS, self.defaults),
+            Layer(f"catalogs.{table.catalog}.policy", self.catalog_policies.get(table.catalog, {})),
+            *pattern_layers(table, self.patterns, only_catalog=self.only_catalog is not None),
+            *property_layer(table, properties or {}),
+            Layer(COMMAND_LINE, parse_overrides(overrides or {})),
+        ]
+        return inherit(layers)
+
+
+def parse_overrides(overrides: Mapping[str, str]) -> dict[str, object]:
+    """Checked values of policy keys given as text on the command line."""
+    return {k: policy_keys.from_text(k, v, f"--set {k}") for k, v in overrides.items()}
+
+
+def load_config(path: Path | None, environ: Mapping[str, str], mounts: str | None = None) -> Config:
+    """The configuration of `path`, else of the file $ICEBERG_MAINT_CONFIG names, else the
+    embedded default: SQLite catalog and ledger, local warehouse and Spark below `home`.
+
+    `home` is $ICEBERG_MAINT_HOME, else `.iceberg_maint` beside the file, else in the working
+    directory. `mounts` is the text of /proc/mounts, read when not given.
+    """
+    if path is None and environ.get(CONFIG_VARIABLE):
+        path = Path(environ[CONFIG_VARIABLE])
+    beside = Path.cwd() if path is None else path.absolute().parent
+    home = Path(environ.get(HOME_VARIABLE) or beside / ".iceberg_maint").absolute()
+    document = embedded_document(home) if path is None else read_document(path)
+    source = "embedded default" if path is None else str(path)
+    if mounts is None:
+        mounts = _read_mounts()
+    return _checked(document, source, home, cache_dir(environ), environ, mounts)
+
+
+def embedded_document(home: Path) -> Document:
+    """What runs without a configuration file."""
+    return Document(
+        catalogs={
+            EMBEDDED_CATALOG: CatalogSection(
+                type="jdbc", uri=f"sqlite:///{home / 'catalog.db'}", warehouse=(home / "warehouse").as_uri()
+            )
+        },
+        spark=SparkSection(conf={"spark.driver.memory": "2g"}),
+    )
+
+
+def cache_dir(environ: Mapping[str, str]) -> Path:
+    """Folder of jars: $ICEBERG_MAINT_CACHE, else `.cache` of the checkout the package lies in,
+    else the user's cache folder.
+    """
+    if environ.get(CACHE_VARIABLE):
+        return Path(environ[CACHE_VARIABLE]).absolute()
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / ".cache"
+    user = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"  # noqa: S108
+    return Path(user) / "iceberg_maint"
+
+
+def _checked(
+    document: Document, source: str, home: Path, cache: Path, environ: Mapping[str, str], mounts: str
+) -> Config:
+    resolver = Resolver(environ)
+    if not document.catalogs:
+        raise ConfigurationError("ICM-100", "catalogs is empty.", "name at least one catalog.")
+    catalogs = {
+        name: catalog_config(name, section, resolver, mounts) for name, section in document.catalogs.items()
+    }
+    ledger = f"sqlite:///{home / 'ledger.db'}" if document.ledger is None else document.ledger
+    conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
+    check_spark_conf(conf)
+    return Config(
+        source=source,
+        home=home,
+        cache=cache,
+        ledger_url=check_database(resolver.text(ledger, "ledger"), "ledger", mounts),
+        catalogs=catalogs,
+        spark=SparkConfig(resolver.text(document.spark.master, "spark.master"), conf),
+        defaults=policy_keys.flatten(document.defaults, DEFAULTS),
+        catalog_policies={
+            name: policy_keys.flatten(section.policy, f"catalogs.{name}.policy")
+            for name, section in document.catalogs.items()
+        },
+        patterns=tuple(
+            Pattern(text, policy_keys.flatten(values, f"tables.'{text}'"))
+            for text, values in document.tables.items()
+        ),
+        secrets=frozenset(resolver.secrets),
+    )
+
+
+def _read_mounts() -> str:
+    mounts = Path("/proc/mounts")
+    return mounts.read_text(encoding="utf-8", errors="replace") if mounts.is_file() else ""

@@ -1,0 +1,197 @@
+"""Policy keys at the boundary: values from YAML or text, checked one by one by pydantic.
+
+The types and limits come from `core.policy`; nothing about a key is written twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from iceberg_maint.core.policy import Policy, PolicyKey, policy_keys
+from iceberg_maint.errors import ConfigurationError
+
+_CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """How a key's values are checked. `rule` says it in words."""
+
+    key: PolicyKey
+    adapter: TypeAdapter[Any]
+    rule: str
+    is_list: bool
+
+
+@cache
+def key_types() -> Mapping[str, KeyType]:
+    """Every policy key by its path."""
+    return {key.path: _key_type(key) for key in policy_keys()}
+
+
+@cache
+def sections() -> tuple[str, ...]:
+    """Names of the policy's sections."""
+    return tuple(dict.fromkeys(k.section for k in policy_keys() if k.section))
+
+
+def flatten(document: object, where: str) -> dict[str, object]:
+    """Checked values by key path of a policy written as a YAML mapping at `where`.
+
+    Raises ConfigurationError ICM-100 for an unknown key and for a value of the wrong type or
+    beyond its limit, with the path.
+    """
+    values: dict[str, object] = {}
+    for name, value in _mapping(document, where).items():
+        if name not in sections():
+            values[name] = from_yaml(name, value, f"{where}.{name}", where)
+            continue
+        section = f"{where}.{name}"
+        for inner, inner_value in _mapping(value, section).items():
+            path = f"{name}.{inner}"
+            values[path] = from_yaml(path, inner_value, f"{section}.{inner}", section)
+    return values
+
+
+def from_yaml(path: str, value: object, where: str, parent: str) -> object:
+    """The checked value of one key; types are not coerced."""
+    kind = _known(path, where, parent)
+    try:
+        text = json.dumps(value)
+    except TypeError:
+        raise _wrong(kind, where, value) from None
+    return _checked(kind, where, value, lambda: kind.adapter.validate_json(text, strict=True))
+
+
+def from_text(path: str, text: str, where: str) -> object:
+    """The checked value of one key written as text: table property or command line.
+
+    `null` is off; a list is separated by commas.
+    """
+    kind = _known(path, where, where.removesuffix(path).rstrip("."))
+    if text.strip().lower() == "null":
+        value: object = None
+    elif kind.is_list:
+        value = tuple(part.strip() for part in text.split(",") if part.strip())
+    else:
+        value = text.strip()
+    return _checked(kind, where, text, lambda: kind.adapter.validate_python(value))
+
+
+def build(values: Mapping[str, object]) -> Policy:
+    """The policy with these values by key path; the rest is built in."""
+    policy = Policy()
+    nested: dict[str, dict[str, Any]] = {}
+    top: dict[str, Any] = {}
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        if section:
+            nested.setdefault(section, {})[name] = value
+        else:
+            top[name] = value
+    for section, parts in nested.items():
+        top[section] = replace(getattr(policy, section), **parts)
+    return replace(policy, **top)
+
+
+def unknown(where: str, name: str, known: typing.Iterable[str]) -> ConfigurationError:
+    """The refusal of an unknown key, with the nearest known one."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]}?" if close else "."
+    return ConfigurationError(
+        "ICM-100", f"{where} is unknown{hint}", "see docs/configuration.md for all keys."
+    )
+
+
+def _known(path: str, where: str, parent: str) -> KeyType:
+    kind = key_types().get(path)
+    if kind is not None:
+        return kind
+    section, _, name = path.rpartition(".")
+    siblings = [k.name for k in policy_keys() if (k.section or "") == section]
+    others = [] if section else [*sections()]
+    if section and section not in sections():
+        raise unknown(where, section, sections())
+    if not difflib.get_close_matches(name, [*siblings, *others], n=1, cutoff=0.5):
+        # Perhaps the key belongs to another section.
+        for key in policy_keys():
+            if key.name == name:
+                raise ConfigurationError(
+                    "ICM-100",
+                    f"{where} is unknown; did you mean {key.path}?",
+                    f"move it below {key.section}." if key.section else f"move it out of {parent}.",
+                )
+    raise unknown(where, name, [*siblings, *others])
+
+
+def _mapping(value: object, where: str) -> Mapping[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(
+            "ICM-100", f"{where} is {value!r}: must be a mapping of policy keys.", "indent its keys below it."
+        )
+    return {str(k): v for k, v in value.items()}
+
+
+def _checked(kind: KeyType, where: str, shown: object, validate: typing.Callable[[], object]) -> object:
+    try:
+        value = validate()
+    except ValidationError:
+        raise _wrong(kind, where, shown) from None
+    if kind.key.name == "blackout_hours" and isinstance(value, tuple):
+        for window in value:
+            start, _, end = str(window).partition("-")
+            if not (_CLOCK.fullmatch(start) and _CLOCK.fullmatch(end)) or start == end:
+                raise _wrong(kind, where, window)
+    return value
+
+
+def _wrong(kind: KeyType, where: str, value: object) -> ConfigurationError:
+    return ConfigurationError("ICM-100", f"{where} is {value!r}: must be {kind.rule}.", "correct the value.")
+
+
+def _key_type(key: PolicyKey) -> KeyType:
+    owner = Policy if key.section is None else typing.get_type_hints(Policy)[key.section]
+    hint = typing.get_type_hints(owner)[key.name]
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    (base,) = (o for o in options if o is not type(None))
+    constraints: dict[str, Any] = {"ge": key.minimum, "le": key.maximum}
+    if base is float:
+        constraints["allow_inf_nan"] = False
+    limits = {k: v for k, v in constraints.items() if v is not None}
+    annotated: Any = Annotated[base, Field(**limits)] if limits else base
+    optional = type(None) in options
+    adapter: TypeAdapter[Any] = TypeAdapter(annotated | None if optional else annotated)
+    is_list = typing.get_origin(base) is tuple
+    return KeyType(key, adapter, _rule(key, base, optional=optional, is_list=is_list), is_list)
+
+
+def _rule(key: PolicyKey, base: Any, *, optional: bool, is_list: bool) -> str:
+    if is_list:
+        words = "a list of times of day in UTC as HH:MM-HH:MM"
+    elif isinstance(base, type) and issubclass(base, StrEnum):
+        words = " or ".join(member.value for member in base)
+    else:
+        words = {bool: "true or false", int: "a whole number", float: "a number"}[base]
+    if key.minimum is not None and key.maximum is not None:
+        words += f" from {key.minimum:g} to {key.maximum:g}"
+    elif key.minimum is not None:
+        words += f" of at least {key.minimum:g}"
+    return words + (", or null for off" if optional else "")
+
+
+def rule(path: str) -> str:
+    """What the values of a key must be, in words."""
+    return key_types()[path].rule

@@ -1,0 +1,115 @@
+"""Secrets: taken from the environment by `{env: NAME}`, never written in the file, never printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from iceberg_maint.errors import ConfigurationError
+
+MASK = "***"
+_SECRET_KEY = re.compile(
+    r"secret|passw(or)?d|\bpwd\b|token|credential|access[._-]?key|authorization", re.IGNORECASE
+)
+# Settings about a secret that are none themselves.
+_ABOUT_SECRET = re.compile(
+    r"(enabled|provider(\.[\w-]+)?|uri|url|endpoint|type|class|impl|in-ms|seconds|duration)$", re.IGNORECASE
+)
+_NO_SECRET_VALUE = re.compile(r"true|false|[0-9]{1,6}|", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Resolver:
+    """Turns `{env: NAME}` into values of `environ` and remembers them, so that they can be masked."""
+
+    environ: Mapping[str, str] = field(repr=False)
+    secrets: set[str] = field(default_factory=set, repr=False)
+
+    def text(self, value: object, path: str) -> str:
+        """The setting's text.
+
+        Raises ConfigurationError ICM-100 for a variable that is not set or a value that is no
+        text, number or flag, ICM-118 for a secret written in the file.
+        """
+        if isinstance(value, Mapping):
+            return self._from_environment(value, path)
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, (str, int, float)):
+            raise ConfigurationError(
+                "ICM-100", f"{path} is {value!r}: must be text or {{env: NAME}}.", "write one value."
+            )
+        text = str(value)
+        if "\0" in text:
+            raise ConfigurationError("ICM-100", f"{path} contains a NUL character.", "remove it.")
+        refuse_inline_secret(path, text)
+        return text
+
+    def _from_environment(self, value: Mapping[object, object], path: str) -> str:
+        name = value.get("env")
+        if set(value) != {"env"} or not isinstance(name, str):
+            keys = ", ".join(sorted(map(str, value)))
+            raise ConfigurationError(
+                "ICM-100", f"{path} has the keys {keys}: a reference is {{env: NAME}}.", "write {env: NAME}."
+            )
+        if name not in self.environ:
+            raise ConfigurationError(
+                "ICM-100",
+                f"{path} refers to the environment variable {name}, which is not set.",
+                f"set {name}.",
+            )
+        resolved = self.environ[name]
+        self.secrets.update(secret_parts(resolved, path))
+        return resolved
+
+
+def refuse_inline_secret(path: str, text: str) -> None:
+    """Raises ConfigurationError ICM-118 when `text`, written in the file at `path`, is a secret."""
+    fix = "write {env: NAME} and set that variable where the program runs."
+    key = path.rsplit(".properties.", 1)[-1].rsplit("spark.conf.", 1)[-1]
+    about = _ABOUT_SECRET.search(key) or _NO_SECRET_VALUE.fullmatch(text)
+    if _SECRET_KEY.search(key) and not about:
+        raise ConfigurationError("ICM-118", f"{path} is a secret and is written in the file.", fix)
+    if _password_of(text) is not None:
+        raise ConfigurationError("ICM-118", f"{path} is an address with a password in it.", fix)
+
+
+def secret_parts(value: str, path: str) -> set[str]:
+    """What must be masked of a value from the environment: an address's password, else all of it.
+
+    A plain address or path without a password is no secret: masking it would make messages
+    useless. Short values are masked too, but only where they stand alone (see `redact`).
+    """
+    password = _password_of(value)
+    if password is not None:
+        return {password, quote(password, safe="")}
+    plain_address = re.fullmatch(r"[a-z][a-z0-9+.-]*://\S*|/\S*", value) is not None
+    named_secret = _SECRET_KEY.search(path) is not None
+    return set() if not value or (plain_address and not named_secret) else {value}
+
+
+def redact(text: str, secrets: Collection[str]) -> str:
+    """`text` with every secret replaced by `***`, and passwords inside addresses too."""
+    for secret in sorted(secrets, key=lambda s: (-len(s), s)):
+        if len(secret) >= 4:
+            text = text.replace(secret, MASK)
+        else:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
+    return re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
+
+
+def _password_of(text: str) -> str | None:
+    if "://" not in text:
+        return None
+    try:
+        parts = urlsplit(text)
+        if parts.password:
+            return parts.password
+    except ValueError:
+        return None
+    for key, value in parse_qsl(parts.query):
+        if _SECRET_KEY.search(key) and value:
+            return value
+    return None
