@@ -27,7 +27,7 @@ help:  ## show this list
 .PHONY: setup
 setup: $(STAMP)  ## make .venv from the hashed locks, find Java (or bring one), fetch the jars
 
-$(STAMP): requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/spark/jars.lock.json
+$(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/spark/jars.lock.json
 	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
 	@touch $@
 

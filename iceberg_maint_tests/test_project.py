@@ -13,7 +13,7 @@ import iceberg_maint
 from iceberg_maint.spark.jars import DEFAULT_SPARK_VERSION, load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
-LOCKS = ["runtime", "dev", "java", "screenshots"]
+LOCKS = ["build", "runtime", "dev", "java", "screenshots"]
 
 
 def locked(name: str) -> dict[str, str]:

@@ -24,8 +24,9 @@ find_python() {
   return 1
 }
 
-# The lock is complete, so nothing is resolved here: faster, and the same with every pip a Python comes with.
-install() { "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --require-hashes --no-deps -r "$1"; }
+pip() { PYTHONWARNINGS=ignore "$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input "$@"; }
+# The lock is complete, so nothing is resolved here; what comes as source is built with the locked tools.
+install() { pip install --require-hashes --no-deps --no-build-isolation -r "$1"; }
 
 if ! usable "$venv/bin/python"; then
   python=$(find_python)
@@ -35,9 +36,10 @@ if ! usable "$venv/bin/python"; then
 fi
 
 say "Installing packages (about 1.5 GB unpacked; a few minutes when nothing is cached)"
+install requirements/build.txt
 install requirements/dev.txt
-"$venv/bin/pip" check --quiet --disable-pip-version-check
-PYTHONWARNINGS=ignore "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --no-index -e .
+pip install --no-deps --no-build-isolation --no-index -e .
+pip check
 
 if ! "$venv/bin/python" -m iceberg_maint.spark.java --cache "$cache" >/dev/null 2>&1; then
   say "No Java of version 17 to 23 found: installing one into $venv"
