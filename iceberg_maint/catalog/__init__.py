@@ -1,0 +1,1 @@
+"""PyIceberg: lists tables, pins snapshots, reads manifests. Only reads."""

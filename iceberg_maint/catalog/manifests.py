@@ -1,0 +1,237 @@
+"""Manifest lists and manifests as values, inheritance resolved, checked against each other.
+
+Field ids and inheritance rules are those of the Iceberg spec, sections "Manifests", "Manifest
+Lists" and "Sequence Number Inheritance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyiceberg.io import FileIO
+
+from iceberg_maint.catalog.avro import AvroError, Column, read_columns
+from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry, ManifestReader
+from iceberg_maint.errors import UnreadableTableError
+
+Integers = NDArray[np.int64]
+
+KINDS = tuple(FileKind)
+"""File kinds by the code used in columns."""
+DATA, POSITION_DELETES, EQUALITY_DELETES, DELETION_VECTOR = range(4)
+
+# Field ids of a manifest entry; those of its data file count as the entry's own.
+STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER = 0, 1, 3
+CONTENT, PATH, FORMAT, PARTITION, RECORDS, FILE_BYTES = 134, 100, 101, 102, 103, 104
+EQUALITY_IDS, SORT_ORDER_ID, REFERENCED_FILE, CONTENT_OFFSET, CONTENT_BYTES = 135, 140, 143, 144, 145
+
+_LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513)
+_ENTRY_FIELDS = (
+    *(STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, CONTENT, PATH, FORMAT),
+    *(PARTITION, RECORDS, REFERENCED_FILE, CONTENT_OFFSET),
+)
+
+
+def read_bytes(io: FileIO, location: str) -> bytes:
+    """The whole file."""
+    with io.new_input(location).open() as stream:
+        return stream.read()
+
+
+def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
+    """The manifests of one snapshot. Raises UnreadableTableError ICM-101."""
+    columns = _columns(io, location, _LIST_FIELDS, "manifest list")
+    return tuple(
+        Manifest(
+            path=path,
+            length_bytes=length,
+            is_deletes=content == 1,
+            spec_id=spec_id,
+            sequence_number=sequence_number or 0,
+            min_sequence_number=min_sequence_number or 0,
+            added_snapshot_id=snapshot_id or 0,
+            added_files=added,
+            existing_files=existing,
+            deleted_files=deleted,
+            added_rows=added_rows,
+            existing_rows=existing_rows,
+        )
+        for (
+            path,
+            length,
+            content,
+            spec_id,
+            sequence_number,
+            min_sequence_number,
+            snapshot_id,
+            added,
+            existing,
+            deleted,
+            added_rows,
+            existing_rows,
+        ) in zip(*columns, strict=True)
+    )
+
+
+def make_reader(io: FileIO) -> ManifestReader:
+    """A reader of whole manifests, one value per entry, for the gate and for settling."""
+
+    def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
+        columns = _columns(io, path, _ENTRY_FIELDS, "manifest")
+        for status, snapshot, seq, content, file, form, partition, rows, referenced, offset in zip(
+            *columns, strict=True
+        ):
+            yield ManifestEntry(
+                status=EntryStatus(status),
+                snapshot_id=snapshot_id if snapshot is None else snapshot,
+                data_sequence_number=_inherited(seq, status, sequence_number, path),
+                path=file,
+                kind=KINDS[_kind(content, form)],
+                partition=partition,
+                record_count=rows,
+                referenced_data_file=referenced,
+                content_offset=offset,
+            )
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEntries:
+    """The live entries of one manifest, column by column.
+
+    `partitions` are the distinct raw tuples, `partition` indexes them; `kind` indexes `KINDS`;
+    `size_bytes` of a deletion vector is the blob's own. `more` are the columns asked for beyond
+    these, filtered to live entries.
+    """
+
+    spec_id: int
+    partitions: tuple[tuple[object, ...], ...]
+    partition: Integers
+    kind: Integers
+    records: Integers
+    size_bytes: Integers
+    sequence_number: Integers
+    snapshot_id: Integers
+    more: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.partition)
+
+
+def has_live_files(manifest: Manifest) -> bool:
+    """False when the manifest list says that all entries are DELETED ones."""
+    counts = (manifest.added_files, manifest.existing_files)
+    return None in counts or any(counts)
+
+
+def read_live_entries(io: FileIO, manifest: Manifest, table: str, more: tuple[int, ...] = ()) -> LiveEntries:
+    """The live entries of one manifest with the fields `more` beyond the usual ones.
+
+    Entry counts and rows are compared with the manifest list's: PyIceberg's decoder returns wrong
+    values without a sound where bytes disagree with their schema. Raises UnreadableTableError.
+    """
+    kinds = (CONTENT, FORMAT, CONTENT_BYTES) if manifest.is_deletes else ()
+    wanted = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, PARTITION, RECORDS, FILE_BYTES, *kinds, *more)
+    found = _columns(io, manifest.path, wanted, f"{table}: manifest")
+    columns = dict(zip(wanted, found, strict=True))
+    status, records = _integers(columns[STATUS]), _integers(columns[RECORDS])
+    _check_counts(manifest, table, status, records)
+    live = status != EntryStatus.DELETED
+    kind, size_bytes = np.zeros(len(status), np.int64), _integers(columns[FILE_BYTES])
+    if manifest.is_deletes:
+        kind = _integers([_kind(c, f) for c, f in zip(columns[CONTENT], columns[FORMAT], strict=True)])
+        sizes = zip(columns[CONTENT_BYTES], columns[FILE_BYTES], kind, strict=True)
+        size_bytes = _integers(
+            [own if code == DELETION_VECTOR and own is not None else whole for own, whole, code in sizes]
+        )
+    sequence_numbers = [
+        _inherited(seq, code, manifest.sequence_number, manifest.path)
+        for seq, code in zip(columns[SEQUENCE_NUMBER], columns[STATUS], strict=True)
+    ]
+    snapshot_ids = [manifest.added_snapshot_id if s is None else s for s in columns[SNAPSHOT_ID]]
+    partitions, codes = _encoded(columns[PARTITION])
+    alive = live.tolist()
+    return LiveEntries(
+        spec_id=manifest.spec_id,
+        partitions=partitions,
+        partition=codes[live],
+        kind=kind[live],
+        records=records[live],
+        size_bytes=size_bytes[live],
+        sequence_number=_integers(sequence_numbers)[live],
+        snapshot_id=_integers(snapshot_ids)[live],
+        more=tuple([v for v, keep in zip(columns[i], alive, strict=True) if keep] for i in more),
+    )
+
+
+def _columns(io: FileIO, location: str, wanted: tuple[int, ...], what: str) -> list[Column]:
+    try:
+        return read_columns(read_bytes(io, location), wanted)
+    except FileNotFoundError as error:
+        raise UnreadableTableError(
+            "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
+        ) from error
+    except (AvroError, OSError) as error:
+        raise UnreadableTableError(
+            "ICM-101", f"{what} {location} cannot be read: {error}.", "repair or restore the file."
+        ) from error
+
+
+def _integers(values: Sequence[int]) -> Integers:
+    return np.array(values, dtype=np.int64)
+
+
+def _kind(content: int | None, file_format: str) -> int:
+    if content == POSITION_DELETES and file_format.upper() == "PUFFIN":
+        return DELETION_VECTOR
+    return content or DATA
+
+
+def _inherited(own: int | None, status: int, of_manifest: int, path: str) -> int:
+    """An entry's data sequence number: only ADDED entries inherit, and those of v1 manifests."""
+    if own is not None:
+        return own
+    if status != EntryStatus.ADDED and of_manifest != 0:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"manifest {path} has an entry of status {EntryStatus(status).name} without a "
+            "sequence number, which only an added entry may leave out.",
+            "rewrite the table's manifests with the engine that wrote them.",
+        )
+    return of_manifest
+
+
+def _encoded(partitions: Column) -> tuple[tuple[tuple[object, ...], ...], Integers]:
+    """Distinct tuples in order of appearance, and each entry's place among them."""
+    places: dict[Any, int] = {}
+    codes = [places.setdefault(p, len(places)) for p in partitions]
+    if any(isinstance(value, float) for p in places for value in p):
+        # 0.0 and -0.0 are equal to Python and two partitions to Iceberg: tell them apart by text.
+        distinct = {repr(p): p for p in partitions}
+        places = {text: place for place, text in enumerate(distinct)}
+        return tuple(distinct.values()), _integers([places[repr(p)] for p in partitions])
+    return tuple(places), _integers(codes)
+
+
+def _check_counts(manifest: Manifest, table: str, status: Integers, records: Integers) -> None:
+    added, existing = status == EntryStatus.ADDED, status == EntryStatus.EXISTING
+    checks = (
+        ("added entries", manifest.added_files, int(added.sum())),
+        ("existing entries", manifest.existing_files, int(existing.sum())),
+        ("deleted entries", manifest.deleted_files, int((status == EntryStatus.DELETED).sum())),
+        ("added rows", manifest.added_rows, int(records[added].sum())),
+        ("existing rows", manifest.existing_rows, int(records[existing].sum())),
+    )
+    for what, listed, read in checks:
+        if listed is not None and listed != read:
+            raise UnreadableTableError(
+                "ICM-101",
+                f"{table}: manifest {manifest.path} holds {read} {what}, the manifest list says "
+                f"{listed}. The table is not measured in part.",
+                "find out which of the two is wrong before anything is rewritten.",
+            )
