@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any
 
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.spark.java import JavaHome, find_java
+from iceberg_maint.spark.trust import write_trust_store
 
 DEFAULT_SPARK_VERSION = "4.1"
 FETCH_TIMEOUT_SECONDS = 900
@@ -131,33 +132,40 @@ def _verify(jar: Jar, path: Path, fix: str) -> None:
         )
 
 
-def ivy_fetch(java: JavaHome, java_options: Sequence[str] = ()) -> Fetch:
+def ivy_fetch(java: JavaHome, java_options: Sequence[str] = (), certificates: Path | None = None) -> Fetch:
     """A `Fetch` by Ivy's command line, run on `java` with `java_options` (proxy, trust store).
 
     When the download fails and the options name no trust store, it is tried once more with each system
-    trust store there is, since Ivy hides whether TLS was the reason.
+    trust store there is and with the PEM bundle `certificates`: a Java that came along trusts only its own.
     """
-    stores = [
-        [f"-Djavax.net.ssl.trustStore={store}"]
-        for store in SYSTEM_TRUST_STORES
-        if store.is_file() and not any("javax.net.ssl.trustStore" in option for option in java_options)
-    ]
+    own_trust = any("javax.net.ssl.trustStore" in option for option in java_options)
 
     def fetch(jar: Jar, folder: Path) -> Path:
         path = folder / jar.file_name
-        said = ""
-        for trust in [[], *stores]:
-            said = _run_ivy(java, [*java_options, *trust], jar, folder)
-            if path.is_file():
-                return path
-        raise RefusedError(
-            "ICM-103",
-            f"{jar.coordinate} could not be fetched: {said}.",
-            fix="check the network; pass proxy or trust store by JAVA_OPTS (-Dhttps.proxyHost=…, "
-            f"-Djavax.net.ssl.trustStore=…), or put {jar.file_name} into the jar cache by hand.",
-        )
+        said = _run_ivy(java, java_options, jar, folder)
+        if not path.is_file() and not own_trust:
+            for store in _trust_stores(certificates, folder):
+                said = _run_ivy(java, [*java_options, f"-Djavax.net.ssl.trustStore={store}"], jar, folder)
+                if path.is_file():
+                    break
+        if not path.is_file():
+            raise RefusedError(
+                "ICM-103",
+                f"{jar.coordinate} could not be fetched: {said}.",
+                fix="check the network; pass proxy or trust store by JAVA_OPTS (-Dhttps.proxyHost=…, "
+                f"-Djavax.net.ssl.trustStore=…), or put {jar.file_name} into the jar cache by hand.",
+            )
+        return path
 
     return fetch
+
+
+def _trust_stores(certificates: Path | None, folder: Path) -> Iterator[Path]:
+    yield from (store for store in SYSTEM_TRUST_STORES if store.is_file())
+    if certificates is not None and certificates.is_file():
+        store = folder / "trust.jks"
+        if write_trust_store(certificates, store):
+            yield store
 
 
 def _run_ivy(java: JavaHome, java_options: Sequence[str], jar: Jar, folder: Path) -> str:
@@ -202,7 +210,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     options = parser.parse_args(arguments)
     try:
         java = find_java(environ, shim_dir=options.cache / "java")
-        fetch = ivy_fetch(java, shlex.split(environ.get("JAVA_OPTS", "")))
+        bundle = environ.get("SSL_CERT_FILE")
+        fetch = ivy_fetch(java, shlex.split(environ.get("JAVA_OPTS", "")), Path(bundle) if bundle else None)
         paths = resolve(load_lock(options.spark), options.cache / "jars", fetch)
     except IcebergMaintError as refusal:
         sys.stderr.write(f"{refusal}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,32 @@ def test_ivy_fetch_passes_java_options_and_the_exact_coordinate(tmp_path: Path) 
     at = arguments.index("-dependency")
     assert arguments[at : at + 4] == ["-dependency", "org.example", "one", "1.0"]
     assert "-notransitive" in arguments
+
+
+def test_ivy_fetch_tries_the_pem_bundle_when_java_trusts_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iceberg_maint.spark.jars.SYSTEM_TRUST_STORES", ())
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        f"#!/bin/bash\n[[ $1 == -Djavax.net.ssl.trustStore={tmp_path}/trust.jks ]] && touch {tmp_path}/one-1.0.jar\nexit 1\n"
+    )
+    java.chmod(0o755)
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text(ssl.DER_cert_to_PEM_cert(b"a certificate"))
+    fetch = ivy_fetch(JavaHome(tmp_path / "jdk", 17, "test"), certificates=bundle)
+    assert fetch(ONE, tmp_path) == tmp_path / "one-1.0.jar"
+
+
+def test_ivy_fetch_with_a_trust_store_of_the_users_own_tries_no_other(tmp_path: Path) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/bash\necho run >> {tmp_path}/runs\n")
+    java.chmod(0o755)
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text(ssl.DER_cert_to_PEM_cert(b"a certificate"))
+    fetch = ivy_fetch(JavaHome(tmp_path / "jdk", 17, "test"), ["-Djavax.net.ssl.trustStore=/mine"], bundle)
+    with pytest.raises(RefusedError):
+        fetch(ONE, tmp_path)
+    assert (tmp_path / "runs").read_text() == "run\n"
