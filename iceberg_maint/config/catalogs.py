@@ -77,24 +77,15 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
 
 
 def check_spark_conf(conf: Mapping[str, str]) -> None:
-    """Refuses Spark settings under which maintenance is unsafe: ICM-105, ICM-107; and ICM-100 for
-    jars resolved at run time.
+    """Refuses settings of a catalog that came in past `catalogs`: ICM-105 for a caching one, ICM-107
+    for Hive without locks. What else a session may not have is checked where it is built.
     """
-    safe = {"spark.sql.adaptive.enabled": "false", "spark.speculation": "false", "spark.testing": "false"}
     for key, value in conf.items():
         where = f"spark.conf.{key}"
-        if key in safe and value.lower() != safe[key]:
-            raise RefusedError("ICM-105", f"{where} is {value}: must be {safe[key]}.", "remove the setting.")
-        if key == "spark.sql.session.timeZone" and value != "UTC":
-            raise RefusedError("ICM-105", f"{where} is {value}: must be UTC.", "remove the setting.")
         if re.fullmatch(r"spark\.sql\.catalog\.\w+\.cache-enabled", key):
             _check_cache(where, value)
         if key.endswith(_HIVE_LOCK) and value.lower() == "false":
             raise _hive_without_lock(where)
-        if key in ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy"):
-            raise ConfigurationError(
-                "ICM-100", f"{where} fetches jars at run time: the jars are locked.", "remove the setting."
-            )
 
 
 def _check_properties(path: str, kind: str, properties: Mapping[str, str]) -> None:

@@ -1,0 +1,1 @@
+"""What people and scripts see: JSON documents, tables, sentences. No decisions."""

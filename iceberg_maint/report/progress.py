@@ -1,0 +1,55 @@
+"""A progress bar per table of `run`, on a terminal only."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+class RunProgress:
+    """Bars of batches on `console`; nothing at all where it is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> RunProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str, total: int | None, note: str = "") -> None:
+        """A new bar, the old one done with."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(name, total=total, note=note)
+
+    def note(self, text: str) -> None:
+        """What is being worked on."""
+        if self._task is not None:
+            self._progress.update(self._task, note=text)
+
+    def total(self, count: int) -> None:
+        """How many steps there are."""
+        if self._task is not None:
+            self._progress.update(self._task, total=count)
+
+    def step(self) -> None:
+        """One step done."""
+        if self._task is not None:
+            self._progress.advance(self._task)

@@ -1,0 +1,284 @@
+"""Why: the decision on a table or partition, explained with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iceberg_maint.core.codec import to_data
+from iceberg_maint.core.health import Measured, PartitionHealth
+from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.judge import expected_output_files, too_many_average_bytes
+from iceberg_maint.core.policy import Policy, policy_keys
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.record import Record
+from iceberg_maint.report.document import Document, record_document, values_document
+from iceberg_maint.report.text import duration, moment, number, sentence
+
+_SECTION = "rewrite_data_files"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One metric against the threshold that judges it; None is off. `rule` is ≥ or >."""
+
+    metric: str
+    value: float
+    rule: str
+    threshold: float | None
+    threshold_key: str
+    source: str
+    crossed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWhy:
+    """One partition explained: the decision, what was compared, what happened before, and what
+    would have to change for the decision to be another.
+    """
+
+    decision: PartitionDecision
+    comparisons: tuple[Comparison, ...]
+    history: PartitionHistory
+    last: str | None
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A table explained. `truth` is the one sentence to read first."""
+
+    decision: Decision
+    truth: str
+    change: str
+    partitions: tuple[PartitionWhy, ...]
+    values: Mapping[str, object]
+    sources: Mapping[str, str]
+    last: Record | None
+
+
+def policy_values(policy: Policy) -> dict[str, object]:
+    """Every value of a policy by key path, in the order of the documentation."""
+    return {
+        key.path: getattr(getattr(policy, key.section) if key.section else policy, key.name)
+        for key in policy_keys()
+    }
+
+
+def explain(
+    decision: Decision,
+    measured: Measured,
+    policy: Policy,
+    sources: Mapping[str, str],
+    history: TableHistory,
+    last: Record | None,
+    now_ms: int,
+) -> Why:
+    """The explanation of a decision taken on these values."""
+    partitions = tuple(
+        _partition(decision, p, measured, policy, sources, history, last, now_ms) for p in decision.partitions
+    )
+    return Why(
+        decision,
+        _truth(decision, history, now_ms),
+        _table_change(decision, partitions, history),
+        partitions,
+        policy_values(policy),
+        sources,
+        last,
+    )
+
+
+def why_document(why: Why) -> Document:
+    """`why` as JSON."""
+    return {
+        "table": why.decision.table,
+        "snapshot": why.decision.snapshot_id,
+        "verdict": why.decision.verdict.value,
+        "reason": why.decision.reason.value,
+        "truth": why.truth,
+        "change": why.change,
+        "evidence": dict(sorted(why.decision.evidence.items())),
+        "policy": values_document(why.values, why.sources),
+        "partitions": [
+            {
+                "partition": p.decision.partition,
+                "verdict": p.decision.verdict.value,
+                "reason": p.decision.reason.value,
+                "until_ms": p.decision.until_ms,
+                "metrics": to_data(p.comparisons),
+                "history": to_data(p.history),
+                "last": p.last,
+                "change": p.change,
+            }
+            for p in why.partitions
+        ],
+        "last": None if why.last is None else record_document(why.last),
+        "next": {
+            "verdict": why.decision.verdict.value,
+            "reason": why.decision.reason.value,
+            "due_partitions": [p.partition for p in why.decision.due()],
+            "until_ms": why.decision.until_ms,
+        },
+    }
+
+
+def compare(
+    health: PartitionHealth, policy: Policy, target_bytes: int, crossed: frozenset[str]
+) -> list[tuple[str, float, str, float | None, str]]:
+    """(metric, value, rule, threshold, key) of every threshold of the operation.
+
+    `crossed` are the keys a finding names. Where there are enough small files and still no
+    finding, the gain decides, so it is shown too.
+    """
+    rewrite = policy.rewrite_data_files
+    positional = health.position_delete_files + health.deletion_vectors
+    equality = health.applicable_equality_delete_files
+    rows: list[tuple[str, float, str, float | None, str]] = [
+        ("small_files", health.small_files, "≥", rewrite.min_input_files, "min_input_files"),
+    ]
+    if health.small_files >= rewrite.min_input_files and f"{_SECTION}.min_input_files" not in crossed:
+        gain = health.small_files - expected_output_files(health.small_bytes, target_bytes)
+        rows.append(("files a rewrite would remove", gain, ">", rewrite.min_excess_files, "min_excess_files"))
+        share = gain / health.data_files if health.data_files else 0.0
+        rows.append(("share of files it would remove", share, "≥", rewrite.min_gain_ratio, "min_gain_ratio"))
+    rows.append(("data_files", health.data_files, ">", rewrite.max_files, "max_files"))
+    if rewrite.max_files is not None and health.data_files > rewrite.max_files:
+        limit = too_many_average_bytes(policy.rewrite_data_files, target_bytes)
+        rows.append(("average_file_bytes", health.average_file_bytes, "<", limit, "max_files_average_bytes"))
+    rows += [
+        ("delete_ratio", health.delete_ratio, "≥", rewrite.delete_ratio_act, "delete_ratio_act"),
+        ("delete_ratio", health.delete_ratio, "≥", rewrite.delete_ratio_warn, "delete_ratio_warn"),
+        ("delete_files", positional, ">", rewrite.max_delete_files, "max_delete_files"),
+    ]
+    if equality or rewrite.equality_delete_max_age_seconds is not None:
+        limit_files = None if rewrite.equality_delete_max_age_seconds is None else 1
+        rows.append(
+            (
+                "applicable_equality_delete_files",
+                equality,
+                "≥",
+                limit_files,
+                "equality_delete_max_age_seconds",
+            )
+        )
+    return [(m, v, r, t, f"{_SECTION}.{key}") for m, v, r, t, key in rows]
+
+
+def _partition(
+    decision: Decision,
+    one: PartitionDecision,
+    measured: Measured,
+    policy: Policy,
+    sources: Mapping[str, str],
+    history: TableHistory,
+    last: Record | None,
+    now_ms: int,
+) -> PartitionWhy:
+    health = measured.partitions.get(one.partition, PartitionHealth())
+    crossed = frozenset(f.threshold_key for f in one.findings)
+    rows = compare(health, policy, measured.target_file_size_bytes, crossed)
+    comparisons = tuple(Comparison(m, v, r, t, k, sources[k], _crosses(v, r, t)) for m, v, r, t, k in rows)
+    past = history.of(one.partition)
+    return PartitionWhy(
+        one,
+        comparisons,
+        past,
+        _last_of(one.partition, last),
+        _change(decision.table, one, comparisons, past, now_ms),
+    )
+
+
+def _crosses(value: float, rule: str, threshold: float | None) -> bool:
+    if threshold is None:
+        return False
+    return {"≥": value >= threshold, ">": value > threshold, "<": value < threshold}[rule]
+
+
+def _last_of(partition: str, last: Record | None) -> str | None:
+    if last is None:
+        return None
+    for key, status, reason in last.outcome.partitions:
+        if key == partition:
+            return f"{status.value} ({reason.value}) at {moment(last.ended_ms)}"
+    return None
+
+
+def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
+    reasons = {p.reason for p in decision.partitions}
+    due = len(decision.due())
+    total = len(decision.partitions)
+    held = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
+    waiting = [p for p in decision.partitions if p.reason is Reason.BACK_OFF]
+    if decision.verdict is Verdict.RUN:
+        rest = f" {held} more held in quarantine." if held else ""
+        return f"Sick: {due} of {total} partitions are due ({sentence(decision.reason)}).{rest}"
+    if decision.reason is Reason.PAUSED:
+        note = f": {history.paused_reason}" if history.paused_reason else ""
+        return f"Paused{note}."
+    if Reason.QUARANTINED in reasons:
+        return f"Quarantined: {held} of {total} partitions are held for a person after repeated failures."
+    if waiting:
+        until_ms = min(p.until_ms for p in waiting if p.until_ms is not None)
+        return (
+            f"Backing off: {len(waiting)} of {total} partitions wait until {moment(until_ms)} "
+            f"(in {duration(max(0, until_ms - now_ms) / 1000)}) after a failed or useless attempt."
+        )
+    if decision.verdict is Verdict.SKIP and decision.reason is Reason.HEALTHY:
+        return f"Healthy: no threshold is crossed in any of {total} partitions."
+    words = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
+    return f"{words[decision.verdict]}: {sentence(decision.reason)}."
+
+
+def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], history: TableHistory) -> str:
+    table = decision.table
+    if history.unknown_commits:
+        return f"settle {history.unknown_commits} unconfirmed commits first: iceberg-maint reconcile {table}"
+    table_wide = {
+        Reason.PAUSED: f"iceberg-maint resume {table} (or policy key paused: false)",
+        Reason.BLACKOUT: f"the end of the blackout window {decision.evidence.get('window', '')}",
+        Reason.ADVISE: "policy key mode: act",
+        Reason.DISABLED: "policy key rewrite_data_files.enabled: true",
+        Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
+        Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
+        Reason.EMPTY: "data in the table",
+    }
+    if decision.reason in table_wide:
+        return table_wide[decision.reason]
+    first = next((p for p in partitions if p.decision.reason is decision.reason), None)
+    return first.change if first is not None else ""
+
+
+def _change(
+    table: str,
+    one: PartitionDecision,
+    comparisons: tuple[Comparison, ...],
+    past: PartitionHistory,
+    now_ms: int,
+) -> str:
+    at = f"{table} --partition '{one.partition}'"
+    if one.verdict is Verdict.RUN:
+        return f"nothing: the next run takes it (iceberg-maint run {at})"
+    if one.reason is Reason.HEALTHY:
+        return _until_sick(comparisons)
+    if one.reason is Reason.BACK_OFF and one.until_ms is not None:
+        wait = duration(max(0, one.until_ms - now_ms) / 1000)
+        return f"{wait} have to pass, or: iceberg-maint release {at}; last: {past.reason}"
+    if one.reason is Reason.QUARANTINED:
+        return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {at}"
+    if one.reason is Reason.HOT and one.until_ms is not None:
+        return f"no write until {moment(one.until_ms)}, or a lower windows.cold_after_seconds"
+    return {
+        Reason.EQUALITY_DELETES: "equality deletes converted or applied by another engine; this rewrite refuses them",
+        Reason.RUN_BUDGET: "the next run, or more in windows.max_partitions_per_run or windows.max_bytes_per_run",
+        Reason.HOUR_BUDGET: "the next hour, or more in windows.max_partitions_per_hour or windows.max_bytes_per_hour",
+    }.get(one.reason, "")
+
+
+def _until_sick(comparisons: tuple[Comparison, ...]) -> str:
+    parts = [
+        f"{c.metric} {c.rule} {number(c.threshold)} (now {number(c.value)})"
+        for c in comparisons
+        if c.threshold is not None and not c.crossed and not c.threshold_key.endswith("delete_ratio_warn")
+    ]
+    return "due once " + ", or ".join(parts) if parts else "no threshold is set"

@@ -1,0 +1,216 @@
+"""Wiring: from configuration to the real adapters, each made when first asked for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.config import Config, EffectivePolicy, load_config
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.survey import PolicyOf, Tools
+
+if TYPE_CHECKING:
+    from iceberg_maint.spark.settings import SparkSettings
+
+SessionFactory = Callable[[], Any]
+"""Gives the process's Spark session, which starts at the first call."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since epoch, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_seconds(self) -> float:
+        """For durations."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+        time.sleep(seconds)
+
+
+class App:
+    """One process's view of everything outside: nothing connects or starts before it is used.
+
+    Catalogs, ledger, clock and engine may be given, for tests; else they are the real ones.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        catalogs: Mapping[str, Catalog] | None = None,
+        ledger: Ledger | None = None,
+        clock: Clock | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        if catalogs is not None:
+            self.catalogs = catalogs
+        if ledger is not None:
+            self.ledger = ledger
+        self._engine = engine
+
+    @cached_property
+    def catalogs(self) -> Mapping[str, Catalog]:
+        """The configured catalogs by name."""
+        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+
+        _make_embedded_folders(self.config)
+        return {
+            name: PyIcebergCatalog(name, catalog.pyiceberg_properties())
+            for name, catalog in self.config.catalogs.items()
+        }
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        from iceberg_maint.ledger.sql import SqlLedger
+
+        return SqlLedger(self.config.ledger_url)
+
+    def tables(self) -> tuple[TableId, ...]:
+        """Every table of every catalog, sorted."""
+        return tuple(sorted(t for catalog in self.catalogs.values() for t in catalog.tables()))
+
+    def parse(self, name: str) -> TableId:
+        """The table a person names; the catalog may be left out when there is one.
+
+        Raises UnknownTableError ICM-126 for a name that no configured catalog can have.
+        """
+        only = self.config.only_catalog
+        parts = name.split(".")
+        if only is not None and (parts[0] != only or len(parts) == 2):
+            parts = [only, *parts]
+        if parts[0] not in self.catalogs or len(parts) < 3 or not all(parts):
+            known = ", ".join(sorted(self.catalogs))
+            raise UnknownTableError(
+                "ICM-126",
+                f"'{name}' is no table name of catalog {known}.",
+                "write catalog.namespace.table; see 'iceberg-maint tables'.",
+            )
+        return TableId(parts[0], tuple(parts[1:-1]), parts[-1])
+
+    def find(self, name: str) -> TableId:
+        """The table a person names, which the catalog must list.
+
+        Raises UnknownTableError ICM-126 with the nearest names.
+        """
+        table = self.parse(name)
+        listed = self.catalogs[table.catalog].tables()
+        if table in listed:
+            return table
+        near = difflib.get_close_matches(str(table), map(str, listed), n=3, cutoff=0.6)
+        hint = f"did you mean {', '.join(near)}?" if near else "list the tables with 'iceberg-maint tables'."
+        raise UnknownTableError("ICM-126", f"catalog {table.catalog} has no table '{table}'.", hint)
+
+    def effective_policy(
+        self, table: TableId, properties: Mapping[str, str], overrides: Mapping[str, str] | None = None
+    ) -> EffectivePolicy:
+        """The table's policy with the source of every value."""
+        return self.config.policy_for(table, properties, overrides)
+
+    def policy_of(self, overrides: Mapping[str, str] | None = None) -> PolicyOf:
+        """The effective policy as a function of the table's pinned state."""
+
+        def policy(state: TableState) -> Any:
+            return self.config.policy_for(state.table, state.properties, overrides).policy
+
+        return policy
+
+    def tools(self, table: TableId) -> Tools:
+        """What `survey` and `maintain` take for this table."""
+        return Tools(self.catalogs[table.catalog], self.ledger, self.clock, self.engine)
+
+    def spark_settings(self) -> SparkSettings:
+        """The session's settings as configured; checks them and starts nothing.
+
+        Raises RefusedError ICM-105 for an unsafe one. The jars are left out: `session` adds them.
+        """
+        from iceberg_maint.spark.settings import SparkSettings, catalog_conf, spark_conf
+
+        settings = SparkSettings(
+            master=self.config.spark.master,
+            jars=(),
+            catalogs={
+                name: catalog_conf(name, c.type, c.uri, c.warehouse, c.properties)
+                for name, c in self.config.catalogs.items()
+            },
+            conf=self.config.spark.conf,
+            local_dir=str(self.config.home / "spark"),
+        )
+        spark_conf(settings)
+        return settings
+
+    def ready_spark_settings(self) -> SparkSettings:
+        """The settings with jars, which are fetched when missing; sets JAVA_HOME of this process
+        to a supported Java.
+
+        Raises RefusedError ICM-103 for a missing Java or a jar that fails its checksum.
+        """
+        from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
+        from iceberg_maint.spark.java import find_java
+
+        settings = self.spark_settings()
+        java = find_java(os.environ, shim_dir=self.config.cache / "java")
+        os.environ["JAVA_HOME"] = str(java.path)
+        jars = resolve(load_lock(), self.config.cache / "jars", ivy_fetch(java))
+        return replace(settings, jars=tuple(map(str, jars)))
+
+    def spark_conf(self) -> dict[str, str]:
+        """Everything a session is built with; raises what `ready_spark_settings` raises."""
+        from iceberg_maint.spark.settings import spark_conf
+
+        return spark_conf(self.ready_spark_settings())
+
+    def session(self) -> Any:
+        """This process's Spark session, started when there is none."""
+        from iceberg_maint.spark.session import build_session
+
+        return build_session(self.ready_spark_settings())
+
+    def engine(self) -> Engine:
+        """The engine; Spark starts when it first has something to write."""
+        if self._engine is None:
+            self._engine = self.engine_of(self.session)
+        return self._engine
+
+    @property
+    def running_engine(self) -> Engine | None:
+        """The engine if one was made."""
+        return self._engine
+
+
+def build(config: Config) -> App:
+    """The real application. Raises what unsafe settings raise; connects to nothing."""
+    app = App(config)
+    app.spark_settings()
+    return app
+
+
+def load(path: Path | None) -> App:
+    """The application of a configuration file and this process's environment."""
+    return build(load_config(path, os.environ))
+
+
+def _make_embedded_folders(config: Config) -> None:
+    """SQLite makes files, not folders."""
+    from iceberg_maint.config.storage import sqlite_file
+
+    for catalog in config.catalogs.values():
+        file = sqlite_file(catalog.uri or "")
+        if file is not None and file.is_relative_to(config.home):
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
