@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -55,9 +55,7 @@ class PartitionSpec:
         return all(f.is_void for f in self.fields)
 
 
-def encode_partition(
-    spec: PartitionSpec, values: Sequence[PartitionValue], first_spec_id: int
-) -> str:
+def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], first_spec_id: int) -> str:
     """The key of one partition. `values` are in the order of `spec.fields`."""
     if spec.is_unpartitioned:
         return ALL
@@ -97,14 +95,14 @@ def decode_partition(
     fields = specs[spec_id].fields
     parts = rest.split("/")
     names = [f.name for f in fields if not f.is_void]
-    given = [unquote(p.split("=", 1)[0]) for p in parts]
+    given = [_unquote(p.split("=", 1)[0]) for p in parts]
     if given != names:
         raise ValueError(f"'{key}': fields {given} are not those of spec {spec_id}: {names}")
     texts = iter(p.split("=", 1)[1:] for p in parts)
     values: list[PartitionValue] = []
     for field in fields:
         text = [] if field.is_void else next(texts)
-        values.append(_from_text(field, unquote(text[0])) if text else None)
+        values.append(_from_text(field, _unquote(text[0])) if text else None)
     result = (spec_id, tuple(values))
     if encode_partition(specs[spec_id], result[1], first_spec_id) != key:
         raise ValueError(f"'{key}' is not written as this table writes its partition keys")
@@ -112,8 +110,14 @@ def decode_partition(
 
 
 def _quote(text: str) -> str:
-    quoted = quote(text, safe="", encoding="utf-8", errors="surrogatepass")
-    return re.sub(r"\.{2,}", lambda m: "%2E" * len(m[0]), quoted)
+    # Lone surrogates pass: a key must not be the place where odd text fails.
+    quoted = quote(text, safe="", errors="surrogatepass")
+    # A dot stays readable where it cannot run into the dots of a range.
+    return re.sub(r"^\.|\.$|\.{2,}", lambda m: "%2E" * len(m[0]), quoted)
+
+
+def _unquote(text: str) -> str:
+    return unquote(text, errors="surrogatepass")
 
 
 def _to_text(field: PartitionField, value: PartitionValue) -> str:
@@ -130,7 +134,7 @@ def _to_text(field: PartitionField, value: PartitionValue) -> str:
         if kind == "time":
             return _clock_text(value, 6)
         if kind.startswith("timestamp"):
-            digits = 9 if "_ns" in kind or "tz_ns" in kind else 6
+            digits = 9 if kind.endswith("_ns") else 6
             days, rest = divmod(value, 86_400 * 10**digits)
             return f"{_day_text(days)}T{_clock_text(rest, digits)}"
     if isinstance(value, bool):
@@ -161,7 +165,7 @@ def _from_text(field: PartitionField, text: str) -> PartitionValue:  # noqa: PLR
     if kind == "time":
         return _clock_value(text, 6)
     if kind.startswith("timestamp"):
-        digits = 9 if "_ns" in kind else 6
+        digits = 9 if kind.endswith("_ns") else 6
         day, clock = text.split("T", 1)
         return _day_value(day) * 86_400 * 10**digits + _clock_value(clock, digits)
     if kind == "boolean":
@@ -171,7 +175,7 @@ def _from_text(field: PartitionField, text: str) -> PartitionValue:  # noqa: PLR
     if kind == "uuid":
         return UUID(text)
     if kind.startswith("decimal"):
-        return Decimal(text)
+        return _decimal_value(text)
     if kind == "binary" or kind.startswith("fixed"):
         return bytes.fromhex(text)
     return text
@@ -189,17 +193,28 @@ def _day_text(days: int) -> str:
 
 
 def _day_value(text: str) -> int:
-    return int(text[1:]) if text[0] == "d" else (date.fromisoformat(text) - _EPOCH).days
+    return int(text[1:]) if text.startswith("d") else (date.fromisoformat(text) - _EPOCH).days
+
+
+def _decimal_value(text: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation as why:
+        raise ValueError(f"'{text}' is no decimal") from why
+    if not value.is_finite():
+        raise ValueError(f"'{text}' is no decimal of a partition")
+    return value
 
 
 def _clock_text(units: int, digits: int) -> str:
     seconds, fraction = divmod(units, 10**digits)
-    return (
-        f"{seconds // 3600:02d}-{seconds // 60 % 60:02d}-{seconds % 60:02d}.{fraction:0{digits}d}"
-    )
+    return f"{seconds // 3600:02d}-{seconds // 60 % 60:02d}-{seconds % 60:02d}.{fraction:0{digits}d}"
 
 
 def _clock_value(text: str, digits: int) -> int:
     clock, fraction = text.split(".")
     hours, minutes, seconds = (int(p) for p in clock.split("-"))
-    return ((hours * 60 + minutes) * 60 + seconds) * 10**digits + int(fraction)
+    if hours > 23:
+        raise ValueError(f"'{text}' is no time of day")
+    units_per_second: int = 10**digits
+    return ((hours * 60 + minutes) * 60 + seconds) * units_per_second + int(fraction)
