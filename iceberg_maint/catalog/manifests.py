@@ -7,7 +7,7 @@ Lists" and "Sequence Number Inheritance".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,17 @@ _ENTRY_FIELDS = (
 )
 
 
-def read_bytes(io: FileIO, location: str) -> bytes:
-    """The whole file."""
-    with io.new_input(location).open() as stream:
-        return stream.read()
+def read_bytes(io: FileIO, location: str, what: str) -> bytes:
+    """The whole file. Raises UnreadableTableError ICM-101 that begins with `what`."""
+    try:
+        with io.new_input(location).open() as stream:
+            return stream.read()
+    except FileNotFoundError as error:
+        raise UnreadableTableError(
+            "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
+        ) from error
+    except Exception as error:  # each file system raises its own
+        raise _unreadable(what, location, error) from error
 
 
 def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
@@ -122,6 +129,10 @@ class LiveEntries:
     def __len__(self) -> int:
         return len(self.partition)
 
+    def without_more(self) -> LiveEntries:
+        """The same entries without the extra columns."""
+        return replace(self, more=())
+
 
 def has_live_files(manifest: Manifest) -> bool:
     """False when the manifest list says that all entries are DELETED ones."""
@@ -170,16 +181,18 @@ def read_live_entries(io: FileIO, manifest: Manifest, table: str, more: tuple[in
 
 
 def _columns(io: FileIO, location: str, wanted: tuple[int, ...], what: str) -> list[Column]:
+    data = read_bytes(io, location, what)
     try:
-        return read_columns(read_bytes(io, location), wanted)
-    except FileNotFoundError as error:
-        raise UnreadableTableError(
-            "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
-        ) from error
-    except (AvroError, OSError) as error:
-        raise UnreadableTableError(
-            "ICM-101", f"{what} {location} cannot be read: {error}.", "repair or restore the file."
-        ) from error
+        return read_columns(data, wanted)
+    except AvroError as error:
+        raise _unreadable(what, location, error) from error
+
+
+def _unreadable(what: str, location: str, error: Exception) -> UnreadableTableError:
+    line = (str(error) or type(error).__name__).splitlines()[0]
+    return UnreadableTableError(
+        "ICM-101", f"{what} {location} cannot be read: {line}.", "repair or restore the file."
+    )
 
 
 def _integers(values: Sequence[int]) -> Integers:

@@ -1,0 +1,168 @@
+"""Which tables a catalog holds and where their current metadata is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import sqlalchemy as sa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import FileIO, load_file_io
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+
+T = TypeVar("T")
+
+_BUSY_TIMEOUT_MS = 30_000
+
+
+class Listing(Protocol):
+    """One catalog's list of tables. Connects on first use; raises ConfigurationError ICM-104."""
+
+    def tables(self) -> list[TableId]:
+        """All tables without views."""
+        ...
+
+    def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
+        """Metadata locations of those tables that exist."""
+        ...
+
+    def open(self, table: TableId) -> tuple[str, FileIO] | None:
+        """Metadata location and the file access to it; None when there is no such table."""
+        ...
+
+
+def make_listing(name: str, properties: Mapping[str, str]) -> Listing:
+    """The listing for PyIceberg's `type`: `sql` by one SELECT, others by PyIceberg's catalog."""
+    if properties["type"] == "sql":
+        return SqlListing(name, properties)
+    return ServiceListing(name, properties)
+
+
+class SqlListing:
+    """The tables of a JDBC catalog (Iceberg `JdbcCatalog`, PyIceberg `SqlCatalog`), only read."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self._name, self._properties = name, dict(properties)
+        self._file_io: FileIO | None = None
+
+    def tables(self) -> list[TableId]:
+        return list(self._select({}))
+
+    def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
+        found = self._select({})
+        return {t: found[t] for t in tables if t in found}
+
+    def open(self, table: TableId) -> tuple[str, FileIO] | None:
+        found = self._select({"table_namespace": ".".join(table.namespace), "table_name": table.name})
+        location = found.get(table)
+        return None if location is None else (location, self._io(location))
+
+    def _io(self, location: str) -> FileIO:
+        if self._file_io is None:
+            self._file_io = load_file_io(self._properties, location)
+        return self._file_io
+
+    def _select(self, equal: Mapping[str, str]) -> dict[TableId, str]:
+        wanted = {"catalog_name": self._name, **equal}
+        condition = " AND ".join(f"{column} = :{column}" for column in wanted)
+        # Every column: a catalog made before views has no iceberg_type.
+        statement = sa.text(f"SELECT * FROM iceberg_tables WHERE {condition}")
+        where = self._engine.url.render_as_string(hide_password=True)
+        with _reaching(self._name, where), self._engine.connect() as connection:
+            rows = connection.execute(statement, wanted).mappings().all()
+        return {
+            TableId(self._name, tuple(row["table_namespace"].split(".")), row["table_name"]): location
+            for row in rows
+            if (location := row["metadata_location"]) and row.get("iceberg_type") in (None, "TABLE")
+        }
+
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        url = sa.make_url(self._properties["uri"])
+        if url.get_backend_name() != "sqlite":
+            return sa.create_engine(url, pool_pre_ping=True)
+        # SQLite would make an empty file of a mistyped path.
+        if not Path(url.database or "").is_file():
+            raise ConfigurationError(
+                "ICM-104",
+                f"catalog '{self._name}' cannot be reached: {url.database} does not exist.",
+                "correct the uri, or make the catalog's first table.",
+            )
+        engine = sa.create_engine(url)
+        sa.event.listen(engine, "connect", _set_busy_timeout)
+        return engine
+
+
+def _set_busy_timeout(connection: Any, _record: object) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+
+
+class ServiceListing:
+    """The tables of a REST, Hive or Glue catalog, by PyIceberg's client."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self._name, self._properties = name, dict(properties)
+
+    def tables(self) -> list[TableId]:
+        return self._call(
+            lambda catalog: [t for ns in self._namespaces(catalog) for t in self._in(catalog, ns)]
+        )
+
+    def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
+        opened = ((table, self.open(table)) for table in tables)
+        return {table: found[0] for table, found in opened if found is not None}
+
+    def open(self, table: TableId) -> tuple[str, FileIO] | None:
+        def load(catalog: Catalog) -> tuple[str, FileIO] | None:
+            try:
+                loaded = catalog.load_table(table.in_catalog)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+            return loaded.metadata_location, loaded.io
+
+        return self._call(load)
+
+    def _namespaces(self, catalog: Catalog, parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for namespace in catalog.list_namespaces(parent):
+            # Catalogs differ in whether a child comes with its parents' names; none lists itself.
+            if len(namespace) > len(parent) and namespace[: len(parent)] == parent:
+                yield namespace
+                yield from self._namespaces(catalog, namespace)
+
+    def _in(self, catalog: Catalog, namespace: tuple[str, ...]) -> list[TableId]:
+        try:
+            found = catalog.list_tables(namespace)
+        except NoSuchNamespaceError:
+            return []  # dropped since it was listed
+        return [TableId(self._name, tuple(parts[:-1]), parts[-1]) for parts in found]
+
+    def _call(self, work: Callable[[Catalog], T]) -> T:
+        with _reaching(self._name, self._properties.get("uri", self._properties["type"])):
+            return work(self._catalog)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return load_catalog(self._name, **self._properties)
+
+
+@contextmanager
+def _reaching(name: str, where: str) -> Iterator[None]:
+    try:
+        yield
+    except IcebergMaintError:
+        raise
+    except Exception as error:
+        # Drivers, HTTP and Thrift clients each raise their own; the first line says what happened.
+        cause = getattr(error, "orig", None) or error
+        line = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise ConfigurationError(
+            "ICM-104",
+            f"catalog '{name}' at {where} cannot be reached: {line}.",
+            "check the address, the credentials and that the service runs.",
+        ) from error

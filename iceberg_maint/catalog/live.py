@@ -1,0 +1,127 @@
+"""The live entries of a pinned snapshot: as columns to measure, as values to plan with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from pyiceberg.io import FileIO
+
+from iceberg_maint.catalog.manifests import (
+    CONTENT_OFFSET,
+    EQUALITY_IDS,
+    FORMAT,
+    KINDS,
+    PATH,
+    REFERENCED_FILE,
+    SORT_ORDER_ID,
+    LiveEntries,
+    has_live_files,
+    read_live_entries,
+)
+from iceberg_maint.catalog.measure import Columns, to_columns
+from iceberg_maint.catalog.metadata import check_manifest_list
+from iceberg_maint.core.partition import encode_partition
+from iceberg_maint.core.state import FileKind, LiveFile, Manifest, TableState
+from iceberg_maint.errors import RefusedError
+
+
+def read_columns(io: FileIO, state: TableState) -> Columns:
+    """All live entries as columns; raises UnreadableTableError.
+
+    Paths of data files are looked at only where deletes name files, and are not kept.
+    """
+    table = str(state.table)
+    deletes = [read_live_entries(io, m, table, (REFERENCED_FILE,)) for m in _live(state, deletes=True)]
+    named = {path for part in deletes for path in part.more[0] if path is not None}
+    live: set[str] = set()
+    data: list[LiveEntries] = []
+    for manifest in _live(state, deletes=False):
+        part = read_live_entries(io, manifest, table, (PATH,) if named else ())
+        if named:
+            live |= named.intersection(part.more[0])
+        data.append(part.without_more())
+    gone = named - live
+    masks = [np.array([path in gone for path in part.more[0]], bool) for part in deletes]
+    none: list[NDArray[np.bool_]] = [np.zeros(len(part), bool) for part in data]
+    return to_columns(state, [*deletes, *data], [*masks, *none])
+
+
+def live_files(io: FileIO, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+    """Live files of the partitions with these keys, and all global equality deletes.
+
+    Raises RefusedError ICM-120 when a data file is listed twice.
+    """
+    found: list[LiveFile] = []
+    wanted = frozenset(partitions)
+    for manifest in state.manifests:
+        if has_live_files(manifest):
+            found += _files(io, state, manifest, wanted)
+    seen: set[str] = set()
+    for file in found:
+        if file.kind is FileKind.DATA and file.path in seen:
+            raise RefusedError(
+                "ICM-120",
+                f"{state.table}: data file {file.path} is referenced twice; rewriting it would change "
+                "the number of rows.",
+                "remove one of the two references first.",
+            )
+        seen.add(file.path)
+    return tuple(found)
+
+
+def find_live(
+    read_manifests: Callable[[str], tuple[Manifest, ...]],
+    read_paths: Callable[[Manifest], Collection[str]],
+    state: TableState,
+    paths: Collection[str],
+) -> frozenset[str]:
+    """Which paths are live data files in any retained snapshot, newest snapshots first."""
+    wanted, found, seen = frozenset(paths), set[str](), set[str]()
+    for snapshot in reversed(state.snapshots):
+        if wanted <= found:
+            break
+        for manifest in read_manifests(check_manifest_list(state.table, snapshot)):
+            if manifest.is_deletes or manifest.path in seen or not has_live_files(manifest):
+                continue
+            seen.add(manifest.path)
+            found |= wanted.intersection(read_paths(manifest))
+    return frozenset(found)
+
+
+def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:
+    return (m for m in state.manifests if m.is_deletes is deletes and has_live_files(m))
+
+
+def _files(
+    io: FileIO, state: TableState, manifest: Manifest, partitions: frozenset[str]
+) -> Iterator[LiveFile]:
+    spec = state.specs[manifest.spec_id]
+    deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else ()
+    entries = read_live_entries(io, manifest, str(state.table), (PATH, FORMAT, SORT_ORDER_ID, *deletes))
+    keys = [encode_partition(spec, values, state.first_spec_id) for values in entries.partitions]  # type: ignore[arg-type]
+    columns = (
+        *(entries.partition.tolist(), entries.kind.tolist(), entries.records.tolist()),
+        *(entries.size_bytes.tolist(), entries.sequence_number.tolist(), *entries.more),
+    )
+    for at, kind, records, size, number, path, form, sort_order_id, *rest in zip(*columns, strict=True):
+        key, of = keys[at], KINDS[kind]
+        everywhere = of is FileKind.EQUALITY_DELETES and spec.is_unpartitioned
+        if key not in partitions and not everywhere:
+            continue
+        referenced, offset, equality_ids = rest or (None, None, None)
+        yield LiveFile(
+            path=path,
+            kind=of,
+            spec_id=manifest.spec_id,
+            partition=key,
+            record_count=records,
+            size_bytes=size,
+            data_sequence_number=number,
+            file_format=form.lower(),
+            sort_order_id=sort_order_id,
+            referenced_data_file=referenced,
+            content_offset=offset,
+            equality_ids=tuple(equality_ids or ()),
+        )

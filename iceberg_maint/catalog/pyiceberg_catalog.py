@@ -1,0 +1,117 @@
+"""The catalog port on PyIceberg: SQL (Iceberg's `jdbc`), REST, Hive and Glue. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from pyiceberg.io import FileIO, load_file_io
+
+from iceberg_maint.catalog.listing import make_listing
+from iceberg_maint.catalog.live import find_live, live_files, read_columns
+from iceberg_maint.catalog.manifests import (
+    PATH,
+    make_reader,
+    read_bytes,
+    read_live_entries,
+    read_manifest_list,
+)
+from iceberg_maint.catalog.measure import measure
+from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.state import LiveFile, ManifestEntry, TableState
+from iceberg_maint.errors import UnknownTableError, UnreadableTableError
+
+_PIN_TRIES = 3
+
+
+class PyIcebergCatalog:
+    """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue; nothing is
+    connected before the first use, nothing read is cached.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self._properties = dict(properties)
+        self._listing = make_listing(name, properties)
+        # A service may hand out credentials per table.
+        self._io_by_table: dict[TableId, FileIO] = {}
+        self._shared_io: FileIO | None = None
+
+    def tables(self) -> tuple[TableId, ...]:
+        """All tables without views, sorted. Raises ConfigurationError ICM-104."""
+        return tuple(sorted(self._listing.tables()))
+
+    def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
+        """The metadata location of every table that exists; one SELECT for a SQL catalog."""
+        return self._listing.locations(tables)
+
+    def pin(self, table: TableId) -> TableState:
+        """The state at the current snapshot, read from the metadata file itself.
+
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108.
+        """
+        tried: set[str] = set()
+        while True:
+            location, io = self._open(table)
+            tried.add(location)
+            try:
+                return self._read(table, location, io)
+            except UnreadableTableError:
+                # Somebody may have committed and cleaned up since: only then it is worth a retry.
+                if len(tried) == _PIN_TRIES or self._open(table)[0] in tried:
+                    raise
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
+        return measure(state, read_columns(self._io(state.table), state), policy)
+
+    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+        """Live files of these partitions and all global equality deletes.
+
+        Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice.
+        """
+        return live_files(self._io(state.table), state, partitions)
+
+    def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
+        """Which of the paths are data files live in any retained snapshot."""
+        io, table = self._io(state.table), str(state.table)
+        return find_live(
+            lambda location: read_manifest_list(io, location),
+            lambda manifest: read_live_entries(io, manifest, table, (PATH,)).more[0],
+            state,
+            paths,
+        )
+
+    def read_manifest(self, path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
+        """All entries of one manifest, as `core.state.ManifestReader`."""
+        return iter(make_reader(self._io(None))(path, sequence_number, snapshot_id))
+
+    def _open(self, table: TableId) -> tuple[str, FileIO]:
+        found = self._listing.open(table) if table.catalog == self.name else None
+        if found is None:
+            raise UnknownTableError(
+                "ICM-126",
+                f'"{table}" is not a table of catalog {self.name}.',
+                "list the tables with `iceberg-maint tables`.",
+            )
+        self._io_by_table[table] = found[1]
+        return found
+
+    def _read(self, table: TableId, location: str, io: FileIO) -> TableState:
+        state = parse_metadata(
+            table, location, read_bytes(io, location, f"cannot load {table}: metadata file")
+        )
+        if state.snapshot is None:
+            return state
+        manifests = read_manifest_list(io, check_manifest_list(table, state.snapshot))
+        return replace(state, manifests=manifests)
+
+    def _io(self, table: TableId | None) -> FileIO:
+        if table in self._io_by_table:
+            return self._io_by_table[table]
+        if self._shared_io is None:
+            self._shared_io = load_file_io(self._properties, self._properties.get("warehouse"))
+        return self._shared_io
