@@ -1,0 +1,300 @@
+"""Attempts at batches: rows that are only ever added, in the order that settling relies on."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
+
+from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.outcome import BatchOutcome, CommitStatus
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.settle import Settlement
+from iceberg_maint.errors import FenceLostError
+from iceberg_maint.ledger import batches, histories
+from iceberg_maint.ledger.leases import require
+from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.schema import attempt, attempt_try, db_now_ms, intent, outcome
+from iceberg_maint.ports import Attempt, BatchStatus, Lease, WrittenFile
+
+STARTED, INTENT, ATTEMPT = "STARTED", "INTENT", "ATTEMPT"
+"""Status of an attempt before its first outcome; afterwards it is the outcome's BatchStatus."""
+
+_SETTLED = {
+    CommitStatus.COMMITTED: (BatchStatus.DONE,),
+    CommitStatus.REJECTED: (BatchStatus.PLANNED, BatchStatus.FAILED, BatchStatus.SUPERSEDED),
+    CommitStatus.UNKNOWN: (BatchStatus.UNKNOWN, BatchStatus.PLANNED),
+}
+
+
+def start(
+    conn: Connection,
+    lease: Lease,
+    batch_id: str,
+    run_id: str,
+    write_ahead: Mapping[str, PartitionHistory],
+) -> Attempt:
+    """STARTED, the claim and the write-ahead back-off. Refuses a batch that is not PLANNED, and a
+    second attempt under one fence unless the first is known to have failed."""
+    require(conn, lease)
+    row = batches.load(conn, lease, batch_id)
+    if row.status != BatchStatus.PLANNED:
+        raise OutOfOrderError(f"batch {batch_id} is {row.status}, not PLANNED")
+    earlier = _load(conn, (attempt.c.batch_id == batch_id) & (attempt.c.fence == lease.fence))
+    if any(a.status == BatchStatus.UNKNOWN for a in earlier):
+        raise OutOfOrderError(f"batch {batch_id} may have been committed under fence {lease.fence}")
+    attempt_id = uuid.uuid4().hex
+    partitions = loads(Batch, row.body).partitions
+    started = Attempt(
+        attempt_id=attempt_id,
+        batch_id=batch_id,
+        table_uuid=row.table_uuid,
+        operation=row.operation,
+        run_id=run_id,
+        fence=lease.fence,
+        token=f"{attempt_id}-{secrets.token_hex(8)}",
+        partitions=partitions,
+        status=STARTED,
+    )
+    conn.execute(
+        insert(attempt).values(
+            attempt_id=attempt_id,
+            batch_id=batch_id,
+            table_uuid=row.table_uuid,
+            operation=row.operation,
+            run_id=run_id,
+            fence=lease.fence,
+            token=started.token,
+            partitions=dumps(partitions),
+            started_ms=db_now_ms(),
+        )
+    )
+    batches.claim(conn, batch_id, run_id)
+    histories.write(conn, row.table_uuid, row.operation, write_ahead)
+    return started
+
+
+def record_intent(
+    conn: Connection, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
+) -> None:
+    """INTENT, once, after STARTED."""
+    _own(conn, lease, attempt_id, STARTED)
+    conn.execute(
+        insert(intent).values(
+            attempt_id=attempt_id, files=dumps(files), proof=dumps(proof), recorded_ms=db_now_ms()
+        )
+    )
+
+
+def record_try(
+    conn: Connection, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
+) -> None:
+    """ATTEMPT, one row per compare-and-swap, after INTENT."""
+    tries = _own(conn, lease, attempt_id, INTENT, ATTEMPT).tries
+    conn.execute(
+        insert(attempt_try).values(
+            attempt_id=attempt_id,
+            position=len(tries),
+            base_snapshot_id=base_snapshot_id,
+            metadata_location=metadata_location,
+            recorded_ms=db_now_ms(),
+        )
+    )
+
+
+def finish(
+    conn: Connection,
+    lease: Lease,
+    attempt_id: str,
+    status: BatchStatus,
+    reported: BatchOutcome,
+    changed: Mapping[str, PartitionHistory],
+) -> None:
+    """OUTCOME, once; then back-off, the batch's status and, when DONE, the CURSOR.
+
+    DONE and UNKNOWN need an ATTEMPT: without one nothing can have been committed. PLANNED hands
+    the batch back and counts nothing against the hour.
+    """
+    own = _own(conn, lease, attempt_id, STARTED, INTENT, ATTEMPT)
+    if reported.batch_id != own.batch_id:
+        raise OutOfOrderError(f"attempt {attempt_id} is of another batch than {reported.batch_id}")
+    if status is BatchStatus.STARTED:
+        raise OutOfOrderError("an attempt cannot end STARTED")
+    if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and not own.tries:
+        raise OutOfOrderError(f"attempt {attempt_id} cannot be {status}: no commit was tried")
+    handed_back = status is BatchStatus.PLANNED
+    _append(
+        conn,
+        own,
+        # The attempt is over without a commit, though its batch is wanted still.
+        BatchStatus.FAILED if handed_back else status,
+        dumps(reported),
+        settled=False,
+        partitions=() if handed_back else reported.partitions,
+        input_bytes=0 if handed_back else reported.input_bytes,
+    )
+    histories.write(conn, own.table_uuid, own.operation, changed)
+    row = batches.load(conn, lease, own.batch_id)
+    if row.status != BatchStatus.STARTED:
+        return  # An earlier attempt was found to have committed the batch meanwhile.
+    batches.set_status(conn, own.batch_id, status, reported.message)
+    if status is BatchStatus.DONE:
+        batches.advance(conn, lease, row, reported.snapshot_after)
+
+
+def settle(
+    conn: Connection, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
+) -> None:
+    """What became of an attempt that did not report. A commit makes its open batch DONE; otherwise
+    the batch gets `status`, unless a later attempt has a say in it. A batch that has ended stays
+    as it is, and the same UNKNOWN again leaves no second row.
+    """
+    require(conn, lease)
+    settled = _one(conn, lease, attempt_id)
+    if settled.status not in (STARTED, INTENT, ATTEMPT, BatchStatus.UNKNOWN):
+        raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
+    if status not in _SETTLED[settlement.status]:
+        raise OutOfOrderError(f"a batch whose commit is {settlement.status} cannot be {status}")
+    if settlement.status is not CommitStatus.REJECTED and not settled.tries:
+        raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is REJECTED")
+    committed = settlement.status is CommitStatus.COMMITTED
+    row = batches.load(conn, lease, settled.batch_id)
+    body = dumps(settlement)
+    if body != _last_body(conn, attempt_id):
+        # Work reported as UNKNOWN was counted then.
+        counts = committed and settled.status != BatchStatus.UNKNOWN
+        _append(
+            conn,
+            settled,
+            _ended(settlement.status),
+            body,
+            settled=True,
+            partitions=settled.partitions if counts else (),
+            input_bytes=loads(Batch, row.body).input_bytes if counts else 0,
+        )
+    if row.status not in batches.OPEN:
+        return
+    if committed:
+        batches.set_status(conn, settled.batch_id, status, settlement.why)
+        batches.advance(conn, lease, row, settlement.snapshot_id)
+    elif not _later(conn, settled):
+        batches.set_status(conn, settled.batch_id, status, settlement.why)
+
+
+def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
+    """Attempts without an outcome, and UNKNOWN ones; oldest first."""
+    ended = select(outcome.c.attempt_id).where(
+        outcome.c.attempt_id == attempt.c.attempt_id, outcome.c.status != BatchStatus.UNKNOWN
+    )
+    return _load(conn, (attempt.c.table_uuid == table_uuid) & ~ended.exists())
+
+
+def _own(conn: Connection, lease: Lease, attempt_id: str, *expected: str) -> Attempt:
+    require(conn, lease)
+    own = _one(conn, lease, attempt_id)
+    if own.fence != lease.fence:
+        raise FenceLostError(
+            f"the attempt {attempt_id} on {lease.table} was started under fence {own.fence}, "
+            f"the lease has fence {lease.fence}."
+        )
+    if own.status not in expected:
+        raise OutOfOrderError(f"attempt {attempt_id} is {own.status}, not {' or '.join(expected)}")
+    return own
+
+
+def _one(conn: Connection, lease: Lease, attempt_id: str) -> Attempt:
+    found = _load(conn, (attempt.c.attempt_id == attempt_id) & (attempt.c.table_uuid == lease.table_uuid))
+    if not found:
+        raise OutOfOrderError(f"{lease.table} has no attempt {attempt_id}")
+    return found[0]
+
+
+def _load(conn: Connection, which: ColumnElement[bool]) -> tuple[Attempt, ...]:
+    joined = attempt.outerjoin(intent, intent.c.attempt_id == attempt.c.attempt_id)
+    query = select(attempt, intent.c.files, intent.c.proof).select_from(joined)
+    rows = conn.execute(query.where(which).order_by(attempt.c.ordinal)).all()
+    return tuple(_attempt(conn, row) for row in rows)
+
+
+def _attempt(conn: Connection, row: Row) -> Attempt:
+    tries = conn.execute(
+        select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location)
+        .where(attempt_try.c.attempt_id == row.attempt_id)
+        .order_by(attempt_try.c.position)
+    ).all()
+    last = conn.scalar(
+        select(outcome.c.status)
+        .where(outcome.c.attempt_id == row.attempt_id)
+        .order_by(outcome.c.ordinal.desc())
+        .limit(1)
+    )
+    reached = ATTEMPT if tries else INTENT if row.files is not None else STARTED
+    return Attempt(
+        attempt_id=row.attempt_id,
+        batch_id=row.batch_id,
+        table_uuid=row.table_uuid,
+        operation=row.operation,
+        run_id=row.run_id,
+        fence=row.fence,
+        token=row.token,
+        partitions=tuple(json.loads(row.partitions)),
+        status=last or reached,
+        tries=tuple((t.base_snapshot_id, t.metadata_location) for t in tries),
+        files=loads(tuple[WrittenFile, ...], row.files) if row.files is not None else None,
+        proof=loads(Proof, row.proof) if row.proof is not None else None,
+    )
+
+
+def _append(
+    conn: Connection,
+    of: Attempt,
+    status: BatchStatus,
+    body: str,
+    *,
+    settled: bool,
+    partitions: tuple[str, ...],
+    input_bytes: int,
+) -> None:
+    values: dict[str, Any] = {
+        "attempt_id": of.attempt_id,
+        "table_uuid": of.table_uuid,
+        "operation": of.operation,
+        "status": status,
+        "settled": settled,
+        "partitions": dumps(partitions),
+        "input_bytes": input_bytes,
+        "body": body,
+        "recorded_ms": db_now_ms(),
+    }
+    conn.execute(insert(outcome).values(**values))
+
+
+def _last_body(conn: Connection, attempt_id: str) -> str | None:
+    return conn.scalar(
+        select(outcome.c.body)
+        .where(outcome.c.attempt_id == attempt_id)
+        .order_by(outcome.c.ordinal.desc())
+        .limit(1)
+    )
+
+
+def _ended(status: CommitStatus) -> BatchStatus:
+    match status:
+        case CommitStatus.COMMITTED:
+            return BatchStatus.DONE
+        case CommitStatus.REJECTED:
+            return BatchStatus.FAILED
+        case CommitStatus.UNKNOWN:
+            return BatchStatus.UNKNOWN
+
+
+def _later(conn: Connection, than: Attempt) -> bool:
+    ordinal = select(attempt.c.ordinal).where(attempt.c.attempt_id == than.attempt_id).scalar_subquery()
+    later = select(func.count()).where(attempt.c.batch_id == than.batch_id, attempt.c.ordinal > ordinal)
+    return bool(conn.scalar(later))

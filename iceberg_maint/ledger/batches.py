@@ -1,0 +1,139 @@
+"""Persisted batches and the cursor behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.plan import Batch, Plan
+from iceberg_maint.ledger.leases import require
+from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.schema import batch, cursor, db_now_ms
+from iceberg_maint.ports import BatchStatus, Lease, StoredBatch
+
+OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
+_REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far an operation has come on a table: its last committed batch."""
+
+    batch_id: str
+    snapshot_id: int | None
+    fence: int
+    advanced_ms: int
+
+
+def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
+    """Persists the plan's batches behind those already there.
+
+    One that is open or DONE stays as it is. One that ended without a commit and is planned again,
+    at the same snapshot with the same inputs, is opened again.
+    """
+    require(conn, lease)
+    if plan.table_uuid != lease.table_uuid:
+        raise OutOfOrderError(f"plan {plan.plan_id} is of another table than the lease")
+    if not plan.batches:
+        return
+    last = func.coalesce(func.max(batch.c.ordinal), 0)
+    start = conn.scalar(select(last).where(batch.c.table_uuid == plan.table_uuid)) or 0
+    new, again = [], []
+    for ordinal, planned in enumerate(plan.batches, start + 1):
+        status = conn.scalar(select(batch.c.status).where(batch.c.batch_id == planned.batch_id))
+        values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": dumps(planned)}
+        if status is None:
+            new.append({"batch_id": planned.batch_id, "operation": planned.operation, **values})
+        elif status in _REOPENED:
+            again.append({"reopened_id": planned.batch_id, **values})
+    state = {"status": BatchStatus.PLANNED, "why": "", "updated_ms": db_now_ms()}
+    if new:
+        first = {"table_uuid": plan.table_uuid, "attempts": 0, **state}
+        conn.execute(insert(batch).values(**first), new)
+    for values in again:
+        which = batch.c.batch_id == bindparam("reopened_id")
+        conn.execute(update(batch).where(which).values(**state), values)
+
+
+def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
+    """PLANNED, STARTED and UNKNOWN batches in plan order."""
+    rows = conn.execute(
+        select(batch)
+        .where(
+            batch.c.table_uuid == table_uuid,
+            batch.c.operation == operation,
+            batch.c.status.in_(OPEN),
+        )
+        .order_by(batch.c.ordinal)
+    )
+    return tuple(
+        StoredBatch(loads(Batch, r.body), BatchStatus(r.status), r.plan_id, r.run_id, r.attempts)
+        for r in rows
+    )
+
+
+def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
+    """SUPERSEDED. Refuses a batch with an attempt that was never settled, or that ended."""
+    require(conn, lease)
+    row = load(conn, lease, batch_id)
+    if row.status == BatchStatus.SUPERSEDED:
+        return
+    if row.status not in (BatchStatus.PLANNED, BatchStatus.UNKNOWN):
+        raise OutOfOrderError(f"batch {batch_id} is {row.status} and cannot be superseded")
+    set_status(conn, batch_id, BatchStatus.SUPERSEDED, why)
+
+
+def load(conn: Connection, lease: Lease, batch_id: str) -> Row:
+    """The batch's row; raises OutOfOrderError when the leased table has no such batch."""
+    row = conn.execute(
+        select(batch).where(batch.c.batch_id == batch_id, batch.c.table_uuid == lease.table_uuid)
+    ).first()
+    if row is None:
+        raise OutOfOrderError(f"{lease.table} has no batch {batch_id}")
+    return row
+
+
+def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = "") -> None:
+    """Overwrites the status; whether it may change is the caller's to know."""
+    conn.execute(
+        update(batch)
+        .where(batch.c.batch_id == batch_id)
+        .values(status=status, why=why, updated_ms=db_now_ms())
+    )
+
+
+def claim(conn: Connection, batch_id: str, run_id: str) -> None:
+    """STARTED by this run, whoever planned it."""
+    conn.execute(
+        update(batch)
+        .where(batch.c.batch_id == batch_id)
+        .values(
+            status=BatchStatus.STARTED,
+            run_id=run_id,
+            attempts=batch.c.attempts + 1,
+            updated_ms=db_now_ms(),
+        )
+    )
+
+
+def advance(conn: Connection, lease: Lease, row: Row, snapshot_id: int | None) -> None:
+    """Moves the cursor of the batch's operation to this committed batch."""
+    which = (cursor.c.table_uuid == row.table_uuid) & (cursor.c.operation == row.operation)
+    values = {
+        "batch_id": row.batch_id,
+        "snapshot_id": snapshot_id,
+        "fence": lease.fence,
+        "advanced_ms": db_now_ms(),
+    }
+    if conn.execute(update(cursor).where(which).values(**values)).rowcount == 0:
+        conn.execute(insert(cursor).values(table_uuid=row.table_uuid, operation=row.operation, **values))
+
+
+def read_cursor(conn: Connection, table_uuid: str, operation: str) -> Cursor | None:
+    """The cursor, or None before the first committed batch."""
+    row = conn.execute(
+        select(cursor).where(cursor.c.table_uuid == table_uuid, cursor.c.operation == operation)
+    ).first()
+    return Cursor(row.batch_id, row.snapshot_id, row.fence, row.advanced_ms) if row else None

@@ -1,0 +1,201 @@
+"""One database, SQLite or PostgreSQL: connections, transactions, migration at first use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.pool import StaticPool
+
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.ledger.migrations import migrate
+
+_BUSY_TIMEOUT_MS = 30_000
+_CONNECT_TIMEOUT_SECONDS = 10
+_FIX = "start the database, or correct the ledger's URL and its permissions."
+
+
+class Database:
+    """Connections to the ledger at `url`; nothing is opened before the first transaction.
+
+    Raises ConfigurationError ICM-100 for a URL of another database. The first transaction raises
+    ConfigurationError ICM-128 when the database cannot be reached or is of a newer version; a
+    later one raises IcebergMaintError ICM-128 when it is lost.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = _parse(url)
+        self._in_memory = self._url.get_backend_name() == "sqlite" and not self._url.database
+        self._opening = threading.Lock()
+        # An in-memory database is one connection; its transactions take turns.
+        self._turn = threading.RLock()
+        self._engine: Engine | None = None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one consistent state and keeps nobody out."""
+        engine = self._open()
+        options: dict[str, Any] = (
+            {"icm_begin": "BEGIN"}
+            if engine.dialect.name == "sqlite"
+            else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        )
+        with self._turns(), self._reached(), engine.execution_options(**options).begin() as conn:
+            yield conn
+
+    @contextmanager
+    def write(self, *keys: str) -> Iterator[Connection]:
+        """A transaction during which no other writer of any of the `keys` runs.
+
+        SQLite has one writer at a time anyway; PostgreSQL takes an advisory lock per key, always
+        in the same order.
+        """
+        engine = self._open()
+        with self._turns(), self._reached(), engine.begin() as conn:
+            _lock(conn, keys)
+            yield conn
+
+    def close(self) -> None:
+        """Closes all connections; the next transaction opens new ones."""
+        with self._opening:
+            if self._engine is not None:
+                self._engine.dispose()
+                self._engine = None
+
+    @contextmanager
+    def _turns(self) -> Iterator[None]:
+        if not self._in_memory:
+            yield
+            return
+        with self._turn:
+            yield
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except (OperationalError, InterfaceError) as why:
+            raise IcebergMaintError("ICM-128", self._lost(why), _FIX) from why
+
+    def _open(self) -> Engine:
+        with self._opening:
+            if self._engine is None:
+                self._engine = self._opened()
+            return self._engine
+
+    def _opened(self) -> Engine:
+        try:
+            if self._url.get_backend_name() == "sqlite":
+                engine = _sqlite(self._url, in_memory=self._in_memory)
+            else:
+                engine = _postgres(self._url)
+        except (OSError, ModuleNotFoundError) as why:
+            raise ConfigurationError("ICM-128", self._lost(why), _FIX) from why
+        try:
+            with engine.begin() as conn:
+                _lock(conn, ["schema"])
+                migrate(conn)
+        except DBAPIError as why:
+            engine.dispose()
+            raise ConfigurationError("ICM-128", self._lost(why), _FIX) from why
+        except ConfigurationError:
+            engine.dispose()
+            raise
+        return engine
+
+    def _lost(self, why: Exception) -> str:
+        cause = why.orig if isinstance(why, DBAPIError) and why.orig is not None else why
+        words = " ".join(str(cause).split())
+        if self._url.password:
+            words = words.replace(str(self._url.password), "***")
+        shown = self._url.render_as_string(hide_password=True)
+        return f"the ledger at {shown} cannot be used: {words.rstrip('.')}."
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigurationError(
+            "ICM-100", "the ledger's URL cannot be read.", "write sqlite:///path or postgresql://…"
+        ) from None
+    if parsed.drivername in ("postgres", "postgresql"):
+        parsed = parsed.set(drivername="postgresql+psycopg2")
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite") and parsed.database == ":memory:":
+        parsed = parsed.set(database=None)
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg2"):
+        raise ConfigurationError(
+            "ICM-100",
+            f"the ledger's URL begins with '{parsed.drivername}'; only sqlite and postgresql can hold it.",
+            "write sqlite:///path or postgresql://…",
+        )
+    return parsed
+
+
+def _lock(conn: Connection, keys: tuple[str, ...] | list[str]) -> None:
+    if conn.dialect.name != "postgresql":
+        return
+    for key in sorted(set(keys)):
+        hashed = hashlib.sha256(f"iceberg_maint {key}".encode()).digest()[:8]
+        number = int.from_bytes(hashed, "big", signed=True)
+        conn.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
+
+
+def _sqlite(url: URL, *, in_memory: bool) -> Engine:
+    settings: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT_MS / 1000}}
+    if in_memory:
+        settings = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    else:
+        _make_private(Path(str(url.database)))
+    engine = create_engine(url, hide_parameters=True, **settings)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: object) -> None:
+        # The driver begins transactions late and never IMMEDIATE; we begin them ourselves.
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # NORMAL may lose the last commits with the machine's power. A lost ATTEMPT would make a
+        # committed batch look as if it had never been tried.
+        connection.execute("PRAGMA synchronous = FULL")
+
+    @event.listens_for(engine, "begin")
+    def _begin(conn: Connection) -> None:
+        conn.exec_driver_sql(conn.get_execution_options().get("icm_begin", "BEGIN IMMEDIATE"))
+
+    return engine
+
+
+def _make_private(path: Path) -> None:
+    """The file and its folder, readable by their owner only where we are the ones to make them."""
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, mode=0o700)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _postgres(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": _CONNECT_TIMEOUT_SECONDS, "application_name": "iceberg_maint"},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: object) -> None:
+        with connection.cursor() as statements:
+            statements.execute("SHOW synchronous_commit")
+            if statements.fetchone()[0] == "off":  # for the reason given above for SQLite
+                statements.execute("SET synchronous_commit TO on")
+        connection.commit()
+
+    return engine

@@ -1,0 +1,49 @@
+"""Schema versions: a new database is made at the newest version, an old one steps forward.
+
+There is no way back: an older program refuses a newer ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Connection, func, insert, inspect, select
+
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.ledger.schema import db_now_ms, metadata, schema_version
+
+Step = Callable[[Connection], None]
+
+STEPS: Mapping[int, Step] = {}
+"""Version → what turns the version before it into this one; versions follow each other from 2."""
+
+
+def migrate(conn: Connection, steps: Mapping[int, Step] = STEPS) -> None:
+    """Brings the schema to the newest version within the caller's transaction, which must keep
+    other migrating processes out. Raises ConfigurationError ICM-128 for a newer schema.
+    """
+    newest = 1 + len(steps)
+    found = _version(conn)
+    if found > newest:
+        raise ConfigurationError(
+            "ICM-128",
+            f"the ledger's schema has version {found}; this program knows versions up to {newest}.",
+            "install the newer iceberg-maint that wrote it, or name another ledger.",
+        )
+    if found == 0:
+        metadata.create_all(conn)
+        _stamp(conn, newest)
+        return
+    for version in range(found + 1, newest + 1):
+        steps[version](conn)
+        _stamp(conn, version)
+
+
+def _version(conn: Connection) -> int:
+    if not inspect(conn).has_table(schema_version.name):
+        return 0
+    return conn.scalar(select(func.coalesce(func.max(schema_version.c.version), 0))) or 0
+
+
+def _stamp(conn: Connection, version: int) -> None:
+    conn.execute(insert(schema_version).values(version=version, applied_ms=db_now_ms()))

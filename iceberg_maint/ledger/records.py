@@ -1,0 +1,74 @@
+"""The audit trail: records, only ever appended, and pruned by age."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, insert, or_, select
+
+from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.record import Record
+from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.schema import (
+    attempt,
+    attempt_try,
+    batch,
+    db_now_ms,
+    health,
+    intent,
+    outcome,
+    partition_missing,
+    record,
+)
+from iceberg_maint.ports import BatchStatus
+
+_DAY_MS = 86_400_000
+_ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
+
+
+def append(conn: Connection, new: Record) -> None:
+    """Appends; the same record again changes nothing, another one under its id is refused."""
+    body = dumps(new)
+    stored = conn.scalar(select(record.c.body).where(record.c.record_id == new.record_id))
+    if stored is not None:
+        if stored != body:
+            raise OutOfOrderError(f"record {new.record_id} is written already and never changes")
+        return
+    conn.execute(
+        insert(record).values(
+            record_id=new.record_id,
+            table_uuid=new.table_uuid,
+            table_name=new.table,
+            body=body,
+            appended_ms=db_now_ms(),
+        )
+    )
+
+
+def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...]:
+    """Newest first; of a table by its name, under earlier names too where its UUID is known."""
+    query = select(record.c.body).order_by(record.c.ordinal.desc()).limit(limit)
+    if table is not None:
+        same = select(health.c.table_uuid).where(health.c.table_name == table).scalar_subquery()
+        query = query.where(or_(record.c.table_name == table, record.c.table_uuid == same))
+    return tuple(loads(Record, body) for body in conn.scalars(query))
+
+
+def prune(conn: Connection, keep_days: int) -> int:
+    """Deletes what ended more than `keep_days` ago: records, and batches with their attempts.
+    Returns the rows deleted. Open work, UNKNOWN attempts, cursors and fences stay."""
+    before = db_now_ms() - keep_days * _DAY_MS
+    settled = select(outcome.c.attempt_id).where(outcome.c.status != BatchStatus.UNKNOWN)
+    open_ = select(attempt.c.batch_id).where(attempt.c.attempt_id.not_in(settled))
+    old = select(batch.c.batch_id).where(
+        batch.c.status.in_(_ENDED), batch.c.updated_ms < before, batch.c.batch_id.not_in(open_)
+    )
+    gone = list(conn.scalars(old))
+    deleted = 0
+    for batch_id in gone:
+        attempts = select(attempt.c.attempt_id).where(attempt.c.batch_id == batch_id)
+        for rows in (outcome, attempt_try, intent):
+            deleted += conn.execute(delete(rows).where(rows.c.attempt_id.in_(attempts))).rowcount
+        deleted += conn.execute(delete(attempt).where(attempt.c.batch_id == batch_id)).rowcount
+        deleted += conn.execute(delete(batch).where(batch.c.batch_id == batch_id)).rowcount
+    deleted += conn.execute(delete(record).where(record.c.appended_ms < before)).rowcount
+    deleted += conn.execute(delete(partition_missing).where(partition_missing.c.since_ms < before)).rowcount
+    return deleted

@@ -1,0 +1,215 @@
+"""The ledger's tables. All times are milliseconds since epoch, UTC, by the database's clock.
+
+A change here needs a new step in `migrations`; the tests compare both ways to the same schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+metadata = MetaData()
+
+# SQLite counts up only a column whose type is spelled INTEGER.
+_COUNTER = BigInteger().with_variant(Integer, "sqlite")
+
+
+class db_now_ms(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
+    """The database's wall clock, not the transaction's start, in ms since epoch."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(db_now_ms, "sqlite")
+def _sqlite_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
+    # unixepoch('subsec') needs SQLite 3.42; a Julian day as a double is exact to 0.05 ms.
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+
+
+@compiles(db_now_ms, "postgresql")
+def _postgres_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+schema_version = Table(
+    "icm_schema_version",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("applied_ms", BigInteger, nullable=False),
+)
+
+# One row per table ever leased: the last fence outlives the lease. `owner` is null when free.
+lease = Table(
+    "icm_lease",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("owner", Text),
+    Column("fence", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+)
+
+# `ordinal` is plan order within the table; `body` is core.plan.Batch as JSON.
+batch = Table(
+    "icm_batch",
+    metadata,
+    Column("batch_id", String(64), primary_key=True),
+    Column("table_uuid", String(64), nullable=False),
+    Column("operation", String(64), nullable=False),
+    Column("plan_id", String(64), nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Index("icm_batch_open", "table_uuid", "operation", "status", "ordinal"),
+)
+
+# Attempts grow by rows and never change: attempt (STARTED), intent, tries, outcomes.
+attempt = Table(
+    "icm_attempt",
+    metadata,
+    Column("ordinal", _COUNTER, primary_key=True),
+    Column("attempt_id", String(64), nullable=False, unique=True),
+    Column("batch_id", String(64), ForeignKey(batch.c.batch_id), nullable=False),
+    Column("table_uuid", String(64), nullable=False),
+    Column("operation", String(64), nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("token", String(128), nullable=False, unique=True),
+    Column("partitions", Text, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Index("icm_attempt_table", "table_uuid"),
+    Index("icm_attempt_batch", "batch_id"),
+)
+
+intent = Table(
+    "icm_intent",
+    metadata,
+    Column("attempt_id", String(64), ForeignKey(attempt.c.attempt_id), primary_key=True),
+    Column("files", Text, nullable=False),
+    Column("proof", Text, nullable=False),
+    Column("recorded_ms", BigInteger, nullable=False),
+)
+
+attempt_try = Table(
+    "icm_try",
+    metadata,
+    Column("attempt_id", String(64), ForeignKey(intent.c.attempt_id), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("base_snapshot_id", BigInteger, nullable=False),
+    Column("metadata_location", Text, nullable=False),
+    Column("recorded_ms", BigInteger, nullable=False),
+)
+
+# What an attempt reported, or how it was settled. An attempt is open until it has one that is
+# not UNKNOWN. `partitions` and `input_bytes` are what counts against the hour's budget.
+outcome = Table(
+    "icm_outcome",
+    metadata,
+    Column("ordinal", _COUNTER, primary_key=True),
+    Column("attempt_id", String(64), ForeignKey(attempt.c.attempt_id), nullable=False),
+    Column("table_uuid", String(64), nullable=False),
+    Column("operation", String(64), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("settled", Boolean, nullable=False),
+    Column("partitions", Text, nullable=False),
+    Column("input_bytes", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("recorded_ms", BigInteger, nullable=False),
+    Index("icm_outcome_attempt", "attempt_id"),
+    Index("icm_outcome_hour", "table_uuid", "operation", "recorded_ms"),
+    Index("icm_outcome_status", "table_uuid", "operation", "status"),
+)
+
+cursor = Table(
+    "icm_cursor",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("operation", String(64), primary_key=True),
+    Column("batch_id", String(64), nullable=False),
+    Column("snapshot_id", BigInteger),
+    Column("fence", BigInteger, nullable=False),
+    Column("advanced_ms", BigInteger, nullable=False),
+)
+
+partition_history = Table(
+    "icm_partition_history",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("operation", String(64), primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("ineffective", Integer, nullable=False),
+    Column("crashes", Integer, nullable=False),
+    Column("not_before_ms", BigInteger),
+    Column("quarantined", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
+# `table_uuid` follows the table through a rename; null for the fleet and for unknown names.
+pause = Table(
+    "icm_pause",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("table_uuid", String(64)),
+    Column("note", Text, nullable=False),
+    Column("paused_ms", BigInteger, nullable=False),
+)
+
+# The last health of each table. `form` names the shape of `head` and `partitions`.
+health = Table(
+    "icm_health",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("sequence_number", BigInteger, nullable=False),
+    Column("pointer", Text, nullable=False),
+    Column("observed_ms", BigInteger, nullable=False),
+    Column("form", String(16), nullable=False),
+    Column("head", Text, nullable=False),
+    Column("partitions", LargeBinary, nullable=False),
+    UniqueConstraint("table_name", name="icm_health_name"),
+)
+
+# Keys that earlier health had and later health lacks; `misses` counts observations in a row.
+partition_missing = Table(
+    "icm_partition_missing",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("misses", Integer, nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+)
+
+record = Table(
+    "icm_record",
+    metadata,
+    Column("ordinal", _COUNTER, primary_key=True),
+    Column("record_id", String(64), nullable=False, unique=True),
+    Column("table_uuid", String(64), nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("appended_ms", BigInteger, nullable=False),
+    Index("icm_record_table", "table_name", "ordinal"),
+    Index("icm_record_uuid", "table_uuid", "ordinal"),
+)
