@@ -28,7 +28,7 @@ from iceberg_maint.execute import execute
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Lease
 from iceberg_maint.reconcile import Settled, settle_open_attempts
-from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plan_for, survey
+from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plan_for, measure, survey
 
 MAX_REPLANS = 2
 """How often one run plans stale work again before it leaves it to the next run."""
@@ -249,9 +249,7 @@ def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: _Run, lease: Lea
         after = before
         if outcome.snapshot_after is not None:
             state = run.tools.catalog.pin(seen.state.table)
-            measured = run.tools.catalog.measure(state, seen.policy.rewrite_data_files)
-            run.tools.ledger.put_health(measured)
-            after = measured.partitions
+            after = measure(state, seen.policy, run.tools).partitions
         run.observer(BatchEnded(outcome, _of(before, batch), _of(after, batch)))
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:

@@ -64,8 +64,7 @@ def survey(
     state = tools.catalog.pin(table)
     check_partitions(state, requested)
     policy = policy_of(state)
-    measured = tools.catalog.measure(state, policy.rewrite_data_files)
-    tools.ledger.put_health(measured)
+    measured = measure(state, policy, tools)
     history = tools.ledger.history(state.uuid, str(table), Operation.REWRITE_DATA_FILES)
     if owner is not None and history.lease_owner == owner:
         history = replace(history, lease_owner=None)
@@ -79,6 +78,19 @@ def survey(
         force=force,
     )
     return Survey(state, policy, measured, history, decision)
+
+
+def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
+    """Measures a pinned table and stores it, with what a later decision needs besides."""
+    measured = replace(
+        tools.catalog.measure(state, policy.rewrite_data_files),
+        format_version=state.format_version,
+        maintenance_properties={
+            k: v for k, v in state.properties.items() if k.startswith("maintenance.")
+        },
+    )
+    tools.ledger.put_health(measured)
+    return measured
 
 
 def make_plan_for(seen: Survey, tools: Tools) -> Plan:

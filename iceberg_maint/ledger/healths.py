@@ -31,6 +31,8 @@ class _Head:
     snapshot_id: int | None
     table_health: TableHealth
     target_file_size_bytes: int
+    format_version: int
+    maintenance_properties: Mapping[str, str]
 
 
 _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
@@ -64,6 +66,8 @@ def put(conn: Connection, measured: Measured) -> bool:
                 measured.snapshot_id,
                 measured.table_health,
                 measured.target_file_size_bytes,
+                measured.format_version,
+                measured.maintenance_properties,
             )
         ),
         "partitions": _pack(measured.partitions),
@@ -94,6 +98,8 @@ def get(conn: Connection, table: TableId) -> Measured | None:
         table_health=head.table_health,
         partitions=_unpack(row.partitions),
         target_file_size_bytes=head.target_file_size_bytes,
+        format_version=head.format_version,
+        maintenance_properties=head.maintenance_properties,
     )
 
 
