@@ -27,6 +27,8 @@ from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
 from iceberg_maint.core.state import TableState
 
+MAINTENANCE_PREFIX = "maintenance."
+
 _NEVER = np.iinfo(np.int64).max
 _UNKNOWN_MS = -1
 _BINS = len(SIZE_EDGES_BYTES) + 1
@@ -73,9 +75,11 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
         sequence_number=state.last_sequence_number,
         metadata_location=state.metadata_location,
-        table_health=_table_health(state, partitions),
+        table_health=table_health(state, partitions),
         partitions=dict(sorted(partitions.items())),
         target_file_size_bytes=target,
+        format_version=state.format_version,
+        maintenance_properties=maintenance_properties(state),
     )
 
 
@@ -249,7 +253,8 @@ def _partition(values: dict[str, object], spec_ids: tuple[int, ...]) -> Partitio
     return PartitionHealth(**values, spec_ids=spec_ids)  # type: ignore[arg-type]
 
 
-def _table_health(state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
+def table_health(state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
+    """The measurements beside those of partitions."""
     return TableHealth(
         partitions=len(partitions),
         snapshots=len(state.snapshots),
@@ -262,3 +267,8 @@ def _table_health(state: TableState, partitions: Mapping[str, PartitionHealth]) 
         oldest_snapshot_ms=min((s.timestamp_ms for s in state.snapshots), default=None),
         last_change_ms=state.snapshot.timestamp_ms if state.snapshot else None,
     )
+
+
+def maintenance_properties(state: TableState) -> dict[str, str]:
+    """The table properties that set its policy."""
+    return {k: v for k, v in state.properties.items() if k.startswith(MAINTENANCE_PREFIX)}

@@ -1,0 +1,231 @@
+"""A catalog in memory, made of core values. Its measuring is written file by file, as the metrics
+read, and is what the column-wise one is tested against."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from iceberg_maint.catalog.measure import maintenance_properties, table_health
+from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.judge import size_limits, target_file_size_bytes
+from iceberg_maint.core.partition import PartitionSpec
+from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.state import FileKind, LiveFile, Ref, Snapshot, TableState
+from iceberg_maint.errors import ConfigurationError, UnknownTableError
+
+UNPARTITIONED = PartitionSpec(0, ())
+_BINS = tuple(pairwise((0, *SIZE_EDGES_BYTES, 1 << 63)))
+
+
+@dataclass(frozen=True, slots=True)
+class FakeTable:
+    """One table. `commit_ms` maps file paths to the time of their commit, where the snapshot of
+    their sequence number does not say it; `retained_paths` are data files of older snapshots.
+    """
+
+    state: TableState
+    live_files: tuple[LiveFile, ...]
+    commit_ms: Mapping[str, int] = field(default_factory=dict)
+    retained_paths: frozenset[str] = frozenset()
+
+
+class FakeCatalog:
+    """The catalog port over `tables`, which a test may change at any time; `unreachable` makes
+    every call fail as a catalog that is down."""
+
+    def __init__(self, name: str, tables: Iterable[FakeTable] = ()) -> None:
+        self.name = name
+        self.content: dict[TableId, FakeTable] = {t.state.table: t for t in tables}
+        self.unreachable = False
+
+    def put(self, table: FakeTable) -> None:
+        """Adds or replaces a table."""
+        self.content[table.state.table] = table
+
+    def tables(self) -> tuple[TableId, ...]:
+        return tuple(sorted(self._reached()))
+
+    def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
+        content = self._reached()
+        return {t: content[t].state.metadata_location for t in tables if t in content}
+
+    def pin(self, table: TableId) -> TableState:
+        return self._table(table).state
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        return measure_files(self._table(state.table), policy)
+
+    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+        return tuple(
+            f
+            for f in self._table(state.table).live_files
+            if f.partition in partitions or _is_global(state, f)
+        )
+
+    def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
+        table = self._table(state.table)
+        live = {f.path for f in table.live_files if f.kind is FileKind.DATA}
+        return frozenset(paths) & (live | table.retained_paths)
+
+    def _reached(self) -> Mapping[TableId, FakeTable]:
+        if self.unreachable:
+            raise ConfigurationError("ICM-104", f"catalog '{self.name}' cannot be reached.", "start it.")
+        return self.content
+
+    def _table(self, table: TableId) -> FakeTable:
+        found = self._reached().get(table)
+        if found is None:
+            raise UnknownTableError("ICM-126", f'"{table}" is not a table of catalog {self.name}.')
+        return found
+
+
+def fake_table(
+    name: str,
+    files: Iterable[LiveFile],
+    *,
+    specs: Iterable[PartitionSpec] = (UNPARTITIONED,),
+    properties: Mapping[str, str] | None = None,
+    format_version: int = 2,
+    now_ms: int = 1_700_000_000_000,
+) -> FakeTable:
+    """A table of these files, one snapshot a second for each of their sequence numbers, the last
+    at `now_ms`."""
+    live = tuple(files)
+    table = TableId.parse(name)
+    numbers = sorted({f.data_sequence_number for f in live})
+    snapshots = tuple(
+        Snapshot(
+            snapshot_id=1000 + number,
+            parent_id=1000 + numbers[at - 1] if at else None,
+            sequence_number=number,
+            timestamp_ms=now_ms - 1000 * (len(numbers) - 1 - at),
+            operation="append",
+            summary={},
+            manifest_list=f"file:///{name}/snap-{1000 + number}.avro",
+        )
+        for at, number in enumerate(numbers)
+    )
+    by_id = {s.spec_id: s for s in specs}
+    state = TableState(
+        table=table,
+        uuid=f"uuid-of-{name}",
+        location=f"file:///{name}",
+        format_version=format_version,
+        metadata_location=f"file:///{name}/v{len(numbers)}.metadata.json",
+        metadata_bytes=1000,
+        last_updated_ms=now_ms,
+        last_sequence_number=max(numbers, default=0),
+        schema_id=0,
+        current_spec_id=max(by_id),
+        specs=by_id,
+        sort_order_id=0,
+        properties=dict(properties or {}),
+        refs=(Ref("main", "branch", snapshots[-1].snapshot_id),) if snapshots else (),
+        snapshot=snapshots[-1] if snapshots else None,
+        snapshots=snapshots,
+        manifests=(),
+    )
+    return FakeTable(state, live)
+
+
+def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
+    """Health by going through the files one by one."""
+    state = table.state
+    target = target_file_size_bytes(policy, dict(state.properties))
+    limits = size_limits(policy, target)
+    by_key: dict[str, list[LiveFile]] = defaultdict(list)
+    for file in table.live_files:
+        by_key[file.partition].append(file)
+    partitions = {key: _partition(table, by_key[key], limits) for key in sorted(by_key)}
+    return Measured(
+        table=state.table,
+        table_uuid=state.uuid,
+        snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
+        sequence_number=state.last_sequence_number,
+        metadata_location=state.metadata_location,
+        table_health=table_health(state, partitions),
+        partitions=partitions,
+        target_file_size_bytes=target,
+        format_version=state.format_version,
+        maintenance_properties=maintenance_properties(state),
+    )
+
+
+def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> PartitionHealth:
+    state = table.state
+    data = [f for f in files if f.kind is FileKind.DATA]
+    small = [f for f in data if f.size_bytes < limits.small_below_bytes]
+    applicable = [d for d in _equality_deletes(table) if _applies_to_any(state, d, data)]
+    oldest_retained_ms = min((s.timestamp_ms for s in state.snapshots), default=0)
+    times = [_commit_ms(table, f) for f in files]
+    delete_times = [_commit_ms(table, d) for d in applicable]
+    health = PartitionHealth(
+        data_files=len(data),
+        data_bytes=sum(f.size_bytes for f in data),
+        records=sum(f.record_count for f in data),
+        small_files=len(small),
+        small_bytes=sum(f.size_bytes for f in small),
+        large_files=sum(f.size_bytes > limits.large_above_bytes for f in data),
+        applicable_equality_delete_files=len(applicable),
+        dangling_delete_files=sum(_dangles(table, f) for f in files),
+        min_data_sequence_number=min((f.data_sequence_number for f in data), default=0),
+        max_data_sequence_number=max(f.data_sequence_number for f in files),
+        spec_ids=tuple(sorted({f.spec_id for f in files})),
+        size_histogram=tuple(sum(low <= f.size_bytes < high for f in data) for low, high in _BINS),
+        last_change_ms=max((t for t in times if t is not None), default=None),
+        oldest_equality_delete_ms=min(
+            (oldest_retained_ms if t is None else t for t in delete_times), default=None
+        ),
+    )
+    for kind, count, name in (
+        (FileKind.POSITION_DELETES, "position_delete_files", "position_delete"),
+        (FileKind.DELETION_VECTOR, "deletion_vectors", "deletion_vector"),
+        (FileKind.EQUALITY_DELETES, "equality_delete_files", "equality_delete"),
+    ):
+        of_kind = [f for f in files if f.kind is kind]
+        counts: dict[str, int] = {
+            count: len(of_kind),
+            f"{name}_records": sum(f.record_count for f in of_kind),
+            f"{name}_bytes": sum(f.size_bytes for f in of_kind),
+        }
+        health = replace(health, **counts)  # type: ignore[arg-type]
+    return health
+
+
+def _equality_deletes(table: FakeTable) -> Iterator[LiveFile]:
+    return (f for f in table.live_files if f.kind is FileKind.EQUALITY_DELETES)
+
+
+def _is_global(state: TableState, file: LiveFile) -> bool:
+    return file.kind is FileKind.EQUALITY_DELETES and state.specs[file.spec_id].is_unpartitioned
+
+
+def _applies_to_any(state: TableState, delete: LiveFile, data: Iterable[LiveFile]) -> bool:
+    return any(_applies(state, delete, f) for f in data)
+
+
+def _applies(state: TableState, delete: LiveFile, data: LiveFile) -> bool:
+    """The spec's rule ("Scan Planning") for one delete file and one data file."""
+    same_scope = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
+    if delete.kind is FileKind.EQUALITY_DELETES:
+        in_scope = same_scope or _is_global(state, delete)
+        return in_scope and data.data_sequence_number < delete.data_sequence_number
+    if delete.referenced_data_file not in (None, data.path):
+        return False
+    return same_scope and data.data_sequence_number <= delete.data_sequence_number
+
+
+def _dangles(table: FakeTable, file: LiveFile) -> bool:
+    if file.kind is FileKind.DATA:
+        return False
+    data = (f for f in table.live_files if f.kind is FileKind.DATA)
+    return not _applies_to_any(table.state, file, data)
+
+
+def _commit_ms(table: FakeTable, file: LiveFile) -> int | None:
+    by_number = {s.sequence_number: s.timestamp_ms for s in table.state.snapshots}
+    return table.commit_ms.get(file.path, by_number.get(file.data_sequence_number))
