@@ -1,0 +1,68 @@
+"""The one Dagster entry point: settings come from here and from the configuration file.
+
+`ICEBERG_MAINT_CONFIG` names the configuration, `ICEBERG_MAINT_SHARD=i/n` the share of the tables
+that this code location holds (from 0), `ICEBERG_MAINT_DAGSTER_URL` a webserver that is asked to
+reload the location when tables come or go, `ICEBERG_MAINT_KEY_PREFIX=a/b` a prefix of the asset
+keys, `ICEBERG_MAINT_TABLE_LIST` the file that lists the tables (default: `tables.json` in the
+project's own folder).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster as dg
+
+from iceberg_maint import wiring
+from iceberg_maint.config import load_config
+from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.table_list import load_table_list
+from iceberg_maint.errors import ConfigurationError
+
+SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
+URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
+PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
+TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
+
+
+def definitions_from(environ: Mapping[str, str]) -> dg.Definitions:
+    """The definitions these settings ask for. The catalogs are asked only when there is no table
+    list yet. Raises ConfigurationError."""
+    app = wiring.build(load_config(None, environ))
+    lake = lake_of(app)
+    listed = environ.get(TABLE_LIST_VARIABLE)
+    table_list = Path(listed) if listed else app.config.home / "tables.json"
+    return build_definitions(
+        lake,
+        load_table_list(table_list, lake),
+        table_list,
+        prefix=tuple(p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p),
+        shard=parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
+        webserver_url=environ.get(URL_VARIABLE) or None,
+    )
+
+
+def lake_of(app: wiring.App) -> Lake:
+    """The application as the Dagster layer sees it; nothing is connected yet."""
+    return Lake(
+        catalogs=app.catalogs,
+        ledger=app.ledger,
+        clock=app.clock,
+        policy_for=lambda table, properties: app.effective_policy(table, properties).policy,
+        spark_conf=app.spark_conf,
+        engine_of=app.engine_of,
+    )
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`i/n` as (index, count). Raises ConfigurationError ICM-100."""
+    index, _, count = text.partition("/")
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
+        return int(index), int(count)
+    raise ConfigurationError(
+        "ICM-100", f"{SHARD_VARIABLE} is '{text}'.", "write i/n with 0 <= i < n, for example 0/4."
+    )
+
+
+defs = definitions_from(os.environ)

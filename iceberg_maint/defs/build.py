@@ -1,0 +1,80 @@
+"""Builds the definitions: one function of values, so that it can be called any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.assets import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.keys import in_shard
+from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.observe import build_observe_job
+from iceberg_maint.defs.reload import reload_location
+from iceberg_maint.defs.sensors import (
+    build_automation_sensors,
+    build_changes_sensor,
+    build_observe_schedule,
+)
+
+OBSERVE_CRON = "*/10 * * * *"
+
+
+def build_definitions(
+    lake: Lake,
+    tables: Sequence[TableId],
+    table_list: Path,
+    *,
+    prefix: Sequence[str] = (),
+    shard: tuple[int, int] = (0, 1),
+    webserver_url: str | None = None,
+    automation: bool = True,
+    observe_cron: str = OBSERVE_CRON,
+) -> dg.Definitions:
+    """Assets, checks, observe job, sensors and schedule for the tables of this shard.
+
+    `prefix` keeps the asset keys apart from those of assets that load the tables; `shard` is
+    (index, count) of this code location; `automation` says whether sensors and schedule are on
+    at the first load. Connects to nothing.
+    """
+    index, count = shard
+    mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
+    job = build_observe_job(mine, lake, prefix)
+    running = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
+    on_time = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
+    changes = build_changes_sensor(
+        job,
+        mine,
+        lake,
+        table_list,
+        lambda table: in_shard(table, index, count),
+        lambda: reload_location(webserver_url),
+        running,
+    )
+    return dg.Definitions(
+        assets=[build_table_asset(table, lake, prefix) for table in mine],
+        jobs=[job],
+        sensors=[changes, *build_automation_sensors(mine, prefix, running)],
+        schedules=[build_observe_schedule(job, mine, observe_cron, on_time)],
+        resources={SPARK_RESOURCE: LazySession(lake)},
+        # One process per run, so that one run has one Spark session.
+        executor=dg.in_process_executor,
+    )
+
+
+class LazySession:
+    """Dagster's lazy holder of the session, made at the first batch: its settings name jars of
+    this machine, which a run without work does not need."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    @cached_property
+    def spark_session(self) -> Any:
+        """The process's Spark session. Static settings hold from the first access on."""
+        return LazyPySparkResource(spark_config=dict(self._lake.spark_conf())).spark_session

@@ -1,0 +1,219 @@
+"""Asset checks: what `core.judge` finds, as Dagster's check evaluations.
+
+Partitioned evaluations must name the materialization they judge, or Dagster shows them as
+missing; the class for that is not public, so only this module knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.history import TableHistory
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.judge import findings
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.reasons import Check, Finding, Severity
+from iceberg_maint.defs.keys import (
+    NO_PROGRESS_CHECK,
+    PARTITION_CHECKS,
+    QUARANTINE_CHECK,
+    TABLE_CHECKS,
+    asset_key,
+    check_key,
+)
+from iceberg_maint.defs.metadata import label
+
+MAX_FAILING = 500
+"""Failing partitions told to Dagster per table and survey, the worst ones; it bears about 30
+evaluations per second. Equal to what automation requests per tick at most."""
+STALLED_AFTER = 2
+"""Attempts in a row without effect, or without an answer, that fail `no_progress`."""
+
+_DESCRIPTIONS = {
+    Check.SMALL_FILES.value: "Few enough small files that a rewrite would not pay.",
+    Check.DELETE_FILES.value: "Few enough deletes that readers do not suffer.",
+    QUARANTINE_CHECK: "No partition is held for a person.",
+    NO_PROGRESS_CHECK: "The table can be read, and maintenance of it has an effect.",
+}
+
+
+def check_specs(
+    table: TableId, partitions: dg.PartitionsDefinition, prefix: Sequence[str]
+) -> list[dg.AssetCheckSpec]:
+    """The checks of one table; the partitioned ones on the table's own partitions."""
+    key = asset_key(table, prefix)
+    return [
+        dg.AssetCheckSpec(
+            name,
+            asset=key,
+            description=_DESCRIPTIONS[name],
+            partitions_def=partitions if name in PARTITION_CHECKS else None,
+        )
+        for name in (*PARTITION_CHECKS, *TABLE_CHECKS)
+    ]
+
+
+def partition_evaluations(
+    instance: dg.DagsterInstance,
+    prefix: Sequence[str],
+    measured: Measured,
+    policy: Policy,
+    now_ms: int,
+    partitions: Collection[str],
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Both partitioned checks of these partitions; failing ones last, because Dagster's list
+    shows a check as its last evaluation went. Partitions without files pass."""
+    key = asset_key(measured.table, prefix)
+    targets = instance.get_latest_storage_id_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
+    )
+    passing, failing = [], []
+    for partition in sorted(partitions):
+        found = _findings(measured, policy, now_ms, partition)
+        for name in PARTITION_CHECKS:
+            evaluation = _evaluation(key, name, partition, found, targets.get(partition))
+            (passing if evaluation.passed else failing).append(evaluation)
+    yield from passing
+    yield from failing
+
+
+def outdated(
+    instance: dg.DagsterInstance,
+    prefix: Sequence[str],
+    measured: Measured,
+    policy: Policy,
+    now_ms: int,
+    candidates: Sequence[str],
+) -> list[str]:
+    """Partitions whose check state in Dagster is not what the health says: failing `candidates`
+    (worst first, capped) that are not shown as failing, and shown failures that have passed."""
+    keys = [check_key(measured.table, name, prefix) for name in PARTITION_CHECKS]
+    shown: dict[tuple[str, str], bool] = {}
+    for info in instance.event_log_storage.get_asset_check_partition_info(keys):
+        if info.partition_key is None:
+            continue
+        current = info.latest_target_materialization_storage_id == info.latest_materialization_storage_id
+        status = info.latest_execution_status
+        if current and status is AssetCheckExecutionRecordStatus.FAILED:
+            shown[info.partition_key, info.check_key.name] = False
+        elif current and status is AssetCheckExecutionRecordStatus.SUCCEEDED:
+            shown[info.partition_key, info.check_key.name] = True
+    out = []
+    for partition in candidates[:MAX_FAILING]:
+        found = _findings(measured, policy, now_ms, partition)
+        wanted = {name: not any(f.check == name for f in found) for name in PARTITION_CHECKS}
+        if any(not passes and shown.get((partition, name)) is not False for name, passes in wanted.items()):
+            out.append(partition)
+    for (partition, name), passes in shown.items():
+        if not passes and partition not in out:
+            found = _findings(measured, policy, now_ms, partition)
+            if not any(f.check == name for f in found):
+                out.append(partition)
+    return out
+
+
+def table_evaluations(
+    table: TableId, prefix: Sequence[str], history: TableHistory
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The table checks, from what the ledger remembers."""
+    held = sorted(p for p, h in history.partitions.items() if h.quarantined)
+    yield _table_evaluation(
+        table,
+        prefix,
+        QUARANTINE_CHECK,
+        held,
+        f"held for a person, see iceberg-maint release: {_some(held)}",
+        dg.AssetCheckSeverity.ERROR,
+    )
+    stalled = sorted(
+        p
+        for p, h in history.partitions.items()
+        if not h.quarantined and max(h.ineffective, h.crashes) >= STALLED_AFTER
+    )
+    why = f"{STALLED_AFTER} or more attempts in a row without effect: {_some(stalled)}"
+    if history.unknown_commits:
+        why = f"{history.unknown_commits} commit(s) neither confirmed nor refuted. {why}"
+    yield _table_evaluation(
+        table,
+        prefix,
+        NO_PROGRESS_CHECK,
+        stalled or ["unknown"] * min(1, history.unknown_commits),
+        why,
+        dg.AssetCheckSeverity.WARN,
+    )
+
+
+def unreadable_evaluation(table: TableId, prefix: Sequence[str], error: str) -> dg.AssetCheckEvaluation:
+    """`no_progress` of a table that could not be surveyed."""
+    return _table_evaluation(table, prefix, NO_PROGRESS_CHECK, [error], error, dg.AssetCheckSeverity.ERROR)
+
+
+def _table_evaluation(
+    table: TableId,
+    prefix: Sequence[str],
+    name: str,
+    problems: Sequence[str],
+    why: str,
+    severity: dg.AssetCheckSeverity,
+) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=asset_key(table, prefix),
+        check_name=name,
+        passed=not problems,
+        severity=severity,
+        description=why if problems else _DESCRIPTIONS[name],
+        metadata={label("problems"): dg.MetadataValue.int(len(problems))},
+    )
+
+
+def _findings(measured: Measured, policy: Policy, now_ms: int, partition: str) -> tuple[Finding, ...]:
+    health = measured.partitions.get(partition)
+    if health is None:
+        return ()
+    return findings(health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms)
+
+
+def _evaluation(
+    key: dg.AssetKey,
+    name: str,
+    partition: str,
+    found: tuple[Finding, ...],
+    target_storage_id: int | None,
+) -> dg.AssetCheckEvaluation:
+    mine = [f for f in found if f.check == name]
+    grave = any(f.severity is Severity.ERROR for f in mine)
+    metadata = {}
+    for f in mine:
+        metadata[label(f.metric)] = dg.MetadataValue.float(float(f.value))
+        metadata[label(f"{f.metric}_threshold")] = dg.MetadataValue.float(float(f.threshold))
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=name,
+        partition=partition,
+        passed=not mine,
+        severity=dg.AssetCheckSeverity.ERROR if grave or not mine else dg.AssetCheckSeverity.WARN,
+        description="; ".join(_sentence(f) for f in mine) or _DESCRIPTIONS[name],
+        metadata=metadata,
+        target_materialization_data=None
+        if target_storage_id is None
+        else AssetCheckEvaluationTargetMaterializationData(
+            storage_id=target_storage_id, run_id="", timestamp=0.0
+        ),
+    )
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
+
+
+def _some(partitions: Sequence[str]) -> str:
+    shown = ", ".join(partitions[:5])
+    rest = len(partitions) - 5
+    return f"{shown} and {rest} more" if rest > 0 else shown

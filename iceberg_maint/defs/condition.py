@@ -1,0 +1,98 @@
+"""The gate of automation: which partitions maintenance would be started for right now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.reasons import Verdict
+from iceberg_maint.defs.keys import PARTITION_CHECKS, check_key, partitions_name
+from iceberg_maint.defs.lake import Lake
+
+MAX_RANGES = 8
+"""Contiguous pieces requested per table and tick; each becomes one run."""
+MAX_PARTITIONS = 500
+"""Partitions requested per table and tick."""
+
+
+def pick_ranges(
+    order: Sequence[str],
+    due: Mapping[str, float],
+    max_ranges: int = MAX_RANGES,
+    max_partitions: int = MAX_PARTITIONS,
+) -> set[str]:
+    """Of the contiguous pieces of due partitions, in Dagster's order, the heaviest within the
+    caps. `due` maps partition → score. Scattered partitions would start one run each."""
+    pieces: list[list[str]] = []
+    open_piece = False
+    for partition in order:
+        if partition in due:
+            if not open_piece:
+                pieces.append([])
+            pieces[-1].append(partition)
+        open_piece = partition in due
+    pieces.sort(key=lambda piece: -sum(due[p] for p in piece))
+    picked: set[str] = set()
+    for piece in pieces[:max_ranges]:
+        picked.update(piece[: max_partitions - len(picked)])
+    return picked
+
+
+class MaintenanceDue(dg.AutomationCondition):
+    """True for the partitions that `core.decide` would run, from stored health and history.
+
+    It stands first in the condition, so that healthy tables cost one look at the ledger and no
+    query of Dagster's storage. Back-off, quarantine, pauses, blackout hours, budgets and leases
+    are part of the decision.
+    """
+
+    def __init__(self, table: TableId, lake: Lake) -> None:
+        self._table = table
+        self._lake = lake
+
+    @property
+    def name(self) -> str:
+        return "maintenance_due"
+
+    @property
+    def description(self) -> str:
+        return (
+            "due by policy, not in back-off, quarantine or pause, not leased; at most "
+            f"{MAX_RANGES} ranges and {MAX_PARTITIONS} partitions per tick"
+        )
+
+    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
+        """Narrows the candidates to what is due."""
+        due = self.due()
+        if not due:
+            return dg.AutomationResult(context, true_subset=context.get_empty_subset())
+        order = context.asset_graph_view.instance.get_dynamic_partitions(partitions_name(self._table))
+        return dg.AutomationResult(
+            context,
+            true_subset=context.candidate_subset.compute_intersection_with_partition_keys(
+                pick_ranges(order, due)
+            ),
+        )
+
+    def due(self) -> dict[str, float]:
+        """Partition → score of what would run now."""
+        measured = self._lake.ledger.health(self._table)
+        if measured is None:
+            return {}
+        decision = self._lake.decide(measured)
+        if decision.verdict is not Verdict.RUN:
+            return {}
+        return {p.partition: p.score for p in decision.due()}
+
+
+def maintenance_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:
+    """Due, and a check says so (or could not say), and not already on its way."""
+    failed = dg.AutomationCondition.check_failed() | dg.AutomationCondition.execution_failed()
+    checks = dg.AssetSelection.checks(*(check_key(table, name, prefix) for name in PARTITION_CHECKS))
+    return (
+        MaintenanceDue(table, lake)
+        & dg.AutomationCondition.any_checks_match(failed).allow(checks)
+        & ~dg.AutomationCondition.in_progress()
+    )

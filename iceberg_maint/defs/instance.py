@@ -1,0 +1,84 @@
+"""The Dagster instance: refused settings, pool limits, and what is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, NOT_FINISHED_STATUSES
+from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.sqlite import ConsolidatedSqliteEventLogStorage
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.keys import OBSERVE_JOB, pool_name
+from iceberg_maint.errors import RefusedError
+
+_FIX = "copy dagster.yaml of this project into DAGSTER_HOME."
+
+
+def check_instance(instance: dg.DagsterInstance) -> None:
+    """Raises RefusedError ICM-117 when a crashed run would block its table, ICM-116 when SQLite
+    storage would be written by several runs at once."""
+    if not instance.run_monitoring_enabled:
+        raise RefusedError(
+            "ICM-117",
+            "Dagster's run_monitoring.enabled is false: a crashed run would stay 'started' and "
+            "block its table's pool.",
+            _FIX,
+        )
+    if instance.run_monitoring_settings.get("free_slots_after_run_end_seconds") is None:
+        raise RefusedError(
+            "ICM-117",
+            "Dagster's run_monitoring.free_slots_after_run_end_seconds is not set: the pool slot "
+            "of a crashed run would never be freed.",
+            _FIX,
+        )
+    queue = instance.get_concurrency_config().run_queue_config
+    sqlite = isinstance(
+        instance.event_log_storage, (SqliteEventLogStorage, ConsolidatedSqliteEventLogStorage)
+    )
+    if sqlite and queue is not None and queue.max_concurrent_runs != 1:
+        raise RefusedError(
+            "ICM-116",
+            f"Dagster stores its runs in SQLite and concurrency.runs.max_concurrent_runs is "
+            f"{queue.max_concurrent_runs}; SQLite bears one run at a time.",
+            "set it to 1, or give Dagster a PostgreSQL storage.",
+        )
+
+
+def initialize_pools(instance: dg.DagsterInstance, tables: Iterable[TableId]) -> None:
+    """Makes the tables' pools known: the first dequeue that meets an unknown pool does not hold
+    runs back (dagster's queue reads the limits before it initializes them)."""
+    storage = instance.event_log_storage
+    if not storage.supports_global_concurrency_limits:
+        return
+    known = storage.get_concurrency_keys()
+    for table in tables:
+        if pool_name(table) not in known:
+            storage.initialize_concurrency_limit_to_default(pool_name(table))
+
+
+def busy_assets(instance: dg.DagsterInstance) -> Callable[[dg.AssetKey], bool]:
+    """Whether an unfinished run or backfill may touch an asset, as of now."""
+    busy: set[dg.AssetKey] = set()
+    everything = False
+    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):
+        if run.job_name == OBSERVE_JOB:
+            continue
+        if run.asset_selection is None:
+            everything = True
+        else:
+            busy |= run.asset_selection
+    unfinished = BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING])
+    for backfill in instance.get_backfills(filters=unfinished):
+        busy |= set(backfill.asset_selection or ())
+    return lambda key: everything or key in busy
+
+
+def observing(instance: dg.DagsterInstance) -> bool:
+    """Whether an observe run is queued or running."""
+    pending = dg.RunsFilter(
+        job_name=OBSERVE_JOB, statuses=[*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.QUEUED]
+    )
+    return bool(instance.get_run_records(pending, limit=1))

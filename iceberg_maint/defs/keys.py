@@ -1,0 +1,72 @@
+"""Translator: what a table is called in Dagster."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import dagster as dg
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.reasons import Check
+
+PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in Check)
+"""Names of the partitioned checks, which automation reacts to."""
+QUARANTINE_CHECK = "quarantine"
+NO_PROGRESS_CHECK = "no_progress"
+TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK)
+"""Names of the unpartitioned checks, which tell a person."""
+
+ENGINE_TAG = "iceberg_maint/engine"
+"""Run tag that counts Spark sessions against the limit in `dagster.yaml`."""
+FORCE_TAG = "iceberg_maint/force"
+"""Run tag with value `true`: rewrites requested partitions even when they are healthy."""
+OBSERVE_JOB = "observe_iceberg"
+
+
+def asset_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
+    """`prefix / catalog / namespace… / table`."""
+    return dg.AssetKey([*prefix, *table.parts])
+
+
+def check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.AssetCheckKey:
+    """Key of one check of a table."""
+    return dg.AssetCheckKey(asset_key(table, prefix), check)
+
+
+def partitions_name(table: TableId) -> str:
+    """Name of the table's dynamic partitions; such names are global to a Dagster instance."""
+    return f"iceberg/{table}"
+
+
+def slug(table: TableId) -> str:
+    """A name of letters, digits and underscores, different for different tables."""
+    text = "__".join(table.parts)
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", text)
+    ambiguous = plain != text or any("__" in p or p.strip("_") != p for p in table.parts)
+    return f"{plain}_{_digest(str(table))[:8]}" if ambiguous else plain
+
+
+def op_name(table: TableId) -> str:
+    """Name of the op that maintains the table."""
+    return f"maintain__{slug(table)}"
+
+
+def pool_name(table: TableId) -> str:
+    """Name of the pool shared by everything that commits maintenance to the table."""
+    return f"iceberg_table__{slug(table)}"
+
+
+def group_name(table: TableId) -> str:
+    """Asset group: catalog and namespace."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", "__".join(table.parts[:-1]))
+
+
+def in_shard(table: TableId, index: int, count: int) -> bool:
+    """Whether the table belongs to code location `index` of `count` (from 0), stable by name."""
+    return int(_digest(str(table))[:12], 16) % count == index
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

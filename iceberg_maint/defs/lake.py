@@ -1,0 +1,90 @@
+"""What the Dagster layer needs of the outside world, as one value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iceberg_maint.core.decide import decide_rewrite
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.history import TableHistory
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.reasons import Decision
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.survey import Tools
+
+_log = logging.getLogger(__name__)
+
+SessionFactory = Callable[[], Any]
+"""Gives the process's Spark session, which starts at the first call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """Catalogs, ledger, policy and engine. Building one connects to nothing.
+
+    `policy_for(table, properties)` is the effective policy; `spark_conf()` the settings of the
+    session; `engine_of(session)` an engine that starts it only when it has something to write.
+    """
+
+    catalogs: Mapping[str, Catalog]
+    ledger: Ledger
+    clock: Clock
+    policy_for: Callable[[TableId, Mapping[str, str]], Policy]
+    spark_conf: Callable[[], Mapping[str, str]]
+    engine_of: Callable[[SessionFactory], Engine]
+
+    def catalog_of(self, table: TableId) -> Catalog:
+        """The table's catalog. Raises UnknownTableError for one the configuration lacks."""
+        try:
+            return self.catalogs[table.catalog]
+        except KeyError:
+            raise UnknownTableError(
+                "ICM-126",
+                f"{table}: the configuration has no catalog '{table.catalog}'.",
+                f"one of {', '.join(sorted(self.catalogs))}.",
+            ) from None
+
+    def policy_of(self, state: TableState) -> Policy:
+        """The effective policy of a pinned table."""
+        return self.policy_for(state.table, state.properties)
+
+    def tools(self, table: TableId, engine: Callable[[], Engine]) -> Tools:
+        """What `survey` and `maintain` take."""
+        return Tools(self.catalog_of(table), self.ledger, self.clock, engine)
+
+    def pointers(self, tables: Iterable[TableId]) -> dict[TableId, str]:
+        """Pointers of the tables whose catalog answers; one round per catalog."""
+        by_catalog: dict[str, list[TableId]] = {}
+        for table in tables:
+            by_catalog.setdefault(table.catalog, []).append(table)
+        found: dict[TableId, str] = {}
+        for name, members in by_catalog.items():
+            try:
+                found.update(self.catalog_of(members[0]).pointers(members))
+            except IcebergMaintError as why:
+                _log.warning("catalog %s gives no pointers: %s", name, why)
+        return found
+
+    def stored_policy(self, measured: Measured) -> Policy:
+        """The effective policy as of the stored health."""
+        return self.policy_for(measured.table, measured.maintenance_properties)
+
+    def history(self, measured: Measured) -> TableHistory:
+        """What the ledger remembers of the table."""
+        return self.ledger.history(measured.table_uuid, str(measured.table), Operation.REWRITE_DATA_FILES)
+
+    def decide(self, measured: Measured) -> Decision:
+        """The decision from what is stored: the catalog is not asked."""
+        return decide_rewrite(
+            measured,
+            measured.format_version,
+            self.stored_policy(measured),
+            self.history(measured),
+            self.clock.now_ms(),
+        )

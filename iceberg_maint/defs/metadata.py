@@ -1,0 +1,202 @@
+"""Metadata of events: typed and namespaced `iceberg_maint/…`, so that the UI plots the numbers.
+
+Table-level labels start with `table_`: Dagster draws one line per label, and a partition's
+number must not share a line with its table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from iceberg_maint.core.codec import to_data
+from iceberg_maint.core.health import (
+    Measured,
+    PartitionHealth,
+    partition_metrics,
+    table_metrics,
+)
+from iceberg_maint.core.history import TableHistory
+from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.reasons import SENTENCES, Decision, PartitionDecision, Reason
+
+NAMESPACE = "iceberg_maint"
+WORST_PARTITIONS = 20
+"""Rows of the health page's table, and partition observations per survey at most."""
+_COMPARED = ("data_files", "small_files", "delete_files", "data_bytes", "delete_ratio")
+_TIMES = ("last_change_ms", "oldest_snapshot_ms", "oldest_equality_delete_ms")
+_HIDDEN = ("min_data_sequence_number", "max_data_sequence_number")
+
+Metadata = dict[str, Any]
+
+
+def label(name: str) -> str:
+    """The metadata key of a name."""
+    return f"{NAMESPACE}/{name}"
+
+
+def partition_metadata(health: PartitionHealth, decision: PartitionDecision | None) -> Metadata:
+    """What is observed of one partition."""
+    data = _numbers(partition_metrics(health), "")
+    if decision is not None:
+        data[label("verdict")] = dg.MetadataValue.text(decision.verdict.value)
+        data[label("reason")] = _reason(decision.reason)
+    return data
+
+
+def table_metadata(measured: Measured, policy: Policy, history: TableHistory, decision: Decision) -> Metadata:
+    """The health page of a table: totals, the worst partitions, decision and policy."""
+    unhealthy = sum(1 for p in decision.partitions if p.findings)
+    quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
+    return {
+        **_numbers(partition_metrics(measured.total()), "table_"),
+        **_numbers(table_metrics(measured.table_health), "table_"),
+        label("table_unhealthy_partitions"): dg.MetadataValue.int(unhealthy),
+        label("table_due_partitions"): dg.MetadataValue.int(len(decision.due())),
+        label("table_quarantined_partitions"): dg.MetadataValue.int(quarantined),
+        label("worst_partitions"): worst_partitions(measured, decision),
+        label("decision"): dg.MetadataValue.md(decision_text(decision)),
+        label("policy"): dg.MetadataValue.json(to_data(policy)),
+        label("snapshot"): dg.MetadataValue.text(str(measured.snapshot_id)),
+        label("metadata_location"): dg.MetadataValue.text(measured.metadata_location),
+    }
+
+
+def batch_metadata(
+    before: PartitionHealth,
+    after: PartitionHealth,
+    batches: Sequence[BatchOutcome],
+    run_id: str,
+) -> Metadata:
+    """What the batches of one run did to one partition.
+
+    Figures of a batch that holds several partitions are that batch's, and say so in their name.
+    """
+    first, last = batches[0], batches[-1]
+    data: Metadata = {}
+    metrics_before, metrics_after = partition_metrics(before), partition_metrics(after)
+    for name in _COMPARED:
+        data[label(f"{name}_before")] = _number(metrics_before[name])
+        data[label(f"{name}_after")] = _number(metrics_after[name])
+    proofs = [_proof_text(b) for b in batches if b.proof is not None]
+    return data | {
+        label("outcome"): dg.MetadataValue.text(last.outcome.value),
+        label("reason"): _reason(last.reason),
+        label("batches"): dg.MetadataValue.int(len(batches)),
+        label("batch_input_files"): dg.MetadataValue.int(sum(b.input_files for b in batches)),
+        label("batch_output_files"): dg.MetadataValue.int(sum(b.output_files for b in batches)),
+        label("batch_input_bytes"): dg.MetadataValue.int(sum(b.input_bytes for b in batches)),
+        label("batch_output_bytes"): dg.MetadataValue.int(sum(b.output_bytes for b in batches)),
+        label("batch_delete_files_removed"): dg.MetadataValue.int(
+            sum(b.delete_files_removed for b in batches)
+        ),
+        label("batch_seconds"): dg.MetadataValue.float(round(sum(b.seconds for b in batches), 3)),
+        label("commit_tries"): dg.MetadataValue.int(sum(b.commit_tries for b in batches)),
+        label("batch_ids"): dg.MetadataValue.text(" ".join(b.batch_id for b in batches)),
+        label("snapshot_before"): dg.MetadataValue.text(str(first.snapshot_before)),
+        label("snapshot_after"): dg.MetadataValue.text(str(last.snapshot_after)),
+        label("proof"): dg.MetadataValue.text("; ".join(proofs) or "none"),
+        label("run_id"): dg.MetadataValue.text(run_id),
+    }
+
+
+def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -> Metadata:
+    """A requested partition that needs nothing."""
+    metrics = partition_metrics(health)
+    return {label(f"{name}_after"): _number(metrics[name]) for name in _COMPARED} | {
+        label("outcome"): dg.MetadataValue.text(OutcomeStatus.NO_OP.value),
+        label("reason"): _reason(reason),
+        label("run_id"): dg.MetadataValue.text(run_id),
+    }
+
+
+def worst_partitions(measured: Measured, decision: Decision) -> dg.TableMetadataValue:
+    """The worst partitions with their numbers and what is decided, as a table."""
+    ranked = [p for p in rank(decision) if p.partition in measured.partitions]
+    columns = ("data_files", "small_files", "delete_files", "delete_ratio")
+    records = []
+    for item in ranked[:WORST_PARTITIONS]:
+        metrics = partition_metrics(measured.partitions[item.partition])
+        numbers = {c: _plain(metrics[c]) for c in columns}
+        records.append(
+            dg.TableRecord(
+                {
+                    "partition": item.partition,
+                    **numbers,
+                    "verdict": item.verdict.value,
+                    "reason": item.reason.value,
+                }
+            )
+        )
+    schema = dg.TableSchema(
+        columns=[
+            dg.TableColumn("partition", "string"),
+            *(dg.TableColumn(c, "float" if c == "delete_ratio" else "int") for c in columns),
+            dg.TableColumn("verdict", "string"),
+            dg.TableColumn("reason", "string"),
+        ]
+    )
+    return dg.MetadataValue.table(records=records, schema=schema)
+
+
+def rank(decision: Decision) -> list[PartitionDecision]:
+    """Worst first: by score, then those with findings, then by key."""
+    return sorted(decision.partitions, key=lambda p: (-p.score, not p.findings, p.partition))
+
+
+def decision_text(decision: Decision) -> str:
+    """The decision in Markdown: verdict, reason, evidence, partitions by reason."""
+    lines = [f"**{decision.verdict.value}**: {SENTENCES[decision.reason]}"]
+    lines += [f"- {name}: `{value}`" for name, value in sorted(decision.evidence.items())]
+    counts: dict[tuple[str, Reason], int] = {}
+    for p in decision.partitions:
+        key = (p.verdict.value, p.reason)
+        counts[key] = counts.get(key, 0) + 1
+    lines += [
+        f"- {count} x {verdict} `{reason.value}`: {SENTENCES[reason]}"
+        for (verdict, reason), count in sorted(counts.items())
+    ]
+    return "\n".join(lines)
+
+
+def _numbers(metrics: Mapping[str, object], prefix: str) -> Metadata:
+    data: Metadata = {}
+    for name, value in metrics.items():
+        if name in _HIDDEN or value is None or isinstance(value, tuple):
+            continue
+        if name in _TIMES and isinstance(value, int):
+            data[label(prefix + name.removesuffix("_ms"))] = dg.MetadataValue.timestamp(value / 1000)
+        else:
+            data[label(prefix + name)] = _number(value)
+    return data
+
+
+def _number(value: object) -> dg.IntMetadataValue | dg.FloatMetadataValue:
+    plain = _plain(value)
+    return dg.MetadataValue.int(plain) if isinstance(plain, int) else dg.MetadataValue.float(plain)
+
+
+def _plain(value: object) -> int | float:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return round(value, 6)
+    raise TypeError(f"{value!r} is no number")
+
+
+def _reason(reason: Reason) -> dg.TextMetadataValue:
+    return dg.MetadataValue.text(f"{reason.value}: {SENTENCES[reason]}")
+
+
+def _proof_text(batch: BatchOutcome) -> str:
+    proof = batch.proof
+    if proof is None:
+        raise ValueError(f"batch {batch.batch_id} has no proof")
+    verdict = "equal" if proof.equal else "UNEQUAL"
+    return (
+        f"{proof.level} {verdict}: {proof.input_records} rows read = {proof.output_records} written "
+        f"+ {proof.removed_records} deleted"
+    )

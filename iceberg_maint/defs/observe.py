@@ -1,0 +1,189 @@
+"""The observe job: measures tables, keeps their partition keys, and tells Dagster their health.
+
+No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
+"""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import dagster as dg
+
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.checks import (
+    outdated,
+    partition_evaluations,
+    table_evaluations,
+    unreadable_evaluation,
+)
+from iceberg_maint.defs.instance import busy_assets, initialize_pools
+from iceberg_maint.defs.keys import OBSERVE_JOB, asset_key, partitions_name
+from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.metadata import (
+    WORST_PARTITIONS,
+    label,
+    partition_metadata,
+    rank,
+    table_metadata,
+)
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+from iceberg_maint.survey import Survey, survey
+
+OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
+"""An unchanged table is looked at again after this time: deletes age, and policy may change."""
+
+
+class ObserveConfig(dg.Config):
+    """What to look at. `tables`: full names, empty for all of this code location;
+    `changed_only`: leave out what has not changed since it was last measured."""
+
+    tables: list[str] = []  # noqa: RUF012 - pydantic copies defaults
+    changed_only: bool = True
+
+
+def build_observe_job(tables: Sequence[TableId], lake: Lake, prefix: Sequence[str]) -> dg.JobDefinition:
+    """One op over all tables: a run start costs more than measuring a table."""
+
+    @dg.op(name="observe_tables")
+    def observe_tables(context: dg.OpExecutionContext, config: ObserveConfig) -> None:
+        wanted = set(config.tables)
+        chosen = [t for t in tables if not wanted or str(t) in wanted]
+        for name in sorted(wanted - {str(t) for t in chosen}):
+            context.log.warning(f"{name}: no table of this code location; left out")
+        initialize_pools(context.instance, chosen)
+        Observation(context, lake, prefix).observe(chosen, changed_only=config.changed_only)
+
+    @dg.job(
+        name=OBSERVE_JOB,
+        executor_def=dg.in_process_executor,
+        tags={"dagster/priority": "10"},
+        description="Measures tables from metadata, without Spark, and evaluates their checks.",
+    )
+    def observe_iceberg() -> None:
+        observe_tables()
+
+    return observe_iceberg
+
+
+class Observation:
+    """One pass over tables. A table that cannot be read is reported and does not stop others."""
+
+    def __init__(self, context: dg.OpExecutionContext, lake: Lake, prefix: Sequence[str]) -> None:
+        self._context = context
+        self._instance = context.instance
+        self._lake = lake
+        self._prefix = prefix
+        self._busy = busy_assets(context.instance)
+
+    def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
+        """Raises Failure when there are tables and none could be read."""
+        failed = 0
+        todo = self._due(tables) if changed_only else tables
+        for table in todo:
+            try:
+                self._observe_table(table)
+            except UnknownTableError as why:
+                self._gone(table, why)
+            except Exception as why:  # noqa: BLE001 - one table must not stop the others
+                failed += 1
+                self._unreadable(table, why)
+        self._context.log.info(f"{len(tables)} tables, {len(todo)} measured or tried, {failed} unreadable")
+        if failed and failed == len(todo):
+            raise dg.Failure(f"none of {failed} tables could be read", allow_retries=False)
+
+    def _due(self, tables: Sequence[TableId]) -> list[TableId]:
+        """Tables that changed, are new to the ledger or to Dagster, or were seen long ago. What a
+        silent catalog holds is due too, so that its error shows."""
+        known = {k.table: k for k in self._lake.ledger.known_tables()}
+        pointers = self._lake.pointers(tables)
+        oldest_ms = self._lake.clock.now_ms() - OBSERVE_AGAIN_AFTER_MS
+        return [
+            t
+            for t in tables
+            if t not in known
+            or pointers.get(t) != known[t].pointer
+            or known[t].observed_ms <= oldest_ms
+            or not self._instance.get_dynamic_partitions(partitions_name(t))
+        ]
+
+    def _observe_table(self, table: TableId) -> None:
+        before = self._lake.ledger.health(table)
+        seen = survey(table, self._lake.policy_of, self._lake.tools(table, _no_engine))
+        self._sync_partitions(seen.measured)
+        self._log_partitions(seen, before)
+        self._log_checks(seen)
+        # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
+        self._context.log_event(
+            dg.AssetObservation(
+                asset_key(table, self._prefix),
+                description=f"{seen.decision.verdict.value} ({seen.decision.reason.value})",
+                metadata=table_metadata(seen.measured, seen.policy, seen.history, seen.decision),
+            )
+        )
+
+    def _sync_partitions(self, measured: Measured) -> None:
+        """Adds keys at once; retires them only by the ledger's word and never under a run."""
+        name = partitions_name(measured.table)
+        have = set(self._instance.get_dynamic_partitions(name))
+        if new := sorted(set(measured.partitions) - have):
+            self._instance.add_dynamic_partitions(name, new)
+        retired = have & set(self._lake.ledger.retired_partitions(measured.table))
+        retired -= set(measured.partitions)
+        if not retired or self._busy(asset_key(measured.table, self._prefix)):
+            return
+        for key in sorted(retired):
+            self._instance.delete_dynamic_partition(name, key)
+
+    def _log_partitions(self, seen: Survey, before: Measured | None) -> None:
+        """The worst unhealthy partitions, then changed ones; few, or they would push the trends
+        off Dagster's plots."""
+        old = before.partitions if before is not None else {}
+        measured = seen.measured.partitions
+        ranked = [p for p in rank(seen.decision) if p.partition in measured]
+        sick = [p for p in ranked if p.findings]
+        changed = [
+            p
+            for p in ranked
+            if not p.findings and p.partition in old and old[p.partition] != measured[p.partition]
+        ]
+        for p in reversed((sick + changed)[:WORST_PARTITIONS]):
+            self._context.log_event(
+                dg.AssetObservation(
+                    asset_key(seen.measured.table, self._prefix),
+                    partition=p.partition,
+                    metadata=partition_metadata(measured[p.partition], p),
+                )
+            )
+
+    def _log_checks(self, seen: Survey) -> None:
+        now_ms = self._lake.clock.now_ms()
+        sick = [p.partition for p in rank(seen.decision) if p.findings]
+        stale = outdated(self._instance, self._prefix, seen.measured, seen.policy, now_ms, sick)
+        for evaluation in partition_evaluations(
+            self._instance, self._prefix, seen.measured, seen.policy, now_ms, stale
+        ):
+            self._context.log_event(evaluation)
+        for evaluation in table_evaluations(seen.measured.table, self._prefix, seen.history):
+            self._context.log_event(evaluation)
+
+    def _gone(self, table: TableId, why: UnknownTableError) -> None:
+        """The catalog says there is no such table; its partitions stay until it is unlisted."""
+        self._context.log.warning(f"{table}: {why}")
+        if table not in self._lake.catalog_of(table).tables():
+            self._lake.ledger.forget_table(table)
+
+    def _unreadable(self, table: TableId, why: Exception) -> None:
+        known = isinstance(why, IcebergMaintError)
+        text = str(why) if known else f"{type(why).__name__}: {why}"
+        self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
+        self._context.log_event(unreadable_evaluation(table, self._prefix, text))
+        self._context.log_event(
+            dg.AssetObservation(
+                asset_key(table, self._prefix),
+                metadata={label("table_error"): dg.MetadataValue.text(text)},
+            )
+        )
+
+
+def _no_engine() -> NoReturn:
+    raise RuntimeError("observing starts no engine")

@@ -1,0 +1,150 @@
+"""When: the sensors and the schedule.
+
+No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.instance import check_instance, observing
+from iceberg_maint.defs.keys import ENGINE_TAG, asset_key
+from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.table_list import list_catalogs, read_table_list, write_table_list
+from iceberg_maint.errors import IcebergMaintError
+
+TABLES_PER_SENSOR = 400
+"""A user-code automation sensor takes 500 at most, and its tick has a minute."""
+TABLES_PER_RUN = 400
+"""Tables observed by one run at most."""
+REPEAT_AFTER_SECONDS = 600
+"""A change whose observe run failed is requested again after this time."""
+
+Reload = Callable[[], str]
+"""Asks Dagster to load the code location again; says in a sentence what came of it."""
+
+
+def build_automation_sensors(
+    tables: Sequence[TableId], prefix: Sequence[str], status: dg.DefaultSensorStatus
+) -> list[dg.AutomationConditionSensorDefinition]:
+    """Sensors over all tables. They run in the code location: the daemon would not see our own
+    condition and never evaluate it."""
+    return [
+        dg.AutomationConditionSensorDefinition(
+            f"maintenance_{number}",
+            target=dg.AssetSelection.assets(*(asset_key(t, prefix) for t in chunk)),
+            use_user_code_server=True,
+            default_status=status,
+            minimum_interval_seconds=30,
+            run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
+            description="Requests the partitions whose checks fail and whose maintenance is due.",
+        )
+        for number, chunk in enumerate(_chunks(tables, TABLES_PER_SENSOR))
+    ]
+
+
+def build_observe_schedule(
+    job: dg.JobDefinition,
+    tables: Sequence[TableId],
+    cron: str,
+    status: dg.DefaultScheduleStatus,
+) -> dg.ScheduleDefinition:
+    """Observes what changed, whether or not the sensor saw it."""
+
+    @dg.schedule(name="observe_schedule", job=job, cron_schedule=cron, default_status=status)
+    def observe_schedule(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
+        check_instance(context.instance)
+        at = context.scheduled_execution_time.isoformat()
+        for number, chunk in enumerate(_chunks(tables, TABLES_PER_RUN)):
+            yield _observe_request(chunk, f"{at} {number}")
+
+    return observe_schedule
+
+
+def build_changes_sensor(
+    job: dg.JobDefinition,
+    tables: Sequence[TableId],
+    lake: Lake,
+    table_list: Path,
+    belongs: Callable[[TableId], bool],
+    reload: Reload,
+    status: dg.DefaultSensorStatus,
+) -> dg.SensorDefinition:
+    """Notices, from the catalogs' own listing and pointers, new, gone and changed tables.
+
+    What has been handled is the ledger's to know; the cursor only tells a person how far the
+    last tick came.
+    """
+
+    @dg.sensor(name="table_changes", job=job, minimum_interval_seconds=60, default_status=status)
+    def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        check_instance(context.instance)
+        messages = follow_table_list(tables, lake, table_list, belongs, reload)
+        for message in messages:
+            context.log.info(message)
+        if observing(context.instance):
+            return dg.SkipReason("; ".join([*messages, "an observe run is queued or running"]))
+        changed = changed_tables(tables, lake)
+        if not changed:
+            return dg.SkipReason("; ".join([*messages, f"none of {len(tables)} tables changed"]))
+        chunk = [t for t, _ in changed][:TABLES_PER_RUN]
+        epoch = lake.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
+        body = "\n".join(f"{t} {pointer}" for t, pointer in changed[:TABLES_PER_RUN])
+        key = hashlib.sha256(f"{epoch}\n{body}".encode()).hexdigest()[:24]
+        return dg.SensorResult(
+            run_requests=[_observe_request(chunk, key)],
+            cursor=f"{len(chunk)} of {len(changed)} changed tables requested",
+        )
+
+    return table_changes
+
+
+def changed_tables(tables: Sequence[TableId], lake: Lake) -> list[tuple[TableId, str]]:
+    """Existing tables whose pointer is not the one their stored health was measured at."""
+    known = {k.table: k.pointer for k in lake.ledger.known_tables()}
+    pointers = lake.pointers(tables)
+    return [(t, pointers[t]) for t in tables if t in pointers and pointers[t] != known.get(t)]
+
+
+def follow_table_list(
+    tables: Sequence[TableId],
+    lake: Lake,
+    path: Path,
+    belongs: Callable[[TableId], bool],
+    reload: Reload,
+) -> list[str]:
+    """Compares the catalogs with the table list and with what is loaded; rewrites the list and
+    asks for a reload where they differ. A catalog that does not answer keeps its tables. Views
+    are not listed by catalogs. Returns what a person should know."""
+    listed, silent = list_catalogs(lake)
+    messages = [f"catalog {name} does not answer: {why}" for name, why in silent.items()]
+    stored = frozenset(_stored(path))
+    now = listed | {t for t in stored | set(tables) if t.catalog in silent}
+    if now != stored:
+        write_table_list(path, now)
+        messages += [f"new table {t}" for t in sorted(now - stored)]
+        messages += [f"table {t} is gone" for t in sorted(stored - now)]
+        for table in stored - now:
+            lake.ledger.forget_table(table)
+    if frozenset(t for t in now if belongs(t)) != frozenset(tables):
+        messages.append(reload())
+    return messages
+
+
+def _stored(path: Path) -> tuple[TableId, ...]:
+    try:
+        return read_table_list(path) or ()
+    except IcebergMaintError:
+        return ()  # Written anew below.
+
+
+def _observe_request(tables: Sequence[TableId], run_key: str) -> dg.RunRequest:
+    config = {"tables": [str(t) for t in tables]}
+    return dg.RunRequest(run_key=run_key, run_config={"ops": {"observe_tables": {"config": config}}})
+
+
+def _chunks(tables: Sequence[TableId], size: int) -> list[Sequence[TableId]]:
+    return [tables[i : i + size] for i in range(0, len(tables), size)]
