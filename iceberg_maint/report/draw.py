@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.judge import TARGET_FILE_SIZE_PROPERTY
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.reasons import Decision, Verdict
@@ -57,7 +56,7 @@ def draw_health(console: Console, measured: Measured) -> None:
         f"{number(total.small_files)} small, {number(total.delete_files)} delete files; "
         f"{number(health.snapshots)} snapshots, {number(health.manifests)} manifests, "
         f"metadata {size(health.metadata_bytes)} "
-        f"(target {size(measured.target_file_size_bytes)}, {TARGET_FILE_SIZE_PROPERTY})"
+        f"(target file size {size(measured.target_file_size_bytes)})"
     )
     table = grid(
         "partition",

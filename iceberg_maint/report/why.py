@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
-from iceberg_maint.core.judge import expected_output_files, too_many_average_bytes
+from iceberg_maint.core.judge import excess_files, too_many_average_bytes
 from iceberg_maint.core.policy import Policy, policy_keys
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.record import Record
@@ -138,7 +138,7 @@ def compare(
         ("small_files", health.small_files, "≥", rewrite.min_input_files, "min_input_files"),
     ]
     if health.small_files >= rewrite.min_input_files and f"{_SECTION}.min_input_files" not in crossed:
-        gain = health.small_files - expected_output_files(health.small_bytes, target_bytes)
+        gain = excess_files(health, rewrite, target_bytes)
         rows.append(("files a rewrite would remove", gain, ">", rewrite.min_excess_files, "min_excess_files"))
         share = gain / health.data_files if health.data_files else 0.0
         rows.append(("share of files it would remove", share, "≥", rewrite.min_gain_ratio, "min_gain_ratio"))

@@ -1,0 +1,5 @@
+"""`python -m iceberg_maint`."""
+
+from iceberg_maint.cli import main
+
+main()

@@ -1,0 +1,178 @@
+"""Checks of everything outside the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from iceberg_maint.cli.session import Session, command
+from iceberg_maint.errors import EXIT_DONE, ConfigurationError, IcebergMaintError, RefusedError
+
+if TYPE_CHECKING:
+    from iceberg_maint.wiring import App
+
+_PACKAGES = ("pyspark", "pyiceberg", "pyiceberg-core", "dagster", "SQLAlchemy", "pyarrow")
+OK, WARNING, FAILED = "ok", "warning", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing checked. `status` is ok, warning or failed."""
+
+    name: str
+    status: str
+    detail: str
+    code: str | None = None
+    exit_code: int = EXIT_DONE
+
+
+@click.command()
+@click.option("--no-spark", is_flag=True, help="Do not start Spark; its versions stay unchecked.")
+@command
+def doctor(session: Session, no_spark: bool) -> int:
+    """Check environment, configuration, catalogs, ledger, versions and permissions.
+
+    Exits with the code of the first check that failed.
+    """
+    from iceberg_maint.report.draw import draw_rows
+
+    checks = list(_checks(session, with_spark=not no_spark))
+    colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
+
+    def draw(console: Any) -> None:
+        from rich.markup import escape
+
+        rows = [
+            [c.name, f"[{colours[c.status]}]{c.status}[/]", escape(session.masked(c.detail))] for c in checks
+        ]
+        draw_rows(console, ["check", "status", "detail"], rows)
+
+    shown = [{"check": c.name, "status": c.status, "detail": c.detail, "code": c.code} for c in checks]
+    session.emit({"checks": shown}, draw)
+    return next((c.exit_code for c in checks if c.status == FAILED), EXIT_DONE)
+
+
+def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
+    yield Check("python", OK, f"{sys.version.split()[0]} at {sys.executable}")
+    yield _try("packages", _packages)
+    configured = _try("configuration", lambda: f"{session.app().config.source}")
+    yield configured
+    if configured.status == FAILED:
+        return
+    app = session.app()
+    yield _try("java", lambda: _java(app))
+    yield _try("jars", lambda: _jars(app))
+    for name in app.catalogs:
+        yield from _catalog(app, name)
+    yield _try("ledger", lambda: f"{_place(app.config.ledger_url)}, clock {app.ledger.now_ms()}")
+    yield _clock(app)
+    if with_spark:
+        yield _try("spark", lambda: _spark(app))
+
+
+def _try(name: str, body: Callable[[], str]) -> Check:
+    try:
+        return Check(name, OK, body())
+    except IcebergMaintError as error:
+        return Check(name, FAILED, str(error), error.code, error.exit_code)
+
+
+def _packages() -> str:
+    found = {p: metadata.version(p) for p in _PACKAGES}
+    return ", ".join(f"{p} {v}" for p, v in found.items())
+
+
+def _java(app: App) -> str:
+    from iceberg_maint.spark.java import find_java
+
+    java = find_java(os.environ, shim_dir=app.config.cache / "java")
+    return f"Java {java.major_version} at {java.path} (from {java.source})"
+
+
+def _jars(app: App) -> str:
+    jars = app.ready_spark_settings().jars
+    return f"{len(jars)} jars with the right checksums in {app.config.cache / 'jars'}"
+
+
+def _catalog(app: App, name: str) -> Iterator[Check]:
+    connection = app.config.catalogs[name]
+    listed: list[Any] = []
+
+    def reach() -> str:
+        listed.extend(app.catalogs[name].tables())
+        where = "" if connection.uri is None else f" at {_place(connection.uri)}"
+        return f"{connection.type}{where}: {len(listed)} tables"
+
+    reached = _try(f"catalog {name}", reach)
+    yield reached
+    if reached.status == FAILED:
+        return
+    for pattern in app.config.patterns:
+        only = app.config.only_catalog is not None
+        if listed and only and all(pattern.specificity(t, only) is None for t in listed):
+            yield Check("configuration", WARNING, f"{pattern.source} matches no table", "ICM-126")
+    if listed:
+        yield _try(f"metadata of {listed[0]}", lambda: _read(app, listed[0]))
+    if connection.warehouse is not None:
+        warehouse = connection.warehouse
+        yield _try(f"warehouse of {name}", lambda: _probe(warehouse))
+
+
+def _read(app: App, table: Any) -> str:
+    state = app.catalogs[table.catalog].pin(table)
+    policy = app.policy_of()(state)
+    measured = app.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
+    return f"format version {state.format_version}, {measured.total().data_files} data files"
+
+
+def _probe(warehouse: str) -> str:
+    """Writes, reads and deletes a file of our own where the warehouse is a local folder; other
+    stores are reached through tables' own credentials and are not probed."""
+    parts = urlsplit(warehouse)
+    if parts.scheme != "file":
+        return f"{warehouse}: not probed, Spark's own file system reaches it"
+    folder = Path(unquote(parts.path))
+    if not folder.exists():
+        return f"{folder}: made with the first table"
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".iceberg-maint-probe-") as probe:
+            probe.write(b"probe")
+            probe.flush()
+            Path(probe.name).read_bytes()
+    except OSError as why:
+        raise RefusedError(
+            "ICM-125",
+            f"{folder} cannot be written: {why.strerror}.",
+            "let the user of this process write there.",
+        ) from why
+    return f"{folder}: written, read, deleted"
+
+
+def _clock(app: App) -> Check:
+    """The ledger's clock decides on leases, ours on ages of files."""
+    try:
+        difference_seconds = abs(app.ledger.now_ms() - app.clock.now_ms()) / 1000
+    except ConfigurationError as error:
+        return Check("clock", FAILED, str(error), error.code, error.exit_code)
+    status = OK if difference_seconds < 300 else WARNING
+    return Check("clock", status, f"{difference_seconds:.1f} s between this machine and the ledger")
+
+
+def _spark(app: App) -> str:
+    found = app.engine().versions()
+    return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
+
+
+def _place(address: str) -> str:
+    """An address without user and password."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,83 @@
+"""Commands by which a person stops and goes: pause, resume, release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from iceberg_maint.cli.session import Session, command
+from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.errors import UnknownTableError
+
+if TYPE_CHECKING:
+    from iceberg_maint.wiring import App
+
+FLEET = "*"
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@click.option("--note", default="", help="Why, for those who ask `why`.")
+@command
+def pause(session: Session, name: str | None, note: str) -> int:
+    """Leave a table alone; without TABLE the whole fleet. Running batches are finished."""
+    app = session.app()
+    target = FLEET if name is None else str(app.find(name))
+    app.ledger.pause(target, note)
+    session.emit({"paused": target, "note": note}, lambda console: console.print(f"paused: {_name(target)}"))
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@command
+def resume(session: Session, name: str | None) -> int:
+    """End a pause: of a table, or without TABLE that of the whole fleet."""
+    app = session.app()
+    target = FLEET if name is None else str(app.parse(name))
+    app.ledger.resume(target)
+    session.emit({"resumed": target}, lambda console: console.print(f"resumed: {_name(target)}"))
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@click.option(
+    "--partition", "partitions", multiple=True, help="Only this partition of TABLE; may be repeated."
+)
+@command
+def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> int:
+    """Release partitions from quarantine and back-off; without TABLE those of the whole fleet."""
+    if partitions and name is None:
+        raise click.UsageError("--partition needs a TABLE.")
+    app = session.app()
+    chosen = list(app.tables()) if name is None else [app.find(name)]
+    released = {str(t): _release(app, t, frozenset(partitions)) for t in chosen}
+    shown = [{"table": t, "partitions": keys} for t, keys in released.items() if keys or name is not None]
+    lines = [f"released: {t} {key}" for t, keys in released.items() for key in keys]
+    session.emit({"released": shown}, lambda console: console.print("\n".join(lines) or "nothing was held"))
+    return 0
+
+
+def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:
+    """Clears the held partitions' history and names them; asked-for ones must be held."""
+    operation = Operation.REWRITE_DATA_FILES
+    uuid = app.catalogs[table.catalog].pin(table).uuid
+    history = app.ledger.history(uuid, str(table), operation)
+    held = sorted(k for k, h in history.partitions.items() if h != PartitionHistory())
+    unknown = sorted(partitions - set(held))
+    if unknown:
+        near = ", ".join(held[:3]) or "none"
+        raise UnknownTableError(
+            "ICM-126", f"{table}: partition '{unknown[0]}' is not held.", f"held are: {near}."
+        )
+    chosen = [k for k in held if not partitions or k in partitions]
+    if chosen:
+        app.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
+    return chosen
+
+
+def _name(target: str) -> str:
+    return "the whole fleet" if target == FLEET else target

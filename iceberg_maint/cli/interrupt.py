@@ -1,0 +1,53 @@
+"""Stopping in order: SIGTERM and SIGINT stop the engine and raise once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+
+class Terminated(BaseException):
+    """The process was asked to stop. No `Exception`: nothing may handle it as a failure."""
+
+
+@contextlib.contextmanager
+def terminated_by_signals(cancel: Callable[[], None]) -> Iterator[None]:
+    """Within the body the first SIGTERM or SIGINT calls `cancel` and raises Terminated; later ones
+    are ignored, so that what is being put in order is not interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stopping = False
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping:
+            return
+        stopping = True
+        # Off the main thread: it may be inside the very call that must be cancelled.
+        threading.Thread(target=_quietly(cancel), name="cancel", daemon=True).start()
+        _terminate(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _terminate(number: int) -> NoReturn:
+    raise Terminated(signal.Signals(number).name)
+
+
+def _quietly(cancel: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        with contextlib.suppress(Exception):
+            cancel()
+
+    return call

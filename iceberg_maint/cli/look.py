@@ -1,0 +1,230 @@
+"""Commands that look and change no table: tables, observe, plan, why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iceberg_maint.cli.session import Session, command, gravest, overrides_option
+from iceberg_maint.core.decide import decide_rewrite
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.policy import Mode, Policy
+from iceberg_maint.core.reasons import Decision
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+
+if TYPE_CHECKING:
+    from iceberg_maint.wiring import App
+
+_ESTIMATE_RECORDS = 50
+
+
+@click.command()
+@command
+def tables(session: Session) -> int:
+    """List tables with status, backlog and estimate of the time it takes.
+
+    A table that changed since it was last measured is measured again.
+    """
+    from iceberg_maint.report.draw import draw_rows, word
+    from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.report.text import duration, number, size
+
+    app = session.app()
+    listed = app.tables()
+    known = {k.table: k.pointer for k in app.ledger.known_tables()}
+    pointers: dict[TableId, str] = {}
+    for name, catalog in app.catalogs.items():
+        pointers.update(catalog.pointers([t for t in listed if t.catalog == name]))
+    rows: list[dict[str, Any]] = []
+    codes = {0}
+    with RunProgress(session.logs()) as progress:
+        progress.begin("measuring", len(listed))
+        for table in listed:
+            progress.note(str(table))
+            try:
+                stored = app.ledger.health(table) if known.get(table) == pointers.get(table) else None
+                measured, decision = _decided(app, table, stored)
+                rows.append(_status(app, measured, decision))
+            except IcebergMaintError as error:
+                codes.add(error.exit_code)
+                session.say(f"{table}: {error}")
+                rows.append({"table": str(table), "error": {"code": error.code, "message": error.message}})
+            progress.step()
+    columns = ["table", "status", "reason", ">due", ">backlog", ">time", ">files", ">small", ">deletes"]
+    drawn = [
+        [r["table"], word("FAILED"), r["error"]["code"], *[""] * 6]
+        if "error" in r
+        else [
+            r["table"],
+            word(r["verdict"]),
+            r["reason"],
+            f"{r['due_partitions']} of {r['partitions']}",
+            size(r["backlog_bytes"]),
+            "?" if r["estimate_seconds"] is None else duration(r["estimate_seconds"]),
+            number(r["data_files"]),
+            number(r["small_files"]),
+            number(r["delete_files"]),
+        ]
+        for r in rows
+    ]
+    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, drawn))
+    return gravest(codes)
+
+
+@click.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@overrides_option
+@command
+def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
+    """Measure health from metadata, store it, print it."""
+    from iceberg_maint.report.document import error_document, health_document
+    from iceberg_maint.report.draw import draw_health
+    from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.survey import survey
+
+    app = session.app()
+    chosen = [app.find(name) for name in names] or list(app.tables())
+    found: list[Measured] = []
+    shown: list[dict[str, Any]] = []
+    codes = {0}
+    with RunProgress(session.logs()) as progress:
+        progress.begin("measuring", len(chosen))
+        for table in chosen:
+            progress.note(str(table))
+            try:
+                seen = survey(table, app.policy_of(overrides), app.tools(table))
+                found.append(seen.measured)
+                shown.append(health_document(seen.measured))
+            except IcebergMaintError as error:
+                codes.add(error.exit_code)
+                session.say(f"{table}: {error}")
+                shown.append({"table": str(table), "error": error_document(error)})
+            progress.step()
+
+    def draw(console: Any) -> None:
+        for measured in found:
+            draw_health(console, measured)
+
+    session.emit({"tables": shown}, draw)
+    return gravest(codes)
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
+@click.option("--force", is_flag=True, help="Plan healthy partitions too.")
+@overrides_option
+@command
+def plan(
+    session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
+) -> int:
+    """Show what would run and why; changes nothing."""
+    from iceberg_maint.report.document import plan_document
+    from iceberg_maint.report.draw import draw_decision, draw_plan
+    from iceberg_maint.report.estimate import estimate_seconds
+    from iceberg_maint.survey import make_plan_for, survey
+
+    app = session.app()
+    table = app.find(name)
+    policy_of = app.policy_of(overrides)
+    advised = False
+
+    def as_if_acting(state: TableState) -> Policy:
+        nonlocal advised
+        policy = policy_of(state)
+        advised = policy.mode is Mode.ADVISE
+        return replace(policy, mode=Mode.ACT)
+
+    tools = app.tools(table)
+    seen = survey(table, as_if_acting, tools, requested=frozenset(partitions) or None, force=force)
+    made = make_plan_for(seen, tools)
+    seconds = estimate_seconds(made.input_bytes, app.ledger.records(str(table), _ESTIMATE_RECORDS))
+
+    def draw(console: Any) -> None:
+        draw_decision(console, seen.decision)
+        draw_plan(console, made, seconds)
+        if advised:
+            console.print("mode is advise: a run would not execute this")
+
+    session.emit(plan_document(made, seen.decision, seconds, advised=advised), draw)
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--partition", help="Only this partition.")
+@overrides_option
+@command
+def why(session: Session, name: str, partition: str | None, overrides: dict[str, str]) -> int:
+    """Explain a table's decision.
+
+    Effective policy with the source of every value, metric against threshold, last and next
+    decision, and what would have to change.
+    """
+    from iceberg_maint.report.draw import draw_why
+    from iceberg_maint.report.why import explain, why_document
+    from iceberg_maint.survey import survey
+
+    app = session.app()
+    table = app.find(name)
+    requested = None if partition is None else frozenset({partition})
+    seen = survey(table, app.policy_of(overrides), app.tools(table), requested=requested)
+    if partition is not None and partition not in seen.measured.partitions:
+        raise UnknownTableError(
+            "ICM-126",
+            f"{table} has no live files in partition '{partition}'.",
+            f"list the keys with 'iceberg-maint observe {table}'.",
+        )
+    effective = app.effective_policy(table, seen.state.properties, overrides)
+    last = app.ledger.records(str(table), 1)
+    explained = explain(
+        seen.decision,
+        seen.measured,
+        effective.policy,
+        effective.sources,
+        seen.history,
+        last[0] if last else None,
+        app.clock.now_ms(),
+    )
+    session.emit(why_document(explained), lambda console: draw_why(console, explained))
+    return 0
+
+
+def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
+    """The decision from stored health where it is of the current snapshot, else from a new survey."""
+    from iceberg_maint.survey import survey
+
+    if stored is None:
+        seen = survey(table, app.policy_of(), app.tools(table))
+        return seen.measured, seen.decision
+    policy = app.effective_policy(table, stored.maintenance_properties).policy
+    history = app.ledger.history(stored.table_uuid, str(table), Operation.REWRITE_DATA_FILES)
+    decision = decide_rewrite(stored, stored.format_version, policy, history, app.clock.now_ms())
+    return stored, decision
+
+
+def _status(app: App, measured: Measured, decision: Decision) -> dict[str, Any]:
+    from iceberg_maint.report.estimate import estimate_seconds
+
+    total = measured.total()
+    due = decision.due()
+    backlog_bytes = sum(p.candidate_bytes for p in due)
+    records = app.ledger.records(str(measured.table), _ESTIMATE_RECORDS) if backlog_bytes else ()
+    return {
+        "table": str(measured.table),
+        "snapshot": measured.snapshot_id,
+        "verdict": decision.verdict.value,
+        "reason": decision.reason.value,
+        "until_ms": decision.until_ms,
+        "partitions": len(measured.partitions),
+        "due_partitions": len(due),
+        "backlog_bytes": backlog_bytes,
+        "estimate_seconds": estimate_seconds(backlog_bytes, records),
+        "data_files": total.data_files,
+        "small_files": total.small_files,
+        "delete_files": total.delete_files,
+    }

@@ -1,0 +1,79 @@
+"""The group of all commands. A command's module is imported when the command is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iceberg_maint import __version__
+from iceberg_maint.cli.session import Session
+from iceberg_maint.errors import IcebergMaintError
+
+# Command → (module, what it does), in the order a person meets them.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "tables": ("look", "List tables with status, backlog and the time it takes."),
+    "observe": ("look", "Measure health from metadata, store it, print it."),
+    "plan": ("look", "Show what would run and why; changes nothing."),
+    "why": ("look", "Explain a table's decision: policy, metrics, thresholds, what would change it."),
+    "run": ("run", "Maintain tables; resumes what was left."),
+    "history": ("past", "Show the records of what was done."),
+    "reconcile": ("past", "Settle attempts whose process never reported back."),
+    "pause": ("hold", "Leave a table, or the fleet, alone."),
+    "resume": ("hold", "End a pause."),
+    "release": ("hold", "Release partitions from quarantine and back-off."),
+    "report": ("past", "Report on the fleet from what is stored."),
+    "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
+    "demo": ("demo", "Build a sick demo lake, heal it, print before and after."),
+}
+
+
+class _Commands(click.Group):
+    """Loads a command when it is called; lists all from the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - same
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"iceberg_maint.cli.{COMMANDS[cmd_name][0]}")
+        found: click.Command = getattr(module, cmd_name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - same
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        session = ctx.ensure_object(Session)
+        try:
+            return super().invoke(ctx)
+        except IcebergMaintError as error:
+            # Raised while options were read, before a command's own handling.
+            session.say(str(error))
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="iceberg-maint")
+@click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, logs on stderr.")
+@click.pass_context
+def iceberg_maint(context: click.Context, config_path: Path | None, as_json: bool) -> None:
+    """Keep Apache Iceberg tables healthy, and prove that no row was lost.
+
+    Exit codes: 0 done; 1 something failed; 2 usage, configuration or unknown table; 3 refused, with
+    a code ICM-nnn; 4 a commit is neither confirmed nor refuted.
+    """
+    session = context.ensure_object(Session)
+    session.config_path = config_path
+    session.as_json = as_json
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the program."""
+    iceberg_maint.main(args=None if arguments is None else list(arguments), prog_name="iceberg-maint")

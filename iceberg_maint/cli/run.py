@@ -1,0 +1,183 @@
+"""The main job: run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
+from iceberg_maint.cli.session import Session, command, gravest, overrides_option
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.errors import (
+    CODES,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    IcebergMaintError,
+)
+from iceberg_maint.maintain import BatchEnded, BatchStarted, Event, PlanReady, Request, maintain
+
+if TYPE_CHECKING:
+    from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.wiring import App
+
+# What a table refuses for these reasons, by its public code.
+_REFUSALS = {
+    Reason.EQUALITY_DELETES: "ICM-119",
+    Reason.FORMAT_VERSION: "ICM-108",
+    Reason.LEASE_HELD: "ICM-109",
+}
+
+
+@dataclass(slots=True)
+class _Result:
+    """What became of one table."""
+
+    table: TableId
+    outcome: OperationOutcome | None = None
+    error: dict[str, str | None] | None = None
+    codes: set[int] = field(default_factory=lambda: {EXIT_DONE})
+
+    def document(self) -> dict[str, Any]:
+        from iceberg_maint.report.document import outcome_document
+
+        operations = [] if self.outcome is None else [outcome_document(self.outcome)]
+        shown: dict[str, Any] = {"table": str(self.table), "operations": operations}
+        return shown if self.error is None else {**shown, "error": self.error}
+
+
+@click.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@click.option(
+    "--partition", "partitions", multiple=True, help="Only this partition of TABLE; may be repeated."
+)
+@click.option(
+    "--operation",
+    "operations",
+    multiple=True,
+    type=click.Choice([Operation.REWRITE_DATA_FILES.value]),
+    help="Only this operation; may be repeated.",
+)
+@click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
+@click.option("--force", is_flag=True, help="Rewrite healthy partitions of TABLE too, and skip back-off.")
+@overrides_option
+@command
+def run(
+    session: Session,
+    names: tuple[str, ...],
+    partitions: tuple[str, ...],
+    operations: tuple[str, ...],
+    max_batches: int | None,
+    force: bool,
+    overrides: dict[str, str],
+) -> int:
+    """Maintain tables: resume what was left, then do what is due, worst first."""
+    from iceberg_maint.report.draw import draw_outcome
+    from iceberg_maint.report.progress import RunProgress
+
+    del operations  # There is one so far, and click allows no other.
+    if partitions and len(names) != 1:
+        raise click.UsageError("--partition needs exactly one TABLE.")
+    if force and not names:
+        raise click.UsageError("--force needs a TABLE.")
+    app = session.app()
+    chosen = [app.find(name) for name in names] or list(app.tables())
+    run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    results: list[_Result] = []
+    left = max_batches
+
+    def cancel() -> None:
+        if app.running_engine is not None:
+            app.running_engine.cancel()
+
+    try:
+        with terminated_by_signals(cancel), RunProgress(session.logs()) as progress:
+            for table in chosen:
+                result = _Result(table)
+                results.append(result)
+                request = Request(run_id, frozenset(partitions) or None, left, force)
+                _maintain_one(app, result, request, overrides, progress, session)
+                if left is not None and result.outcome is not None:
+                    left = max(0, left - len(result.outcome.batches))
+    except Terminated as signal:
+        session.say(f"terminated by {signal}; finished batches stay, the next run goes on from there")
+        results[-1].codes.add(EXIT_FAILED)
+        results[-1].error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
+
+    def draw(console: Any) -> None:
+        for result in results:
+            if result.outcome is not None:
+                draw_outcome(console, result.outcome)
+
+    session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
+    return gravest({code for r in results for code in r.codes})
+
+
+def _maintain_one(
+    app: App,
+    result: _Result,
+    request: Request,
+    overrides: dict[str, str],
+    progress: RunProgress,
+    session: Session,
+) -> None:
+    table = result.table
+    progress.begin(str(table), None, "looking")
+    try:
+        result.outcome = maintain(
+            table, app.policy_of(overrides), request, app.tools(table), lambda e: _show(progress, e)
+        )
+        _judge_exit(app, result, session)
+    except IcebergMaintError as error:
+        session.say(f"{table}: {error}")
+        result.error = {"code": error.code, "message": error.message, "fix": error.fix}
+        result.codes.add(error.exit_code)
+    except Exception as error:  # noqa: BLE001 - one table's failure must not keep the others ill
+        session.say(traceback.format_exc())
+        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        session.say(f"{table}: unexpected {line}")
+        result.error = {"code": None, "message": line, "fix": ""}
+        result.codes.add(EXIT_FAILED)
+
+
+def _judge_exit(app: App, result: _Result, session: Session) -> None:
+    outcome = result.outcome
+    if outcome is None:
+        return
+    measured = app.ledger.health(result.table)
+    waiting = 0
+    if measured is not None:
+        waiting = app.ledger.history(
+            measured.table_uuid, str(result.table), Operation.REWRITE_DATA_FILES
+        ).unknown_commits
+    if waiting or outcome.outcome is OutcomeStatus.UNKNOWN:
+        session.say(
+            f"{result.table}: ICM-121 {CODES['ICM-121']}; no file of it is deleted. "
+            f"Fix: iceberg-maint reconcile {result.table}."
+        )
+        result.codes.add(EXIT_UNKNOWN)
+    if outcome.outcome is OutcomeStatus.FAILED:
+        result.codes.add(EXIT_FAILED)
+    refusal = _REFUSALS.get(outcome.reason)
+    if refusal is not None and outcome.outcome in (OutcomeStatus.UNSUPPORTED, OutcomeStatus.NO_OP):
+        session.say(f"{result.table}: {refusal} {CODES[refusal]}.")
+        result.codes.add(EXIT_REFUSED)
+
+
+def _show(progress: RunProgress, event: Event) -> None:
+    match event:
+        case PlanReady():
+            progress.total(len(event.resumed) + len(event.plan.batches))
+        case BatchStarted():
+            progress.note(f"{event.batch.input_files} files")
+        case BatchEnded():
+            progress.step()

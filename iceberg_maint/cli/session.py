@@ -1,0 +1,197 @@
+"""What every command shares: options, the application, output, errors and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iceberg_maint.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    EXIT_USAGE,
+    ConfigurationError,
+    IcebergMaintError,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from iceberg_maint.wiring import App
+
+_GRAVITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
+
+
+def gravest(codes: set[int]) -> int:
+    """The exit code that holds first among several."""
+    return next((code for code in _GRAVITY if code in codes), EXIT_DONE)
+
+
+def load_app(path: Path | None) -> App:
+    """The real application."""
+    from iceberg_maint.wiring import load
+
+    return load(path)
+
+
+@dataclass(slots=True)
+class Session:
+    """One call of the program. `load` makes the application; tests give their own."""
+
+    load: Callable[[Path | None], App] = load_app
+    config_path: Path | None = None
+    as_json: bool = False
+    _app: App | None = None
+    _out: list[int] = field(default_factory=list)
+
+    def app(self) -> App:
+        """The application, made at the first call."""
+        if self._app is None:
+            self._app = self.load(self.config_path)
+        return self._app
+
+    def console(self) -> Console:
+        """Where tables for people go."""
+        from rich.console import Console
+
+        # Not cut to a terminal's width where there is none.
+        width = None if sys.stdout.isatty() else 200
+        return Console(file=sys.stdout, width=width, highlight=False)
+
+    def logs(self) -> Console:
+        """Where progress and messages go."""
+        from rich.console import Console
+
+        return Console(file=sys.stderr, highlight=False)
+
+    def say(self, line: str) -> None:
+        """A line for people on stderr, secrets masked."""
+        click.echo(self.masked(line), err=True)
+
+    def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
+        """The result: one JSON document on stdout, or what `draw` prints for people."""
+        if not self.as_json:
+            draw(self.console())
+            return
+        from iceberg_maint.report.document import render
+
+        self.write(self.masked(render(document)) + "\n")
+
+    def write(self, text: str) -> None:
+        """Text on the real stdout, also while it is turned to stderr."""
+        if self._out:
+            os.write(self._out[-1], text.encode())
+        else:
+            click.echo(text, nl=False)
+
+    def masked(self, text: str) -> str:
+        """The text without any secret of the configuration."""
+        if self._app is None:
+            return text
+        from iceberg_maint.config import redact
+
+        return redact(text, self._app.config.secrets)
+
+    @contextlib.contextmanager
+    def only_json_on_stdout(self) -> Iterator[None]:
+        """Turns everything anybody prints to stderr, a JVM's output included."""
+        if not self.as_json or not _is_real(sys.stdout):
+            yield
+            return
+        sys.stdout.flush()
+        real = os.dup(1)
+        os.dup2(2, 1)
+        self._out.append(real)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            os.dup2(real, 1)
+            self._out.pop()
+            os.close(real)
+
+    def run(self, body: Callable[[], int | None]) -> int:
+        """Runs a command's body; errors become one line, a document and an exit code."""
+        with self.only_json_on_stdout():
+            try:
+                return body() or EXIT_DONE
+            except IcebergMaintError as error:
+                self._fail(error.code, error.message, error.fix, str(error))
+                return error.exit_code
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except Exception as error:  # noqa: BLE001 - the last line of defence of a command line
+                self.say(traceback.format_exc())
+                line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                self._fail(None, line, "", f"unexpected {line}")
+                return EXIT_FAILED
+
+    def _fail(self, code: str | None, message: str, fix: str, line: str) -> None:
+        self.say(line)
+        if self.as_json:
+            from iceberg_maint.report.document import render
+
+            document = {"error": {"code": code, "message": message, "fix": fix}}
+            self.write(self.masked(render(document)) + "\n")
+
+
+def command(body: Callable[..., int | None]) -> Callable[..., None]:
+    """A command's body with `--config` and `--json`; its return value is the exit code."""
+
+    @click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        help="Configuration file; else $ICEBERG_MAINT_CONFIG, else the embedded default.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, logs on stderr.")
+    @click.pass_context
+    @functools.wraps(body)
+    def wrapper(context: click.Context, config_path: Path | None, as_json: bool, **arguments: Any) -> None:
+        session: Session = context.ensure_object(Session)
+        session.config_path = config_path or session.config_path
+        session.as_json = as_json or session.as_json
+        context.exit(session.run(lambda: body(session, **arguments)))
+
+    return wrapper
+
+
+def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--set KEY=VALUE`: policy values that win over everything else, for this call."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_parse_overrides,
+        help="Policy value for this call, e.g. rewrite_data_files.min_input_files=3.",
+    )(function)
+
+
+def _parse_overrides(
+    _context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigurationError("ICM-100", f"--set {pair}: must be KEY=VALUE.", "write both.")
+        result[key.strip()] = value
+    return result
+
+
+def _is_real(stream: Any) -> bool:
+    try:
+        return bool(stream.fileno() == 1)
+    except (OSError, ValueError, AttributeError):
+        return False

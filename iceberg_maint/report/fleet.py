@@ -1,0 +1,131 @@
+"""The fleet: every table's stored health and what was done to it, as one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.outcome import OutcomeStatus
+from iceberg_maint.core.record import Record
+from iceberg_maint.report.document import Document
+from iceberg_maint.report.draw import draw_rows
+from iceberg_maint.report.text import duration, number, size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """One table: health as last stored, and what the counted records did to it."""
+
+    table: str
+    data_files: int
+    data_bytes: int
+    small_files: int
+    delete_files: int
+    snapshots: int
+    metadata_bytes: int
+    runs: int
+    failed_runs: int
+    batches: int
+    files_removed: int
+    input_bytes: int
+    delete_files_removed: int
+    wasted_bytes: int
+    busy_seconds: float
+
+
+def fleet(healths: Iterable[Measured], records: Iterable[Record]) -> tuple[FleetRow, ...]:
+    """One row per table with stored health, most small and delete files first."""
+    by_table: dict[str, list[Record]] = {}
+    for record in records:
+        by_table.setdefault(record.table, []).append(record)
+    rows = [_row(h, by_table.get(str(h.table), [])) for h in healths]
+    return tuple(sorted(rows, key=lambda r: (-r.small_files - r.delete_files, r.table)))
+
+
+def fleet_frame(rows: tuple[FleetRow, ...]) -> pd.DataFrame:
+    """The rows as a frame, one column per field, for notebooks and exports."""
+    from dataclasses import asdict, fields
+
+    import pandas as pd
+
+    return pd.DataFrame([asdict(r) for r in rows], columns=[f.name for f in fields(FleetRow)])
+
+
+def fleet_document(rows: tuple[FleetRow, ...]) -> Document:
+    """`report` as JSON: totals, then the tables."""
+    from dataclasses import asdict
+
+    tables = [asdict(r) for r in rows]
+    names = [name for name in (tables[0] if tables else {}) if name != "table"]
+    totals = {name: round(sum(t[name] for t in tables), 3) for name in names}
+    return {"totals": {"tables": len(tables), **totals}, "tables": tables}
+
+
+def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
+    """`report` for a terminal."""
+    columns = [
+        "table",
+        ">files",
+        ">size",
+        ">small",
+        ">deletes",
+        ">snapshots",
+        ">runs",
+        ">failed",
+        ">files removed",
+        ">deletes removed",
+        ">rewritten",
+        ">wasted",
+        ">time",
+    ]
+    drawn = [
+        [
+            r.table,
+            number(r.data_files),
+            size(r.data_bytes),
+            number(r.small_files),
+            number(r.delete_files),
+            number(r.snapshots),
+            number(r.runs),
+            number(r.failed_runs),
+            number(r.files_removed),
+            number(r.delete_files_removed),
+            size(r.input_bytes),
+            size(r.wasted_bytes),
+            duration(r.busy_seconds),
+        ]
+        for r in rows
+    ]
+    console.print(f"{len(rows)} tables with stored health")
+    draw_rows(console, columns, drawn)
+
+
+def _row(measured: Measured, records: list[Record]) -> FleetRow:
+    total = measured.total()
+    batches = [b for r in records for b in r.outcome.batches]
+    done = [b for b in batches if b.snapshot_after is not None]
+    failed = [r for r in records if r.outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)]
+    return FleetRow(
+        table=str(measured.table),
+        data_files=total.data_files,
+        data_bytes=total.data_bytes,
+        small_files=total.small_files,
+        delete_files=total.delete_files,
+        snapshots=measured.table_health.snapshots,
+        metadata_bytes=measured.table_health.metadata_bytes,
+        runs=len(records),
+        failed_runs=len(failed),
+        batches=len(batches),
+        files_removed=sum(b.input_files - b.output_files for b in done),
+        input_bytes=sum(b.input_bytes for b in done),
+        delete_files_removed=sum(b.delete_files_removed for b in done),
+        wasted_bytes=sum(b.wasted_bytes for b in batches),
+        busy_seconds=round(sum(b.seconds for b in batches), 3),
+    )
