@@ -12,15 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.java import JavaHome, find_java
+from iceberg_maint.spark.settings import SparkSettings, catalog_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
+
+# A loaded machine is slow, which is no finding.
+settings.register_profile(
+    "project", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")
@@ -43,42 +51,36 @@ def lake_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark_settings(jars: list[Path], lake_dir: Path) -> dict[str, str]:
-    """Settings of the embedded default, small enough for two cores: catalog `lake` on SQLite, local warehouse."""
-    return {
-        "spark.master": "local[2]",
-        "spark.app.name": "iceberg_maint_tests",
-        "spark.jars": ",".join(str(jar) for jar in jars),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "jdbc",
-        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{lake_dir / 'catalog.db'}?journal_mode=WAL&busy_timeout=30000",
-        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
-        "spark.sql.catalog.lake.warehouse": f"file://{lake_dir / 'warehouse'}",
-        "spark.sql.catalog.lake.cache-enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(lake_dir / "spark"),
-    }
+def spark_settings(jars: list[Path], lake_dir: Path) -> SparkSettings:
+    """The embedded default, small enough for two cores: catalog `lake` on SQLite, local warehouse."""
+    return SparkSettings(
+        master="local[2]",
+        jars=tuple(str(jar) for jar in jars),
+        catalogs={
+            "lake": catalog_conf(
+                "lake",
+                "jdbc",
+                f"sqlite:///{lake_dir / 'catalog.db'}",
+                f"file://{lake_dir / 'warehouse'}",
+                {},
+            )
+        },
+        conf={
+            "spark.app.name": "iceberg_maint_tests",
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+        },
+        local_dir=str(lake_dir / "spark"),
+    )
 
 
 @pytest.fixture(scope="session")
-def spark(java: JavaHome, spark_settings: dict[str, str]) -> Iterator[SparkSession]:
+def spark(java: JavaHome, spark_settings: SparkSettings) -> Iterator[SparkSession]:
     """The one Spark session of the test process. Static settings hold for all tests; no test may stop it."""
-    from pyspark.sql import SparkSession
+    from iceberg_maint.spark.session import build_session
 
     os.environ["JAVA_HOME"] = str(java.path)
-    builder = SparkSession.builder
-    for key, value in spark_settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = build_session(spark_settings)
     yield session
     session.stop()
 

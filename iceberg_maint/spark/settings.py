@@ -1,0 +1,151 @@
+"""Settings of a Spark session as values: what is pinned, and what a catalog needs.
+
+Nothing here starts Spark or imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from iceberg_maint.errors import ConfigurationError, RefusedError
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
+
+REDACTED_KEYS = (
+    "(?i)secret|password|passwd|pwd|token|credential|authorization|access[._-]?key|sas|jdbc.*url|conn"
+)
+"""Spark's own default leaves credentials, authorization headers and `*.pwd` readable."""
+
+PINNED: Mapping[str, str] = {
+    # A rewritten stage must read and write the same rows every time: no plan may change under it
+    # (apache/iceberg#15006: two deletion vectors for one file), no second copy of a task may run.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.speculation": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": EXTENSIONS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",
+    "spark.redaction.regex": REDACTED_KEYS,
+    "spark.sql.redaction.options.regex": REDACTED_KEYS,
+}
+"""Safety and silence: these win over what a user sets; a contradiction is refused."""
+
+DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "iceberg_maint",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+}
+
+REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Everything a session is built from.
+
+    `jars` are paths of local files; `catalogs` are the full settings `catalog_conf` made for each
+    catalog; `conf` is what the user asks for beyond that.
+    """
+
+    master: str
+    jars: tuple[str, ...]
+    catalogs: Mapping[str, Mapping[str, str]]
+    conf: Mapping[str, str] = field(default_factory=dict)
+    local_dir: str | None = None
+
+
+def spark_conf(settings: SparkSettings) -> dict[str, str]:
+    """All settings of the session, pinned ones included.
+
+    Raises RefusedError ICM-105 when a setting of the user's contradicts a pinned one.
+    """
+    for key, value in settings.conf.items():
+        if key in PINNED and value.strip().lower() != PINNED[key].lower():
+            raise RefusedError(
+                "ICM-105", f"spark.conf: {key} = {value}; it must be {PINNED[key]}", "remove the setting."
+            )
+        if key.startswith(REFUSED_PREFIXES):
+            raise RefusedError(
+                "ICM-105",
+                f"spark.conf: {key} is not allowed: jars come from the verified cache, and testing "
+                "switches turn checks of Iceberg's off",
+                "remove the setting.",
+            )
+    conf = {**DEFAULTS, **settings.conf, **PINNED, "spark.master": settings.master}
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    if settings.local_dir is not None:
+        conf["spark.local.dir"] = settings.local_dir
+    for catalog in settings.catalogs.values():
+        conf.update(catalog)
+    return conf
+
+
+def catalog_conf(
+    name: str, kind: str, uri: str | None, warehouse: str | None, properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Spark's settings of one Iceberg catalog.
+
+    `kind` is jdbc, rest, hive or glue; `uri` for jdbc is in SQLAlchemy's form, the JDBC form is
+    derived. Raises ConfigurationError ICM-100 for another kind or a URI it cannot translate,
+    ICM-105 for a caching catalog, ICM-106 for a Hadoop catalog.
+    """
+    if kind == "hadoop":
+        raise ConfigurationError(
+            "ICM-106",
+            f"catalogs.{name}.type is hadoop: its commits are not atomic across processes",
+            "use jdbc, rest, hive or glue.",
+        )
+    if kind not in ("jdbc", "rest", "hive", "glue"):
+        raise ConfigurationError(
+            "ICM-100", f"catalogs.{name}.type is {kind!r}", "use jdbc, rest, hive or glue."
+        )
+    if properties.get("cache-enabled", "false").lower() != "false":
+        raise RefusedError(
+            "ICM-105",
+            f"catalogs.{name}.properties: cache-enabled must be false, a cached table is a stale table",
+            "remove the setting.",
+        )
+    own = dict(properties)
+    own["type"] = kind
+    own["cache-enabled"] = "false"
+    if warehouse is not None:
+        own["warehouse"] = warehouse
+    if kind == "jdbc":
+        own.update(_jdbc(name, uri))
+        own.setdefault("jdbc.schema-version", "V1")
+    elif uri is not None:
+        own["uri"] = uri
+    prefix = f"spark.sql.catalog.{name}"
+    return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in own.items()}}
+
+
+def _jdbc(name: str, uri: str | None) -> dict[str, str]:
+    if uri is None:
+        raise ConfigurationError("ICM-100", f"catalogs.{name}.uri is missing", "name the database.")
+    parts = urlsplit(uri)
+    dialect = parts.scheme.split("+")[0]
+    if dialect == "sqlite":
+        path = uri.split("://", 1)[1].split("?", 1)[0].removeprefix("/")
+        return {"uri": f"jdbc:sqlite:{path}?journal_mode=WAL&busy_timeout=30000"}
+    if dialect in ("postgresql", "postgres"):
+        host = parts.hostname or "localhost"
+        # A socket folder comes as ?host=/run/…; JDBC cannot use one.
+        port = f":{parts.port}" if parts.port else ""
+        query = f"?{parts.query}" if parse_qsl(parts.query) else ""
+        found = {"uri": f"jdbc:postgresql://{host}{port}{parts.path}{query}"}
+        if parts.username:
+            found["jdbc.user"] = unquote(parts.username)
+        if parts.password:
+            found["jdbc.password"] = unquote(parts.password)
+        return found
+    raise ConfigurationError(
+        "ICM-100", f"catalogs.{name}.uri: {parts.scheme!r} is not known", "use sqlite or postgresql."
+    )
