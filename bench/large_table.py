@@ -1,0 +1,140 @@
+"""A table of 200,000 live data files, metadata only, with every kind of delete; made once.
+
+16 columns with bounds, 1,000 partitions (100 days x 10 buckets), format v3 grown from v2: 1,000
+position delete files, 1,000 equality delete files, 4,000 deletion vectors, 20 to a Puffin file.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from pathlib import Path
+
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
+
+from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
+
+DATA = Path(__file__).parent / ".data"
+TABLE = "db.large"
+FILES, DAYS, BUCKETS = 200_000, 100, 10
+MANIFESTS = 12
+VECTORS, DELETES = 4_000, 1_000
+_FIRST_DAY = 20_000
+_FIRST_MS = 1_728_000_000_000
+_VERSION = "2"
+
+
+def large_table() -> Path:
+    """The folder with `catalog.db` and the table; made on first use."""
+    stamp = DATA / "large" / "complete"
+    if not stamp.is_file() or stamp.read_text() != _VERSION:
+        shutil.rmtree(DATA / "large", ignore_errors=True)
+        make(DATA / "large")
+        stamp.write_text(_VERSION)
+    return DATA / "large"
+
+
+def make(folder: Path) -> None:
+    """Writes the table into `folder`."""
+    rng = random.Random(7)
+    types = [LongType(), TimestampType(), *[LongType()] * 8, *[DoubleType()] * 4, *[StringType()] * 2]
+    schema = Schema(*(NestedField(i, f"c{i}", t, required=False) for i, t in enumerate(types, 1)))
+    by = spec(0, (2, 1000, DayTransform(), "c2_day"), (1, 1001, BucketTransform(BUCKETS), "c1_bucket"))
+    table = TableFiles(folder / "db" / "large", schema, [by], format_version=3)
+    partitions = [(_FIRST_DAY + day, bucket) for day in range(DAYS) for bucket in range(BUCKETS)]
+    paths = [
+        f"{table.folder.as_uri()}/data/c2_day={p[0]}/c1_bucket={p[1]}/{n:08d}-0-{rng.getrandbits(64):016x}.parquet"
+        for n in range(FILES)
+        for p in (partitions[n * len(partitions) // FILES],)
+    ]
+    manifests = [_data_manifest(chunk, paths, partitions, by, types, rng) for chunk in range(MANIFESTS)]
+    manifests += _delete_manifests(paths, partitions, by, rng)
+    for at in range(len(manifests)):
+        # Each commit lists what came before: only the last one's list matters for health.
+        snapshot = manifests[at]
+        if at == len(manifests) - 1:
+            table.commit(
+                manifests,
+                snapshot_id=snapshot.snapshot_id,
+                sequence_number=snapshot.sequence_number,
+                timestamp_ms=_FIRST_MS + at * 1000,
+            )
+        else:
+            table.commit(
+                [],
+                snapshot_id=snapshot.snapshot_id,
+                sequence_number=snapshot.sequence_number,
+                timestamp_ms=_FIRST_MS + at * 1000,
+            )
+    table.register(folder / "catalog.db", TABLE)
+
+
+def _partition(n: int, partitions: list[tuple[int, int]]) -> tuple[int, int]:
+    return partitions[n * len(partitions) // FILES]
+
+
+def _data_manifest(chunk, paths, partitions, by, types, rng) -> ManifestFile:
+    first, last = chunk * FILES // MANIFESTS, (chunk + 1) * FILES // MANIFESTS
+    files = tuple(
+        File(
+            paths[n],
+            _partition(n, partitions),
+            records=rng.randrange(1, 200_000),
+            size_bytes=rng.choice((rng.randrange(1 << 12, 1 << 24), rng.randrange(1 << 24, 1 << 30))),
+            lower_bounds={i: _bound(t, rng) for i, t in enumerate(types, 1)},
+            upper_bounds={i: _bound(t, rng) for i, t in enumerate(types, 1)},
+            sort_order_id=0,
+        )
+        for n in range(first, last)
+    )
+    return ManifestFile(files, by, chunk + 1, 1000 + chunk, version=3)
+
+
+def _bound(kind, rng) -> bytes:
+    if isinstance(kind, DoubleType):
+        return struct.pack("<d", rng.random())
+    if isinstance(kind, StringType):
+        return f"{rng.getrandbits(64):016x}".encode()
+    return struct.pack("<q", rng.getrandbits(48))
+
+
+def _delete_manifests(paths, partitions, by, rng) -> list[ManifestFile]:
+    folder = paths[0].rsplit("/", 3)[0]
+    at = MANIFESTS
+    found = []
+    for content, name in ((1, "pos"), (2, "eq")):
+        files = []
+        for n in range(DELETES):
+            number = rng.randrange(FILES)
+            files.append(
+                File(
+                    f"{folder}/{name}-{n}.parquet",
+                    _partition(number, partitions),
+                    records=rng.randrange(1, 5000),
+                    content=content,
+                    size_bytes=rng.randrange(500, 50_000),
+                    equality_ids=(1,) if content == 2 else None,
+                )
+            )
+        found.append(ManifestFile(tuple(files), by, at + 1, 1000 + at, is_deletes=True, version=2))
+        at += 1
+    vectors = []
+    for n, number in enumerate(sorted(rng.sample(range(FILES), VECTORS))):
+        vectors.append(
+            File(
+                f"{folder}/dv-{n // 20}.puffin",
+                _partition(number, partitions),
+                records=rng.randrange(1, 1000),
+                content=1,
+                file_format="PUFFIN",
+                size_bytes=20_000,
+                referenced_data_file=paths[number],
+                content_offset=4 + (n % 20) * 900,
+                content_bytes=rng.randrange(40, 900),
+            )
+        )
+    found.append(ManifestFile(tuple(vectors), by, at + 1, 1000 + at, is_deletes=True, version=3))
+    return found
