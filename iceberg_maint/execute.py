@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.judge import size_limits
 from iceberg_maint.core.outcome import (
     BatchOutcome,
     CommitResult,
     CommitStatus,
     OutcomeStatus,
     Rejection,
+    gained,
 )
 from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import Snapshot, TableState
@@ -123,10 +125,17 @@ def _attempt(
         record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
     )
     result = engine.commit(batch, written, ticket)
-    return _judge(batch, written, result, attempt.token, tools)
+    return _judge(batch, written, result, attempt.token, tools, policy.rewrite_data_files)
 
 
-def _judge(batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools) -> _Ended:
+def _judge(
+    batch: Batch,
+    written: Written,
+    result: CommitResult,
+    token: str,
+    tools: Tools,
+    rewrite: RewriteDataFilesPolicy,
+) -> _Ended:
     """The outcome from the table itself, read by another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
         reason = _REJECTIONS[result.rejection or Rejection.ERROR]
@@ -136,10 +145,12 @@ def _judge(batch: Batch, written: Written, result: CommitResult, token: str, too
     if snapshot is None:
         message = result.message or "the catalog reported success, the table does not show it"
         return _Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
-    gained = len(written.files) < batch.input_files or _removed_deletes(snapshot) > 0
+    limits = size_limits(rewrite, batch.target_file_size_bytes)
+    sizes = [f.size_bytes for f in written.files]
+    better = gained(batch, sizes, _removed_deletes(snapshot), limits.large_above_bytes)
     forced = Reason.FORCED in batch.reasons
-    status = OutcomeStatus.IMPROVED if gained else OutcomeStatus.NO_OP
-    reason = batch.reasons[0] if gained or forced else Reason.NO_EFFECT
+    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
+    reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
     return _Ended(status, reason, "", written.proof, written, result, snapshot)
 
 

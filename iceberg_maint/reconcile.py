@@ -42,7 +42,9 @@ def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
         min_fence=state.newest_fence(),
         wait_seconds=LEASE_TTL_SECONDS + 5,
     ) as lease:
-        return settle_open_attempts(state, tools, lease) if lease is not None else ()
+        if lease is None:
+            return ()
+        return settle_open_attempts(tools.catalog.pin(table), tools, lease)
 
 
 def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple[Settled, ...]:

@@ -9,12 +9,16 @@ from iceberg_maint.core.policy import RetryPolicy
 
 
 def write_ahead(past: PartitionHistory, policy: RetryPolicy, now_ms: int) -> PartitionHistory:
-    """Written before an attempt starts, so that a crash that reports nothing still backs off."""
+    """Written before an attempt starts, so that a crash that reports nothing still backs off.
+
+    The first crash may be resumed at once; the wait starts with the second in a row.
+    """
     crashes = past.crashes + 1
+    wait_ms = _wait_ms(policy.crash_backoff_seconds, crashes - 1, policy) if crashes > 1 else 0
     return replace(
         past,
         crashes=crashes,
-        not_before_ms=now_ms + _wait_ms(policy.crash_backoff_seconds, crashes, policy),
+        not_before_ms=now_ms + wait_ms,
         quarantined=past.quarantined or crashes >= policy.quarantine_after_crashes,
         reason="an attempt has started and not reported back",
     )
@@ -33,9 +37,7 @@ def undone(past: PartitionHistory) -> PartitionHistory:
     return past
 
 
-def failed(
-    past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str
-) -> PartitionHistory:
+def failed(past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
     """After an attempt that reported failure or gained nothing.
 
     `past` is the history before `write_ahead`: the attempt did not crash.
@@ -45,7 +47,7 @@ def failed(
         ineffective=ineffective,
         crashes=past.crashes,
         not_before_ms=now_ms + _wait_ms(policy.backoff_seconds, ineffective, policy),
-        quarantined=ineffective >= policy.quarantine_after,
+        quarantined=past.quarantined or ineffective >= policy.quarantine_after,
         reason=reason,
     )
 

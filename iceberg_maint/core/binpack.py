@@ -1,8 +1,8 @@
 """The packer: weighted items into bins under a cap, in order.
 
-The algorithm is Iceberg's `BinPacking.ListPacker` with one open bin (lookback 1) and
-`largestBinFirst=false`, as `BinPackRewriteFilePlanner` uses it: an item that does not fit closes
-the open bin; an item above the cap gets a bin of its own.
+The algorithm is Iceberg's `BinPacking.ListPacker(cap, 1, false, max_items)`, as
+`SizeBasedFileRewritePlanner` uses it: one bin is open; an item that does not fit closes it; an
+item above the cap gets a bin of its own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def pack(items: Iterable[T], cap: int, weight: Callable[[T], int]) -> list[list[T]]:
-    """Bins of items, both in input order; no bin but a one-item one weighs more than `cap`."""
+def pack(items: Iterable[T], cap: int, weight: Callable[[T], int], max_items: int) -> list[list[T]]:
+    """Bins of items, both in input order. No bin has more than `max_items`, and none but a
+    one-item bin weighs more than `cap`."""
     bins: list[list[T]] = []
     open_weight = 0
     for item in items:
         w = weight(item)
-        if bins and open_weight + w <= cap:
+        if bins and open_weight + w <= cap and len(bins[-1]) < max_items:
             bins[-1].append(item)
             open_weight += w
         else:

@@ -13,15 +13,20 @@ from functools import cache
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
+_EXACT = 2.0**53
+"""Above it not every integer is a float."""
 
 
 def to_data(value: object) -> Any:
-    """The value as JSON data. Raises TypeError for what has no round trip."""
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
+    """The value as JSON data. Raises TypeError for what has no round trip.
+
+    A whole float becomes an integer: 1 and 1.0 are equal, so their text must be.
+    """
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, str):
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -33,9 +38,9 @@ def to_data(value: object) -> Any:
 
 
 def from_data(kind: type[T], data: Any) -> T:
-    """The value of type `kind` that `to_data` turned into `data`."""
-    result = _build(kind, data)
-    return typing.cast("T", result)
+    """The value of type `kind` that `to_data` turned into `data`. Raises ValueError for data of
+    another shape: unknown or missing fields, wrong types."""
+    return typing.cast("T", _build(kind, data))
 
 
 def dumps(value: object) -> str:
@@ -66,25 +71,40 @@ def _build(kind: Any, data: Any) -> Any:
         return data
     if origin is tuple:
         args = typing.get_args(kind)
+        _check(isinstance(data, list), kind, data)
         if len(args) == 2 and args[1] is Ellipsis:
             return tuple(_build(args[0], v) for v in data)
         return tuple(_build(a, v) for a, v in zip(args, data, strict=True))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         key, val = typing.get_args(kind)
+        _check(isinstance(data, dict), kind, data)
         return {_build(key, int(k) if key is int else k): _build(val, v) for k, v in data.items()}
-    if dataclasses.is_dataclass(kind):
-        hints = _hints(typing.cast("type", kind))
-        unknown = set(data) - set(hints)
-        if unknown:
-            raise ValueError(f"{kind.__name__} has no field {sorted(unknown)}")
-        return kind(**{name: _build(hints[name], v) for name, v in data.items()})
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _build_dataclass(kind, data)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(data)
-    if kind is float and isinstance(data, int):
+    if kind is float and type(data) is int:
         return float(data)
-    if not isinstance(data, kind):
-        raise ValueError(f"{data!r} is no {kind.__name__}")
+    # type(), not isinstance: True is no integer here.
+    _check(type(data) is kind, kind, data)
     return data
+
+
+def _build_dataclass(kind: type, data: Any) -> Any:
+    _check(isinstance(data, dict), kind, data)
+    hints = _hints(kind)
+    unknown = set(data) - set(hints)
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no field {sorted(unknown)}")
+    try:
+        return kind(**{name: _build(hints[name], v) for name, v in data.items()})
+    except TypeError as why:
+        raise ValueError(f"{kind.__name__}: {why}") from why
+
+
+def _check(holds: bool, kind: Any, data: Any) -> None:
+    if not holds:
+        raise ValueError(f"{data!r} is no {getattr(kind, '__name__', kind)}")
 
 
 def _build_union(kind: Any, data: Any) -> Any:

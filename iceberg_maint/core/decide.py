@@ -8,10 +8,10 @@ from dataclasses import replace
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.judge import findings, is_due, score
+from iceberg_maint.core.judge import findings, is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
-from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
-from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, run_budget, take
+from iceberg_maint.core.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 
@@ -28,36 +28,41 @@ def decide_rewrite(
 ) -> Decision:
     """The decision on `rewrite_data_files`.
 
-    `requested` limits the decision to these partitions; `force` makes healthy requested ones
-    due. Table-wide stops (pause, blackout, …) leave the partitions' own findings in the result,
-    so that `why` can show them.
+    `requested` limits the decision to these partitions and waives their back-off (a person or the
+    automation's own gate chose them); `force` also makes healthy and quarantined ones due.
+    Table-wide stops (pause, blackout, …) leave the partitions' own findings in the result, so
+    that `why` can show them.
     """
     verdicts = [
-        _partition(key, health, measured, policy, history, now_ms, force=force)
+        _partition(key, health, measured, policy, history, now_ms, asked=requested is not None, force=force)
         for key, health in sorted(measured.partitions.items())
         if requested is None or key in requested
+    ]
+    verdicts += [
+        PartitionDecision(key, Verdict.SKIP, Reason.EMPTY)
+        for key in sorted((requested or frozenset()) - set(measured.partitions))
     ]
     stop = _table_stop(measured, format_version, policy, history, now_ms)
     if stop is not None:
         verdict, reason, evidence = stop
         stopped = [
-            replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p
-            for p in verdicts
+            replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p for p in verdicts
         ]
         return _decision(measured, verdict, reason, stopped, evidence)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
-    due = in_order(
-        (p for p in verdicts if p.verdict is Verdict.RUN), policy.windows.order, changed
-    )
-    window = take(
-        due,
-        run_budget(policy.windows),
-        hour_budget(policy.windows, history.hour_partitions, history.hour_bytes),
-    )
+    due = in_order((p for p in verdicts if p.verdict is Verdict.RUN), policy.windows.order, changed)
+    run = run_budget(policy.windows)
+    hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
+    window = take(due, run, hour)
     rest = [p for p in verdicts if p.verdict is not Verdict.RUN]
     verdict, reason = _table_verdict(window + rest)
+    if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
+        # The partitions stay RUN, so that the plan shows what would be done.
+        verdict, reason = Verdict.SKIP, Reason.ADVISE
     evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
-    return _decision(measured, verdict, reason, window + rest, evidence)
+    budget_bytes, budget_reason = plan_budget(run, hour)
+    decision = _decision(measured, verdict, reason, window + rest, evidence)
+    return replace(decision, budget_bytes=budget_bytes, budget_reason=budget_reason)
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:
@@ -107,8 +112,6 @@ def _table_stop(
         return Verdict.DEFER, Reason.BLACKOUT, {"window": window}
     if history.lease_owner is not None:
         return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
-    if policy.mode is Mode.ADVISE:
-        return Verdict.SKIP, Reason.ADVISE, {"mode": policy.mode.value}
     return None
 
 
@@ -120,18 +123,14 @@ def _partition(
     history: TableHistory,
     now_ms: int,
     *,
+    asked: bool,
     force: bool,
 ) -> PartitionDecision:
     rewrite = policy.rewrite_data_files
     found = findings(health, rewrite, measured.target_file_size_bytes, now_ms)
     past = history.of(key)
     base = PartitionDecision(
-        key,
-        Verdict.SKIP,
-        Reason.HEALTHY,
-        found,
-        score(found),
-        candidate_bytes=candidate_bytes(health, found),
+        key, Verdict.SKIP, Reason.HEALTHY, found, score(found), candidate_bytes(health, found)
     )
     if not is_due(found) and not force:
         return base
@@ -139,29 +138,22 @@ def _partition(
         return replace(base, verdict=Verdict.REFUSE, reason=Reason.EQUALITY_DELETES)
     if past.quarantined and not force:
         return replace(base, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
-    if backs_off(past, now_ms) and not force:
-        return replace(
-            base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms
-        )
+    if backs_off(past, now_ms) and not (asked or force):
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms)
     cold_after = policy.windows.cold_after_seconds
     if cold_after is not None and health.last_change_ms is not None and not force:
         cold_at_ms = health.last_change_ms + cold_after * 1000
         if now_ms < cold_at_ms:
             return replace(base, verdict=Verdict.DEFER, reason=Reason.HOT, until_ms=cold_at_ms)
     if not is_due(found):
-        return replace(
-            base, verdict=Verdict.RUN, reason=Reason.FORCED, candidate_bytes=health.data_bytes
-        )
-    reason = max(
-        (f for f in found if f.severity == "error"), key=lambda f: f.value / max(f.threshold, 1e-9)
-    ).reason
-    return replace(base, verdict=Verdict.RUN, reason=reason)
+        return replace(base, verdict=Verdict.RUN, reason=Reason.FORCED, candidate_bytes=health.data_bytes)
+    return replace(base, verdict=Verdict.RUN, reason=worst(found).reason)
 
 
-def candidate_bytes(health: PartitionHealth, found: tuple[object, ...]) -> int:
-    """Input bytes a rewrite of this partition may read: small files only, or all of them once
+def candidate_bytes(health: PartitionHealth, found: tuple[Finding, ...]) -> int:
+    """Input bytes a rewrite of this partition should read: small files only, or all of them once
     deletes are to be applied or the average counts."""
-    only_small = all(getattr(f, "reason", None) is Reason.SMALL_FILES for f in found)
+    only_small = all(f.reason is Reason.SMALL_FILES for f in found)
     return health.small_bytes if only_small else health.data_bytes
 
 

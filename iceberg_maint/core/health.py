@@ -6,18 +6,20 @@ Dagster metadata and documentation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from iceberg_maint.core.ids import TableId
 
 MEBIBYTE = 1024 * 1024
 SIZE_EDGES_BYTES: tuple[int, ...] = tuple(m * MEBIBYTE for m in (1, 4, 16, 64, 128, 256, 512, 1024))
 """Upper bounds, exclusive, of the size histogram's first eight bins; the ninth is open."""
+_BINS = len(SIZE_EDGES_BYTES) + 1
 
 
-def _metric(doc: str, default: object = 0) -> int:
-    return field(default=default, metadata={"doc": doc})  # type: ignore[return-value, call-overload, no-any-return]
+def _metric(doc: str, default: object = 0) -> Any:
+    return field(default=default, metadata={"doc": doc})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +55,17 @@ class PartitionHealth:
     dangling_delete_files: int = _metric("delete files that can apply to no live data file")
     min_data_sequence_number: int = _metric("lowest data sequence number of a live data file")
     max_data_sequence_number: int = _metric("highest data sequence number of any live file")
-    spec_ids: tuple[int, ...] = field(
-        default=(), metadata={"doc": "partition specs of the live files"}
+    spec_ids: tuple[int, ...] = _metric("partition specs of the live files", ())
+    size_histogram: tuple[int, ...] = _metric(
+        "data files by size; bin edges 1, 4, 16, 64, 128, 256, 512, 1024 MiB", (0,) * _BINS
     )
-    size_histogram: tuple[int, ...] = field(
-        default=(0,) * 9,
-        metadata={"doc": "data files by size; bin edges 1, 4, 16, 64, 128, 256, 512, 1024 MiB"},
+    last_change_ms: int | None = _metric(
+        "commit time of the newest live file, ms since epoch; null once expired", None
     )
-    last_change_ms: int | None = field(
-        default=None,
-        metadata={"doc": "commit time of the newest live file, ms since epoch; null once expired"},
-    )
-    oldest_equality_delete_ms: int | None = field(
-        default=None,
-        metadata={
-            "doc": "commit time of the oldest applicable equality delete, ms since epoch; "
-            "the oldest retained snapshot's time once expired"
-        },
+    oldest_equality_delete_ms: int | None = _metric(
+        "commit time of the oldest applicable equality delete, ms since epoch; "
+        "the oldest retained snapshot's time once expired",
+        None,
     )
 
     @property
@@ -101,12 +97,8 @@ class TableHealth:
     metadata_bytes: int = _metric("bytes of the table metadata file")
     refs: int = _metric("branches and tags")
     live_specs: int = _metric("partition specs with live files")
-    oldest_snapshot_ms: int | None = field(
-        default=None, metadata={"doc": "time of the oldest retained snapshot, ms since epoch"}
-    )
-    last_change_ms: int | None = field(
-        default=None, metadata={"doc": "time of the current snapshot, ms since epoch"}
-    )
+    oldest_snapshot_ms: int | None = _metric("time of the oldest retained snapshot, ms since epoch", None)
+    last_change_ms: int | None = _metric("time of the current snapshot, ms since epoch", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,25 +125,27 @@ class Measured:
         return total(self.partitions.values())
 
 
-def total(parts: object) -> PartitionHealth:
+def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:
     """Sums measurements; histogram bin by bin; extremes for times and sequence numbers."""
-    items: list[PartitionHealth] = list(parts)  # type: ignore[call-overload]
-    sums: dict[str, object] = {}
-    for f in fields(PartitionHealth):
-        values = [getattr(p, f.name) for p in items]
-        if f.name == "spec_ids":
-            sums[f.name] = tuple(sorted({i for v in values for i in v}))
-        elif f.name == "size_histogram":
-            sums[f.name] = tuple(sum(v[i] for v in values) for i in range(9))
-        elif f.name in ("last_change_ms", "max_data_sequence_number"):
-            sums[f.name] = max((v for v in values if v is not None), default=None)
-        elif f.name in ("oldest_equality_delete_ms", "min_data_sequence_number"):
-            sums[f.name] = min((v for v in values if v is not None), default=None)
-        else:
-            sums[f.name] = sum(values)
-    for name in ("max_data_sequence_number", "min_data_sequence_number"):
-        sums[name] = sums[name] or 0
-    return PartitionHealth(**sums)  # type: ignore[arg-type]
+    items = tuple(parts)
+
+    def known(name: str) -> list[int]:
+        return [v for v in (getattr(p, name) for p in items) if v is not None]
+
+    apart: dict[str, Any] = {
+        "spec_ids": tuple(sorted({i for p in items for i in p.spec_ids})),
+        "size_histogram": tuple(sum(p.size_histogram[i] for p in items) for i in range(_BINS)),
+        "last_change_ms": max(known("last_change_ms"), default=None),
+        "max_data_sequence_number": max(known("max_data_sequence_number"), default=0),
+        "min_data_sequence_number": min(
+            (p.min_data_sequence_number for p in items if p.data_files), default=0
+        ),
+        "oldest_equality_delete_ms": min(known("oldest_equality_delete_ms"), default=None),
+    }
+    sums: dict[str, Any] = {
+        f.name: sum(known(f.name)) for f in fields(PartitionHealth) if f.name not in apart
+    }
+    return PartitionHealth(**sums, **apart)
 
 
 DERIVED_METRICS: dict[str, str] = {

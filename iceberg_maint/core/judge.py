@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 
 from iceberg_maint.core.health import PartitionHealth, SizeLimits
 from iceberg_maint.core.policy import (
@@ -15,11 +15,17 @@ TARGET_FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
 _SECTION = "rewrite_data_files"
 
 
-def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: dict[str, str]) -> int:
-    """The policy's target, else the table's own, else Iceberg's default of 512 MiB."""
+def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: Mapping[str, str]) -> int:
+    """The policy's target, else the table's own, else Iceberg's default of 512 MiB.
+
+    Raises ValueError for a table property that is no positive number.
+    """
     if policy.target_file_size_bytes is not None:
         return policy.target_file_size_bytes
-    return int(properties.get(TARGET_FILE_SIZE_PROPERTY, DEFAULT_TARGET_FILE_SIZE_BYTES))
+    text = properties.get(TARGET_FILE_SIZE_PROPERTY, str(DEFAULT_TARGET_FILE_SIZE_BYTES))
+    if not (text.isdecimal() and int(text) > 0):
+        raise ValueError(f"{TARGET_FILE_SIZE_PROPERTY} is '{text}', not a positive number of bytes")
+    return int(text)
 
 
 def size_limits(policy: RewriteDataFilesPolicy, target_bytes: int) -> SizeLimits:
@@ -48,22 +54,51 @@ def is_due(found: tuple[Finding, ...]) -> bool:
 
 
 def score(found: tuple[Finding, ...]) -> float:
-    """How far the worst due metric lies beyond its threshold, as a multiple of it."""
-    return max(
-        (f.value / max(f.threshold, 1e-9) for f in found if f.severity is Severity.ERROR),
-        default=0.0,
-    )
+    """How far the worst due metric lies beyond its threshold, as a multiple of it; 0 if none is."""
+    return _excess(worst(found)) if is_due(found) else 0.0
 
 
-def expected_output_files(input_bytes: int, target_bytes: int) -> int:
-    """Files a rewrite of these bytes leaves at least."""
-    return max(1, math.ceil(input_bytes / target_bytes)) if input_bytes else 0
+def worst(found: tuple[Finding, ...]) -> Finding:
+    """The grave finding farthest beyond its threshold. Raises ValueError when none is grave."""
+    return max((f for f in found if f.severity is Severity.ERROR), key=_excess)
+
+
+def _excess(finding: Finding) -> float:
+    return finding.value / max(finding.threshold, 1e-9)
+
+
+def expected_output_files(input_bytes: int, target_bytes: int, limits: SizeLimits) -> int:
+    """Files a rewrite of these bytes should leave; at least 1.
+
+    Iceberg's `SizeBasedFileRewritePlanner.expectedOutputFiles`: a remainder that would be small
+    is spread over the other files if they then grow by less than 10 % and stay writable in one.
+    """
+    if input_bytes < target_bytes:
+        return 1
+    whole, remainder = divmod(input_bytes, target_bytes)
+    if remainder == 0:
+        return whole
+    largest = min(1.1 * target_bytes, write_max_file_size_bytes(target_bytes, limits))
+    spread = remainder <= limits.small_below_bytes and input_bytes // whole < largest
+    return whole if spread else whole + 1
+
+
+def write_max_file_size_bytes(target_bytes: int, limits: SizeLimits) -> int:
+    """Size at which a writer starts the next file: half-way from the target to a large file, so
+    that a bit too much data leaves no tiny remainder (Iceberg `writeMaxFileSize`)."""
+    return target_bytes + (limits.large_above_bytes - target_bytes) // 2
+
+
+def excess_files(health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int) -> int:
+    """Files by which a rewrite of the partition's small ones should lower their number."""
+    limits = size_limits(policy, target_bytes)
+    return health.small_files - expected_output_files(health.small_bytes, target_bytes, limits)
 
 
 def _small_files(
     health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int
 ) -> tuple[Finding, ...]:
-    excess = health.small_files - expected_output_files(health.small_bytes, target_bytes)
+    excess = excess_files(health, policy, target_bytes)
     gains = excess > policy.min_excess_files or (
         excess > 0 and excess >= policy.min_gain_ratio * health.data_files
     )
@@ -90,7 +125,8 @@ def _too_many_files(
     limit = too_many_average_bytes(policy, target_bytes)
     if health.average_file_bytes >= limit:
         return ()
-    if health.data_files <= expected_output_files(health.data_bytes, target_bytes):
+    limits = size_limits(policy, target_bytes)
+    if health.data_files <= expected_output_files(health.data_bytes, target_bytes, limits):
         return ()
     return (
         Finding(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 
@@ -90,12 +91,16 @@ class OperationOutcome:
     message: str = ""
 
 
-def improved(before: PartitionHealth, after: PartitionHealth) -> bool:
-    """Whether a partition got healthier: fewer data files or fewer deletes, and not more of
-    either because of us."""
-    fewer_files = after.data_files < before.data_files
-    fewer_deletes = after.delete_files < before.delete_files
-    return fewer_files or fewer_deletes
+def gained(
+    batch: Batch, output_sizes_bytes: Sequence[int], delete_files_removed: int, large_above_bytes: int
+) -> bool:
+    """Whether a committed batch left the table healthier: fewer data files, fewer deletes, or
+    fewer files above the large-file size."""
+    large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
+    large_after = sum(size > large_above_bytes for size in output_sizes_bytes)
+    return (
+        len(output_sizes_bytes) < batch.input_files or delete_files_removed > 0 or large_after < large_before
+    )
 
 
 def operation_status(

@@ -148,7 +148,7 @@ def _to_text(field: PartitionField, value: PartitionValue) -> str:
     return str(value)
 
 
-def _from_text(field: PartitionField, text: str) -> PartitionValue:  # noqa: PLR0911 - one per type
+def _from_text(field: PartitionField, text: str) -> PartitionValue:
     transform, kind = field.transform, field.result_type
     if transform == "year":
         return int(text) - 1970
@@ -167,7 +167,8 @@ def _from_text(field: PartitionField, text: str) -> PartitionValue:  # noqa: PLR
     if kind.startswith("timestamp"):
         digits = 9 if kind.endswith("_ns") else 6
         day, clock = text.split("T", 1)
-        return _day_value(day) * 86_400 * 10**digits + _clock_value(clock, digits)
+        units_per_day: int = 86_400 * 10**digits
+        return _day_value(day) * units_per_day + _clock_value(clock, digits)
     if kind == "boolean":
         return text == "true"
     if kind in ("float", "double"):

@@ -134,6 +134,4 @@ def make_plan(
 ) -> Plan:
     """A plan named by its content."""
     body = (table_uuid, operation, snapshot_id, tuple(b.batch_id for b in batches), leftovers)
-    return Plan(
-        digest(body)[:24], table, table_uuid, operation, snapshot_id, batches, leftovers
-    )
+    return Plan(digest(body)[:24], table, table_uuid, operation, snapshot_id, batches, leftovers)

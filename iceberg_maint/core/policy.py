@@ -59,9 +59,7 @@ class RewriteDataFilesPolicy:
     small_file_ratio: float = _key(
         0.75, "a data file below this share of the target is small", minimum=0.0, maximum=1.0
     )
-    large_file_ratio: float = _key(
-        1.8, "a data file above this multiple of the target is large", minimum=1.0
-    )
+    large_file_ratio: float = _key(1.8, "a data file above this multiple of the target is large", minimum=1.0)
     min_input_files: int = _key(5, "fewest small files that make a partition due", minimum=2)
     min_gain_ratio: float = _key(
         0.1,
@@ -72,16 +70,13 @@ class RewriteDataFilesPolicy:
     min_excess_files: int = _key(4, "… or more than this many files", minimum=0)
     max_files: int | None = _key(
         None,
-        "due when a partition has more files than this and their average is below "
-        "max_files_average_bytes",
+        "due when a partition has more files than this and their average is below max_files_average_bytes",
         minimum=1,
     )
     max_files_average_bytes: int | None = _key(
         None, "the average size that goes with max_files; null: the small-file size", minimum=1
     )
-    delete_ratio_warn: float | None = _key(
-        0.1, "delete ratio at which the check warns", minimum=0.0
-    )
+    delete_ratio_warn: float | None = _key(0.1, "delete ratio at which the check warns", minimum=0.0)
     delete_ratio_act: float | None = _key(
         0.3, "delete ratio at which deletes are due to be applied", minimum=0.0
     )
@@ -133,11 +128,9 @@ class RetryPolicy:
         4, "failed or ineffective attempts in a row that quarantine a partition", minimum=1
     )
     crash_backoff_seconds: int = _key(
-        60, "wait after an attempt that never reported back; doubles each time", minimum=0
+        60, "wait after the second attempt in a row that never reported back; doubles each time", minimum=0
     )
-    quarantine_after_crashes: int = _key(
-        6, "such crashes in a row that quarantine a partition", minimum=1
-    )
+    quarantine_after_crashes: int = _key(6, "such crashes in a row that quarantine a partition", minimum=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +139,8 @@ class Policy:
 
     mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
     paused: bool = _key(False, "leave the table alone")
-    blackout_hours: tuple[str, ...] = _key(
-        (), "times of day in UTC without maintenance, as HH:MM-HH:MM"
-    )
-    max_run_seconds: int | None = _key(
-        3600, "no new batch starts after this time in one run", minimum=1
-    )
+    blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
+    max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     windows: WindowsPolicy = field(default_factory=WindowsPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)

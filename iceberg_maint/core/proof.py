@@ -40,10 +40,14 @@ class Fingerprint:
     def parse(cls, text: str) -> Fingerprint:
         """Reads what `text` wrote; raises ValueError for anything else."""
         algorithm, rows, lanes = text.split(":")
-        pairs = tuple(
-            (int(lane.split(".")[0], 16), int(lane.split(".")[1], 16)) for lane in lanes.split(",")
-        )
-        return cls(int(rows), pairs, algorithm)
+        pairs = []
+        for lane in lanes.split(","):
+            low, high = lane.split(".")
+            pairs.append((int(low, 16), int(high, 16)))
+        found = cls(int(rows), tuple(pairs), algorithm)
+        if found.text() != text:
+            raise ValueError(f"'{text}' is no fingerprint")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -27,6 +28,7 @@ class Reason(StrEnum):
     HEALTHY = "healthy"
     EMPTY = "empty"
     NO_GAIN = "no_gain"
+    FILE_TOO_LARGE = "file_too_large"
     DISABLED = "disabled"
     ADVISE = "advise"
     PAUSED = "paused"
@@ -62,6 +64,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.HEALTHY: "every metric is within its threshold",
     Reason.EMPTY: "the table has no live files",
     Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
+    Reason.FILE_TOO_LARGE: "a file alone is larger than a batch may be; raise windows.max_bytes_per_batch",
     Reason.DISABLED: "the policy turns this operation off",
     Reason.ADVISE: "the policy's mode is advise: planned and reported, not executed",
     Reason.PAUSED: "paused by policy or by an operator",
@@ -133,7 +136,10 @@ class PartitionDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One per table and operation; `partitions` holds the per-partition decisions, worst first."""
+    """One per table and operation; `partitions` holds the per-partition decisions, worst first.
+
+    `budget_bytes` is the most input the plan may hold, `budget_reason` the cap that set it.
+    """
 
     table: str
     operation: str
@@ -141,8 +147,10 @@ class Decision:
     reason: Reason
     snapshot_id: int | None
     partitions: tuple[PartitionDecision, ...] = ()
-    evidence: dict[str, str] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
     until_ms: int | None = None
+    budget_bytes: int | None = None
+    budget_reason: Reason = Reason.RUN_BUDGET
 
     def due(self) -> tuple[PartitionDecision, ...]:
         """The partitions to run, in order."""

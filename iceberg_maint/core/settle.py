@@ -42,16 +42,10 @@ def settle(evidence: AttemptEvidence, state: TableState) -> Settlement:
     if found is not None:
         return Settlement(CommitStatus.COMMITTED, found.snapshot_id, "its token is in the table")
     if evidence.reachable_file is not None:
-        return Settlement(
-            CommitStatus.COMMITTED, None, f"its file {evidence.reachable_file} is in the table"
-        )
+        return Settlement(CommitStatus.COMMITTED, None, f"its file {evidence.reachable_file} is in the table")
     head = state.snapshot
     chain = {s.snapshot_id for s in state.ancestors()}
     base = evidence.base_snapshot_id
     if head is not None and base is not None and base in chain and head.snapshot_id != base:
-        return Settlement(
-            CommitStatus.REJECTED, None, "the table moved past its base without its token"
-        )
-    return Settlement(
-        CommitStatus.UNKNOWN, None, "neither its token nor a later commit is in the table"
-    )
+        return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without its token")
+    return Settlement(CommitStatus.UNKNOWN, None, "neither its token nor a later commit is in the table")

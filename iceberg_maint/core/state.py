@@ -95,8 +95,9 @@ class TableState:
 
     @property
     def first_spec_id(self) -> int:
-        """The table's oldest spec: its partition keys carry no `spec=` prefix."""
-        return min(self.specs)
+        """The spec a table is created with (Iceberg `INITIAL_SPEC_ID`): its partition keys carry
+        no `spec=` prefix. A constant, so that keys stay when that spec is cleaned up."""
+        return 0
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """The retained snapshot with this id."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.policy import WindowOrder, WindowsPolicy
@@ -16,17 +16,19 @@ class Budget:
     partitions: int | None
     bytes: int | None
 
-    def takes(self, candidate_bytes: int) -> bool:
-        """Whether one more partition of this size fits."""
+    def takes(self, candidate_bytes: int, *, first: bool) -> bool:
+        """Whether one more partition fits. The first one may be larger than what is left: the
+        plan then takes the part of it that fits, or the largest partitions would never be done.
+        """
         return (self.partitions is None or self.partitions >= 1) and (
-            self.bytes is None or self.bytes >= candidate_bytes
+            self.bytes is None or self.bytes >= (1 if first else candidate_bytes)
         )
 
     def less(self, candidate_bytes: int) -> Budget:
         """What is left after one more partition."""
         return Budget(
             None if self.partitions is None else self.partitions - 1,
-            None if self.bytes is None else self.bytes - candidate_bytes,
+            None if self.bytes is None else max(0, self.bytes - candidate_bytes),
         )
 
 
@@ -41,14 +43,19 @@ def hour_budget(policy: WindowsPolicy, used_partitions: int, used_bytes: int) ->
         None
         if policy.max_partitions_per_hour is None
         else max(0, policy.max_partitions_per_hour - used_partitions),
-        None
-        if policy.max_bytes_per_hour is None
-        else max(0, policy.max_bytes_per_hour - used_bytes),
+        None if policy.max_bytes_per_hour is None else max(0, policy.max_bytes_per_hour - used_bytes),
     )
 
 
+def plan_budget(run: Budget, hour: Budget) -> tuple[int | None, Reason]:
+    """The most input bytes one plan may hold, and the cap that says so."""
+    if hour.bytes is not None and (run.bytes is None or hour.bytes < run.bytes):
+        return hour.bytes, Reason.HOUR_BUDGET
+    return run.bytes, Reason.RUN_BUDGET
+
+
 def in_order(
-    due: Iterable[PartitionDecision], order: WindowOrder, last_change_ms: dict[str, int]
+    due: Iterable[PartitionDecision], order: WindowOrder, last_change_ms: Mapping[str, int]
 ) -> list[PartitionDecision]:
     """Worst first by score, or the longest unchanged first; ties by key."""
     if order is WindowOrder.OLDEST_FIRST:
@@ -56,22 +63,20 @@ def in_order(
     return sorted(due, key=lambda p: (-p.score, p.partition))
 
 
-def take(
-    ordered: Iterable[PartitionDecision], run: Budget, hour: Budget
-) -> list[PartitionDecision]:
-    """Marks what does not fit as DEFER; caps are never exceeded, not even by one partition.
-
-    A partition that does not fit is passed over and smaller ones behind it may still fit; one
-    that alone exceeds a whole byte cap is deferred with that reason, so that it shows.
+def take(ordered: Iterable[PartitionDecision], run: Budget, hour: Budget) -> list[PartitionDecision]:
+    """Marks what does not fit as DEFER. What does not fit is passed over, and smaller ones behind
+    it may still fit. Sizes are estimates here; the plan holds the byte caps exactly.
     """
     taken: list[PartitionDecision] = []
+    first = True
     for decision in ordered:
-        if not run.takes(decision.candidate_bytes):
+        size = decision.candidate_bytes
+        if not run.takes(size, first=first):
             taken.append(_deferred(decision, Reason.RUN_BUDGET))
-        elif not hour.takes(decision.candidate_bytes):
+        elif not hour.takes(size, first=first):
             taken.append(_deferred(decision, Reason.HOUR_BUDGET))
         else:
-            run, hour = run.less(decision.candidate_bytes), hour.less(decision.candidate_bytes)
+            run, hour, first = run.less(size), hour.less(size), False
             taken.append(decision)
     return taken
 
@@ -85,9 +90,7 @@ def in_blackout(windows: Iterable[str], minute_of_day: int) -> str | None:
     for window in windows:
         start, end = (_minutes(part) for part in window.split("-"))
         inside = (
-            start <= minute_of_day < end
-            if start <= end
-            else minute_of_day >= start or minute_of_day < end
+            start <= minute_of_day < end if start <= end else minute_of_day >= start or minute_of_day < end
         )
         if inside:
             return window

@@ -1,0 +1,71 @@
+"""Candidates: live data files with the deletes that apply to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from iceberg_maint.core.partition import PartitionSpec
+from iceberg_maint.core.state import FileKind, LiveFile
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live data file with the deletes that apply to it at the pinned snapshot.
+
+    `position_deletes` are position delete files and deletion vectors.
+    """
+
+    file: LiveFile
+    position_deletes: tuple[LiveFile, ...] = ()
+    equality_deletes: tuple[LiveFile, ...] = ()
+
+    @property
+    def file_scoped_delete_ratio(self) -> float:
+        """Rows marked by deletes that name this file, per row (Iceberg's `tooHighDeleteRatio`)."""
+        marked = sum(d.record_count for d in self.position_deletes if d.referenced_data_file)
+        return min(marked, self.file.record_count) / max(1, self.file.record_count)
+
+    @property
+    def has_partition_scoped_deletes(self) -> bool:
+        """Whether a position delete file that names no single data file may apply."""
+        return any(d.referenced_data_file is None for d in self.position_deletes)
+
+
+def candidates(
+    specs: Mapping[int, PartitionSpec], live_files: Iterable[LiveFile]
+) -> dict[str, tuple[Candidate, ...]]:
+    """Data files by partition key, in the order given, each with the deletes that apply to it.
+
+    Scope rules of the spec ("Scan Planning"): a position delete applies to data of its partition
+    and spec with a sequence number ≤ its own, a deletion vector to its one file, an equality
+    delete to data with a strictly lower number, everywhere when its spec is unpartitioned.
+    """
+    data: list[LiveFile] = []
+    by_path: dict[str, list[LiveFile]] = defaultdict(list)
+    by_scope: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+    equality: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+    everywhere: list[LiveFile] = []
+    for file in live_files:
+        scope = (file.spec_id, file.partition)
+        if file.kind is FileKind.DATA:
+            data.append(file)
+        elif file.kind is FileKind.EQUALITY_DELETES:
+            (everywhere if specs[file.spec_id].is_unpartitioned else equality[scope]).append(file)
+        elif file.referenced_data_file is not None:
+            by_path[file.referenced_data_file].append(file)
+        else:
+            by_scope[scope].append(file)
+    result: dict[str, list[Candidate]] = defaultdict(list)
+    for file in data:
+        number = file.data_sequence_number
+        scope = (file.spec_id, file.partition)
+        named = by_path.get(file.path, [])
+        # A deletion vector replaces all earlier position deletes of its file.
+        positional = [d for d in named if d.kind is FileKind.DELETION_VECTOR] or [
+            d for d in (*named, *by_scope.get(scope, ())) if d.data_sequence_number >= number
+        ]
+        applying = [d for d in (*equality.get(scope, ()), *everywhere) if d.data_sequence_number > number]
+        result[file.partition].append(Candidate(file, tuple(positional), tuple(applying)))
+    return {key: tuple(found) for key, found in result.items()}
