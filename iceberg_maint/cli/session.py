@@ -95,12 +95,10 @@ class Session:
             click.echo(text, nl=False)
 
     def masked(self, text: str) -> str:
-        """The text without any secret of the configuration."""
-        if self._app is None:
-            return text
+        """The text without secrets: those of the configuration, and passwords in addresses."""
         from iceberg_maint.config import redact
 
-        return redact(text, self._app.config.secrets)
+        return redact(text, () if self._app is None else self._app.config.secrets)
 
     @contextlib.contextmanager
     def only_json_on_stdout(self) -> Iterator[None]:

@@ -113,11 +113,13 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
         return unknown(where, parts[-1], _keys_at(parts[:-1]))
     if error["type"] == "missing":
         return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/configuration.md.")
-    kinds: dict[str, str] = {"dict_type": "a mapping", "model_type": "a mapping", "string_type": "text"}
-    rule = kinds.get(error["type"], "text, or {env: NAME}")
-    return ConfigurationError(
-        "ICM-100", f"{where} is {error['input']!r}: must be {rule}.", "correct the value."
-    )
+    if any(part in _UNION_BRANCHES for part in error["loc"]):
+        rule = "text, or {env: NAME}"
+    else:
+        rule = {"dict_type": "a mapping", "model_type": "a mapping"}.get(error["type"], "text")
+    # Not the value itself: it may be a secret that was written wrongly.
+    kind = type(error["input"]).__name__
+    return ConfigurationError("ICM-100", f"{where} is a {kind}: must be {rule}.", "correct the value.")
 
 
 _UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "dict[str,Any]"}

@@ -39,7 +39,7 @@ class Resolver:
             return str(value).lower()
         if not isinstance(value, (str, int, float)):
             raise ConfigurationError(
-                "ICM-100", f"{path} is {value!r}: must be text or {{env: NAME}}.", "write one value."
+                "ICM-100", f"{path} is a {type(value).__name__}: must be text or {{env: NAME}}.", "write one."
             )
         text = str(value)
         if "\0" in text:
