@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ Column = list[Any]
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+_DOUBLE = Struct("<d")
 _NAMED = frozenset({"record", "fixed", "enum"})
 
 
@@ -90,8 +92,11 @@ def _blocks(
     sync: bytes,
 ) -> Iterator[tuple[int, bytes]]:
     while decoder.tell() < length:
-        count = decoder.read_int()
-        block = decoder.read_bytes()
+        count, size_bytes = decoder.read_int(), decoder.read_int()
+        # The compiled decoder checks no bounds: it would read on in foreign memory.
+        if not 0 <= size_bytes <= length - decoder.tell() - _SYNC_BYTES:
+            raise AvroError(f"the file ends within a block of {size_bytes} bytes")
+        block = decoder.read(size_bytes)
         if decoder.read(_SYNC_BYTES) != sync:
             raise AvroError("a block does not end with the file's sync marker")
         yield count, decompress(block) if decompress else block
@@ -201,7 +206,8 @@ _READ: dict[str, Read] = {
     "int": lambda d: d.read_int(),
     "long": lambda d: d.read_int(),
     "float": lambda d: d.read_float(),
-    "double": lambda d: d.read_double(),
+    # PyIceberg 0.12's compiled read_double returns the value rounded to a float.
+    "double": lambda d: _DOUBLE.unpack(d.read(8))[0],
     "string": lambda d: d.read_utf8(),
     "bytes": lambda d: d.read_bytes(),
 }

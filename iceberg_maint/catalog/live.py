@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests import (
@@ -20,7 +19,7 @@ from iceberg_maint.catalog.manifests import (
     has_live_files,
     read_live_entries,
 )
-from iceberg_maint.catalog.measure import Columns, to_columns
+from iceberg_maint.catalog.measure import Columns, Mask, to_columns
 from iceberg_maint.catalog.metadata import check_manifest_list
 from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.state import FileKind, LiveFile, Manifest, TableState
@@ -35,17 +34,24 @@ def read_columns(io: FileIO, state: TableState) -> Columns:
     table = str(state.table)
     deletes = [read_live_entries(io, m, table, (REFERENCED_FILE,)) for m in _live(state, deletes=True)]
     named = {path for part in deletes for path in part.more[0] if path is not None}
-    live: set[str] = set()
+    live: dict[str, int] = {}
     data: list[LiveEntries] = []
     for manifest in _live(state, deletes=False):
         part = read_live_entries(io, manifest, table, (PATH,) if named else ())
         if named:
-            live |= named.intersection(part.more[0])
+            numbers = part.sequence_number.tolist()
+            live |= {p: n for p, n in zip(part.more[0], numbers, strict=True) if p in named}
         data.append(part.without_more())
-    gone = named - live
-    masks = [np.array([path in gone for path in part.more[0]], bool) for part in deletes]
-    none: list[NDArray[np.bool_]] = [np.zeros(len(part), bool) for part in data]
+    masks = [_unreferenced(part, live) for part in deletes]
+    none = [np.zeros(len(part), bool) for part in data]
     return to_columns(state, [*deletes, *data], [*masks, *none])
+
+
+def _unreferenced(deletes: LiveEntries, live: Mapping[str, int]) -> Mask:
+    """Marks delete files that name a data file which is not live, or is newer than they are."""
+    never = 1 << 63
+    pairs = zip(deletes.more[0], deletes.sequence_number.tolist(), strict=True)
+    return np.array([path is not None and live.get(path, never) > number for path, number in pairs], bool)
 
 
 def live_files(io: FileIO, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:

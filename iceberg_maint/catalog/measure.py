@@ -29,6 +29,8 @@ from iceberg_maint.core.state import TableState
 
 MAINTENANCE_PREFIX = "maintenance."
 
+Mask = NDArray[np.bool_]
+
 _NEVER = np.iinfo(np.int64).max
 _UNKNOWN_MS = -1
 _BINS = len(SIZE_EDGES_BYTES) + 1
@@ -47,13 +49,13 @@ class Columns:
     key: Integers
     scope: Integers
     spec_id: Integers
-    is_global: NDArray[np.bool_]
+    is_global: Mask
     kind: Integers
     records: Integers
     size_bytes: Integers
     sequence_number: Integers
     commit_ms: Integers
-    unreferenced: NDArray[np.bool_]
+    unreferenced: Mask
 
 
 def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy) -> Measured:
@@ -83,9 +85,7 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
     )
 
 
-def to_columns(
-    state: TableState, parts: Sequence[LiveEntries], unreferenced: Collection[NDArray[np.bool_]]
-) -> Columns:
+def to_columns(state: TableState, parts: Sequence[LiveEntries], unreferenced: Collection[Mask]) -> Columns:
     """One set of columns of all manifests; partitions of equal key become one.
 
     `unreferenced` has one mask per element of `parts`.
@@ -207,11 +207,11 @@ def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
     }
 
 
-def _count(c: Columns, mask: NDArray[np.bool_]) -> Integers:
+def _count(c: Columns, mask: Mask) -> Integers:
     return np.bincount(c.key[mask], minlength=len(c.keys)).astype(np.int64)
 
 
-def _sum(c: Columns, mask: NDArray[np.bool_], values: Integers) -> Integers:
+def _sum(c: Columns, mask: Mask, values: Integers) -> Integers:
     found = np.zeros(len(c.keys), np.int64)
     np.add.at(found, c.key[mask], values[mask])
     return found
@@ -229,7 +229,7 @@ def _highest(at: Integers, values: Integers, length: int, start: int = 0) -> Int
     return found
 
 
-def _histogram(c: Columns, data: NDArray[np.bool_]) -> Integers:
+def _histogram(c: Columns, data: Mask) -> Integers:
     bins = np.searchsorted(np.array(SIZE_EDGES_BYTES), c.size_bytes[data], side="right")
     cells = np.bincount(c.key[data] * _BINS + bins, minlength=len(c.keys) * _BINS)
     return cells.reshape(len(c.keys), _BINS)

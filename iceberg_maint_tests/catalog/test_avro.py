@@ -1,0 +1,172 @@
+"""Pruned Avro reads, against files PyIceberg writes and bytes made by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
+
+from iceberg_maint.catalog.avro import AvroError, read_columns
+from iceberg_maint_tests.catalog.table_files import write_avro
+
+
+def written(path: Path, fields: list[tuple[int, object]], rows: list[tuple], codec: str = "deflate") -> bytes:
+    schema = Schema(*(NestedField(i, f"f{i}", t, required=False) for i, t in fields))
+    write_avro(path / "x.avro", schema, "x", [Record(*r) for r in rows], {}, codec)
+    return (path / "x.avro").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (IntegerType(), -5),
+        (LongType(), 1 << 62),
+        (FloatType(), 0.5),
+        (DoubleType(), -0.1),
+        (BooleanType(), False),
+        (StringType(), "grün"),
+        (BinaryType(), b"\x00\xff"),
+        (FixedType(3), b"abc"),
+        (DecimalType(9, 2), Decimal("-7.00")),
+        (DecimalType(38, 10), Decimal("1234567890.0123456789")),
+        (UUIDType(), UUID("12345678-1234-5678-1234-567812345678")),
+        (ListType(51, IntegerType(), element_required=True), (1, 2, 3)),
+    ],
+    ids=str,
+)
+def test_read_columns_every_type_comes_back_and_null_is_none(
+    tmp_path: Path, kind: object, value: object
+) -> None:
+    stored = list(value) if isinstance(value, tuple) else value
+    data = written(tmp_path, [(11, kind), (12, LongType())], [(stored, 1), (None, 2)])
+    assert read_columns(
+        data,
+        (11, 12),
+    ) == [[value, None], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        IntegerType(),
+        FloatType(),
+        DoubleType(),
+        BooleanType(),
+        StringType(),
+        BinaryType(),
+        FixedType(3),
+        StructType(NestedField(60, "a", LongType(), required=False)),
+        ListType(51, LongType(), element_required=True),
+        ListType(51, StringType(), element_required=True),
+        MapType(52, IntegerType(), 53, LongType()),
+        MapType(52, IntegerType(), 53, BinaryType()),
+        MapType(52, StringType(), 53, StringType()),
+    ],
+    ids=str,
+)
+def test_read_columns_field_not_wanted_is_skipped(tmp_path: Path, kind: object) -> None:
+    values = {
+        IntegerType: 3,
+        FloatType: 1.0,
+        DoubleType: 1.0,
+        BooleanType: True,
+        StringType: "xyz",
+        BinaryType: b"xyz",
+        FixedType: b"xyz",
+        StructType: Record(4),
+    }
+    value = values.get(type(kind))
+    if isinstance(kind, ListType):
+        value = [1, 2] if isinstance(kind.element_type, LongType) else ["a", "b"]
+    if isinstance(kind, MapType):
+        value = {"k": "v"} if isinstance(kind.key_type, StringType) else {1: 2, 3: 4}
+        value = {1: b"ab", 2: b""} if isinstance(kind.value_type, BinaryType) else value
+    data = written(tmp_path, [(11, LongType()), (12, kind), (13, LongType())], [(7, value, 8), (9, None, 10)])
+    assert read_columns(
+        data,
+        (13, 11),
+    ) == [[8, 10], [7, 9]]
+
+
+def test_read_columns_named_type_used_twice_is_resolved(tmp_path: Path) -> None:
+    fields = [
+        (11, DecimalType(9, 2)),
+        (12, DecimalType(9, 2)),
+        (13, UUIDType()),
+        (14, UUIDType()),
+        (15, FixedType(2)),
+        (16, FixedType(2)),
+    ]
+    a, b = UUID(int=1), UUID(int=2)
+    row = (Decimal("1.10"), Decimal("2.20"), a, b, b"aa", b"bb")
+    data = written(tmp_path, fields, [row])
+    for name in (b"decimal_9_2", b"uuid_fixed", b"fixed_2"):
+        assert data.count(b'"name": "' + name) == 1
+        assert data.count(b'"' + name + b'"]') == 1  # the second use refers to the first
+    assert read_columns(
+        data,
+        (11, 12, 13, 14, 15, 16),
+    ) == [[v] for v in row]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "zstandard"])
+def test_read_columns_many_blocks_come_in_order_under_each_codec(tmp_path: Path, codec: str) -> None:
+    rows = [(n, "x" * 1000) for n in range(200)]
+    assert read_columns(written(tmp_path, [(11, LongType()), (12, StringType())], rows, codec), (11,)) == [
+        list(range(200))
+    ]
+
+
+def test_read_columns_field_the_file_lacks_is_all_none(tmp_path: Path) -> None:
+    assert read_columns(
+        written(tmp_path, [(11, LongType())], [(1,), (2,)]),
+        (19, 11),
+    ) == [[None, None], [1, 2]]
+
+
+def test_read_columns_no_rows_is_empty_columns(tmp_path: Path) -> None:
+    assert read_columns(written(tmp_path, [(11, LongType())], []), (11,)) == [[]]
+
+
+def test_read_columns_bytes_longer_than_their_schema_is_refused(tmp_path: Path) -> None:
+    # What a writer leaves that prefixes fixed values with their length: each record is too long.
+    data = written(tmp_path, [(11, BinaryType())], [(b"abcd",)], codec="null")
+    lying = data.replace(b'"bytes"', b'"long" ')
+    with pytest.raises(AvroError, match="1 records end at byte 2 of a block of 6"):
+        read_columns(lying, (11,))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda data: b"PAR1" + data[4:], "not an Avro object container file"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "sync marker"),
+        (lambda data: data[:-20], "the file ends within a block"),
+        (lambda data: data.replace(b"deflate", b"reflate"), "KeyError"),
+    ],
+    ids=["magic", "sync", "cut off", "codec"],
+)
+def test_read_columns_spoilt_file_is_refused(tmp_path: Path, spoil: object, reason: str) -> None:
+    data = written(tmp_path, [(11, LongType())], [(n,) for n in range(100)])
+    with pytest.raises(AvroError, match=reason):
+        read_columns(spoil(data), (11,))
