@@ -1,0 +1,97 @@
+"""Where the demo lake lies, and the configuration file it is maintained by."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from iceberg_maint.config.load import Config, load_config
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.errors import ConfigurationError
+
+CATALOG = "lake"
+NAMESPACE = "demo"
+
+_CONFIG = """\
+# Written by `iceberg-maint demo`; the demo lake is maintained by it as any other lake would be.
+ledger: sqlite:///{root}/ledger.db
+catalogs:
+  lake:
+    type: jdbc
+    uri: sqlite:///{root}/catalog.db
+    warehouse: file://{root}/warehouse
+spark:
+  master: local[2]
+  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2, spark.default.parallelism: 2}}
+defaults:
+  # A demo has no patience: the default waits five minutes after the first attempt that failed.
+  retry: {{backoff_seconds: 30}}
+tables:
+  # Equality deletes are due after an hour by default; here they are due at once.
+  "lake.demo.cdc_equality_deletes": {{rewrite_data_files: {{equality_delete_max_age_seconds: 0}}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of one demo lake and what lies in it."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration file."""
+        return self.root / "iceberg_maint.yaml"
+
+    @property
+    def dagster_home(self) -> Path:
+        """Home of the Dagster instance."""
+        return self.root / "dagster_home"
+
+    @property
+    def before(self) -> Path:
+        """Folder of the Parquet copies the second reader took before the healing."""
+        return self.root / "before"
+
+    @property
+    def sources(self) -> Path:
+        """Folder of data on its way into the lake."""
+        return self.root / "sources"
+
+    @property
+    def built(self) -> Path:
+        """Exists once every table of the lake was written."""
+        return self.root / "built"
+
+    def prepare(self, environ: dict[str, str]) -> Config:
+        """Makes the folders, writes the configuration where there is none, and loads it.
+
+        Raises ConfigurationError ICM-100 for a folder that holds something else.
+        """
+        if self.root.exists() and any(self.root.iterdir()) and not self.config.exists():
+            raise ConfigurationError(
+                "ICM-100",
+                f"{self.root} is not empty and holds no demo lake.",
+                "name another folder with --data.",
+            )
+        for folder in (self.root, self.before, self.sources, self.dagster_home):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not self.config.exists():
+            self.config.write_text(_CONFIG.format(root=self.root), encoding="utf-8")
+        return load_config(self.config, environ)
+
+    def clear(self) -> None:
+        """Removes the lake with everything in its folder; a folder that holds no lake stays."""
+        if self.config.exists():
+            shutil.rmtree(self.root)
+
+
+def place(root: Path) -> Place:
+    """The demo lake in this folder."""
+    return Place(root.absolute())
+
+
+def table_id(name: str) -> TableId:
+    """A table of the demo."""
+    return TableId(CATALOG, (NAMESPACE,), name)

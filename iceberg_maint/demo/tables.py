@@ -1,0 +1,187 @@
+"""The demo's tables: how each is made, by real writers, and what is wrong with it.
+
+PyIceberg is the streaming writer, Spark the one that updates rows, Iceberg's own Java writers the
+change data capture. None of them knows that somebody will clean up behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform, Transform, YearTransform
+
+from iceberg_maint.demo import sources
+from iceberg_maint.demo.equality import append_upserts
+from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
+
+CONTROL = "control"
+UNSUPPORTED = "cdc_equality_deletes"
+SNAPSHOTS_KEPT = 25
+"""The streaming writer forgets its history this often, in commits; files stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is written: days of flights streamed in, batches per table, size of TPC-H."""
+
+    days: int = 365
+    weather_batches: int = 60
+    updates: int = 4
+    update_rows: int = 24_951
+    lineitem: float = 0.05
+    lineitem_batches: int = 8
+    upserts: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """What writes: PyIceberg's catalog, and a Spark session that starts when first asked for."""
+
+    catalog: Catalog
+    session: Callable[[], Any]
+    place: Place
+    scale: Scale
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTable:
+    """One table of the demo: `sick` says what is wrong with it, `build` writes it."""
+
+    name: str
+    sick: str
+    build: Callable[[Writers], None]
+
+    @property
+    def full_name(self) -> str:
+        """`catalog.namespace.table`."""
+        return f"{CATALOG}.{NAMESPACE}.{self.name}"
+
+
+def build_flights_by_month(writers: Writers) -> None:
+    """A year of flights, appended day by day to a table partitioned by month."""
+    days = list(sources.days(sources.flights()))[: writers.scale.days]
+    table = _create(writers, "flights_by_month", days[0].schema, {"time_hour": MonthTransform()})
+    for number, day in enumerate(days, start=1):
+        table.append(day)
+        if number % SNAPSHOTS_KEPT == 0:
+            # PyIceberg copies the whole metadata some twenty times per commit.
+            table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+
+
+def build_flights_updates_v2(writers: Writers) -> None:
+    """Corrected flights in format version 2: updates leave position delete files."""
+    _update_flights(writers, "flights_updates_v2", format_version=2)
+
+
+def build_flights_updates_v3(writers: Writers) -> None:
+    """Corrected flights in format version 3: updates leave deletion vectors."""
+    _update_flights(writers, "flights_updates_v3", format_version=3)
+
+
+def build_weather(writers: Writers) -> None:
+    """Weather reports in many small appends to a table without partitions."""
+    rows = sources.weather()
+    table = _create(writers, "weather", rows.schema, {})
+    for batch in sources.slices(rows, writers.scale.weather_batches):
+        table.append(batch)
+
+
+def build_lineitem(writers: Writers) -> None:
+    """TPC-H lineitem: half of the appends by year of shipment, then the partition spec changes
+    and the rest comes by year and bucket of the order."""
+    rows = sources.lineitem(writers.scale.lineitem, writers.place.sources)
+    batches = list(sources.slices(rows, 2 * writers.scale.lineitem_batches))
+    table = _create(writers, "lineitem", rows.schema, {"l_shipdate": YearTransform()})
+    for batch in batches[: writers.scale.lineitem_batches]:
+        table.append(batch)
+    with table.update_spec() as update:
+        update.add_field("l_orderkey", BucketTransform(2))
+    for batch in batches[writers.scale.lineitem_batches :]:
+        table.append(batch)
+
+
+def build_control(writers: Writers) -> None:
+    """Planes by number of engines, one file each: healthy, and not to be touched."""
+    rows = sources.planes()
+    _create(writers, CONTROL, rows.schema, {"engines": IdentityTransform()}).append(rows)
+
+
+def build_cdc_equality_deletes(writers: Writers) -> None:
+    """Planes with changes captured from elsewhere: each commit deletes by key and inserts anew."""
+    rows = sources.planes().select(["tailnum", "manufacturer", "model", "seats"])
+    rows = rows.set_column(3, "seats", pc.cast(rows["seats"], pa.int32()))
+    table = _create(writers, UNSUPPORTED, rows.schema, {})
+    table.append(rows)
+    for number in range(writers.scale.upserts):
+        changed = rows.slice(number * 40, 50).to_pylist()
+        for row in changed:
+            row["seats"] += number + 1
+        append_upserts(writers.session(), f"{CATALOG}.{NAMESPACE}.{UNSUPPORTED}", "tailnum", changed)
+
+
+TABLES: tuple[DemoTable, ...] = (
+    DemoTable("flights_by_month", "hundreds of small files from a stream", build_flights_by_month),
+    DemoTable("flights_updates_v2", "position deletes of updates (format v2)", build_flights_updates_v2),
+    DemoTable("flights_updates_v3", "deletion vectors of updates (format v3)", build_flights_updates_v3),
+    DemoTable("weather", "small files, no partitions", build_weather),
+    DemoTable("lineitem", "small files in two partition specs", build_lineitem),
+    DemoTable(CONTROL, "nothing: must not be touched", build_control),
+    DemoTable(UNSUPPORTED, "equality deletes, not handled yet", build_cdc_equality_deletes),
+)
+
+
+def _create(
+    writers: Writers, name: str, schema: pa.Schema, partition: dict[str, Transform[Any, Any]]
+) -> Table:
+    """A new table, partitioned by these columns."""
+    numbered = pa.schema(
+        [f.with_metadata({"PARQUET:field_id": str(i)}) for i, f in enumerate(schema, start=1)]
+    )
+    iceberg = pyarrow_to_schema(numbered)
+    fields = [
+        PartitionField(iceberg.find_field(column).field_id, 1000 + i, transform, _field_name(column, transform))
+        for i, (column, transform) in enumerate(partition.items())
+    ]
+    return writers.catalog.create_table((NAMESPACE, name), iceberg, partition_spec=PartitionSpec(*fields))
+
+
+def _field_name(column: str, transform: Transform[Any, Any]) -> str:
+    return column if isinstance(transform, IdentityTransform) else f"{column}_{transform}"
+
+
+def _update_flights(writers: Writers, name: str, format_version: int) -> None:
+    """One month in three loads, then corrections of some days each, then the cancelled flights go."""
+    spark, scale = writers.session(), writers.scale
+    full_name = f"{CATALOG}.{NAMESPACE}.{name}"
+    flights = sources.flights()
+    month = flights.filter(pc.equal(flights["month"], 2)).slice(0, scale.update_rows)
+    source = writers.place.sources / f"{name}.parquet"
+    spark.sql(
+        f"CREATE TABLE {full_name} (year bigint, month bigint, day bigint, carrier string, flight bigint, "
+        "tailnum string, origin string, dest string, dep_delay bigint, arr_delay bigint, air_time bigint, "
+        "time_hour timestamp) USING iceberg PARTITIONED BY (origin) TBLPROPERTIES ("
+        f"'format-version'='{format_version}', 'write.delete.mode'='merge-on-read', "
+        "'write.update.mode'='merge-on-read')"
+    )
+    for batch in sources.slices(month, 3):
+        pyarrow.parquet.write_table(batch, source)
+        spark.sql(
+            f"INSERT INTO {full_name} SELECT year, month, day, carrier, flight, tailnum, origin, dest, "
+            f"dep_delay, arr_delay, air_time, time_hour FROM parquet.`{source}`"
+        )
+    for number in range(scale.updates):
+        first = 1 + 5 * number
+        spark.sql(
+            f"UPDATE {full_name} SET arr_delay = arr_delay + 1 WHERE day >= {first} AND day < {first + 5}"
+        )
+    spark.sql(f"DELETE FROM {full_name} WHERE arr_delay IS NULL")
