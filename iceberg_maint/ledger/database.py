@@ -32,7 +32,8 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = _parse(url)
-        self._in_memory = self._url.get_backend_name() == "sqlite" and not self._url.database
+        is_sqlite = self._url.get_backend_name() == "sqlite"
+        self._in_memory = is_sqlite and self._url.database in (None, "", ":memory:")
         self._opening = threading.Lock()
         # An in-memory database is one connection; its transactions take turns.
         self._turn = threading.RLock()
@@ -128,8 +129,6 @@ def _parse(url: str) -> URL:
         ) from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg2")
-    if parsed.drivername in ("sqlite", "sqlite+pysqlite") and parsed.database == ":memory:":
-        parsed = parsed.set(database=None)
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg2"):
         raise ConfigurationError(
             "ICM-100",

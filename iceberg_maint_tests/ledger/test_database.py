@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.ledger.database import Database
+from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.ledger.values import NAME, UUID
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_sqlite_nothing_is_made_before_the_first_call(tmp_path: Path):
+    SqlLedger(f"sqlite:///{tmp_path / 'a' / 'ledger.db'}")
+    assert not (tmp_path / "a").exists()
+
+
+def test_sqlite_file_and_folder_are_made_for_the_owner_only(tmp_path: Path):
+    path = tmp_path / "a" / "ledger.db"
+    ledger = SqlLedger(f"sqlite:///{path}")
+    before = os.umask(0)
+    try:
+        ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    finally:
+        os.umask(before)
+    assert mode(path.parent) == 0o700
+    assert {mode(p) for p in path.parent.iterdir()} == {0o600}
+    ledger.close()
+
+
+def test_sqlite_existing_folder_keeps_its_mode(tmp_path: Path):
+    (tmp_path / "a").mkdir(mode=0o755)
+    ledger = SqlLedger(f"sqlite:///{tmp_path / 'a' / 'ledger.db'}")
+    ledger.now_ms()
+    assert mode(tmp_path / "a") == 0o755
+    ledger.close()
+
+
+def test_sqlite_is_durable_and_shared(tmp_path: Path):
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
+    with database.write("key") as conn:
+        pragmas = {
+            name: conn.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
+        }
+    assert pragmas == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "busy_timeout": 30_000,
+        "foreign_keys": 1,
+    }
+    database.close()
+
+
+@pytest.mark.postgres
+def test_postgres_commits_are_durable_where_the_server_says_otherwise(postgres_url: str):
+    database = Database(postgres_url)
+    with database.read() as conn:
+        assert conn.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+        assert conn.exec_driver_sql("SHOW transaction_isolation").scalar() == "repeatable read"
+        assert conn.exec_driver_sql("SHOW transaction_read_only").scalar() == "on"
+    with database.write("key") as conn:
+        assert conn.exec_driver_sql("SHOW transaction_isolation").scalar() == "read committed"
+        assert conn.exec_driver_sql("SHOW transaction_read_only").scalar() == "off"
+    database.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_postgres_plain_url_uses_psycopg2(postgres_url: str, scheme: str):
+    ledger = SqlLedger(postgres_url.replace("postgresql+psycopg2", scheme))
+    assert ledger.now_ms() > 0
+    ledger.close()
+
+
+def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
+    ledger.now_ms()
+    database = Database(place.url)
+    with pytest.raises(ZeroDivisionError), database.write("key") as conn:
+        conn.exec_driver_sql("INSERT INTO icm_pause VALUES ('a', NULL, '', 0)")
+        raise ZeroDivisionError
+    database.close()
+    assert place.sql("SELECT * FROM icm_pause") == []
+
+
+def test_writers_of_one_key_wait_for_each_other_and_readers_do_not(place: Place, ledger: SqlLedger):
+    ledger.now_ms()
+    database = Database(place.url)
+    order: list[str] = []
+    begun = threading.Event()
+
+    def second() -> None:
+        begun.set()
+        with database.write("key"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with database.write("key"):
+        thread.start()
+        begun.wait()
+        with database.read() as conn:
+            conn.exec_driver_sql("SELECT COUNT(*) FROM icm_lease")
+        order.append("first")
+    thread.join()
+    database.close()
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "duckdb:///x", "postgresql+asyncpg://h/d"])
+def test_url_of_another_database_is_refused(url: str):
+    with pytest.raises(ConfigurationError, match=f"ICM-100 .*'{make_url(url).drivername.replace('+', '.')}'"):
+        SqlLedger(url)
+
+
+@pytest.mark.parametrize("url", ["", "no url", "/path/ledger.db"])
+def test_url_that_is_none_is_refused(url: str):
+    with pytest.raises(ConfigurationError, match="ICM-100 the ledger's URL cannot be read"):
+        SqlLedger(url)
+
+
+def test_postgres_that_nobody_serves_is_refused_in_one_line_without_its_password():
+    ledger = SqlLedger("postgresql://someone:s3cret@127.0.0.1:1/ledger")
+    with pytest.raises(ConfigurationError) as refused:
+        ledger.now_ms()
+    line = str(refused.value)
+    assert line.startswith("ICM-128 the ledger at postgresql+psycopg2://someone:***@127.0.0.1:1/ledger")
+    assert "Connection refused" in line
+    assert "s3cret" not in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("kind", ["not a database", "a folder", "below a file"])
+def test_sqlite_that_cannot_be_used_is_refused(tmp_path: Path, kind: str):
+    path = tmp_path / "ledger.db"
+    if kind == "a folder":
+        path.mkdir()
+    else:
+        path.write_text("certainly no database " * 100)
+    if kind == "below a file":
+        path /= "ledger.db"
+    with pytest.raises(ConfigurationError, match=r"ICM-128 the ledger at sqlite:///.* cannot be used: "):
+        SqlLedger(f"sqlite:///{path}").now_ms()
+
+
+def test_database_lost_later_is_an_error_with_its_code(place: Place, ledger: SqlLedger):
+    ledger.now_ms()
+    broken = Database(place.url)
+    with broken.read():
+        pass
+    with pytest.raises(IcebergMaintError, match="ICM-128 .* cannot be used") as lost, broken.read() as conn:
+        if conn.dialect.name == "sqlite":
+            conn.exec_driver_sql("SELECT * FROM gone")
+        else:
+            conn.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert not isinstance(lost.value, ConfigurationError)
+    broken.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_memory_url_is_one_database_for_all_threads(url: str):
+    ledger = SqlLedger(url)
+    ledger.pause(NAME, "here")
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(ledger.history(UUID, NAME, "op").paused))
+    thread.start()
+    thread.join()
+    assert seen == [True]
+
+
+def test_memory_ledgers_are_apart():
+    one, other = memory_ledger(), memory_ledger()
+    one.pause(NAME, "here")
+    assert not other.history(UUID, NAME, "op").paused

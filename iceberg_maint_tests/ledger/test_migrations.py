@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+from sqlalchemy import Connection, create_engine, inspect, text
+
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.ledger.migrations import STEPS, migrate
+from iceberg_maint.ledger.schema import metadata
+from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.ledger.values import NAME, TABLE, UUID, make_record, measured
+
+NEWEST = 1 + len(STEPS)
+
+
+def add_note(conn: Connection) -> None:
+    conn.execute(text("ALTER TABLE icm_lease ADD COLUMN note TEXT DEFAULT 'none'"))
+
+
+def fill_note(conn: Connection) -> None:
+    conn.execute(text("UPDATE icm_lease SET note = owner"))
+
+
+NEXT = {**STEPS, NEWEST + 1: add_note, NEWEST + 2: fill_note}
+
+
+def run_steps(place: Place, steps) -> None:
+    engine = create_engine(place.url)
+    try:
+        with engine.begin() as conn:
+            migrate(conn, steps)
+    finally:
+        engine.dispose()
+
+
+def versions(place: Place) -> list[int]:
+    return [v for (v,) in place.sql("SELECT version FROM icm_schema_version ORDER BY version")]
+
+
+def test_new_ledger_is_made_at_the_newest_version(ledger, place: Place):
+    ledger.now_ms()
+    assert versions(place) == [NEWEST]
+    engine = create_engine(place.url)
+    assert set(inspect(engine).get_table_names()) == set(metadata.tables)
+    engine.dispose()
+
+
+def test_ledger_with_data_steps_forward_once_and_keeps_it(ledger, place: Place):
+    ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    ledger.put_health(measured("day=1"))
+    ledger.append_record(make_record("r1"))
+    run_steps(place, NEXT)
+    run_steps(place, NEXT)
+    assert versions(place) == [NEWEST, NEWEST + 1, NEWEST + 2]
+    assert place.sql("SELECT owner, note FROM icm_lease") == [("run-1", "run-1")]
+    assert ledger.health(TABLE) == measured("day=1")
+    assert ledger.records(None, 10) == (make_record("r1"),)
+
+
+def test_failing_step_leaves_the_version_before_it(ledger, place: Place):
+    ledger.now_ms()
+
+    def broken(conn: Connection) -> None:
+        add_note(conn)
+        conn.execute(text("SELECT nothing FROM nowhere"))
+
+    with pytest.raises(Exception, match="nowhere"):
+        run_steps(place, {**STEPS, NEWEST + 1: broken})
+    assert versions(place) == [NEWEST]
+    ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+
+
+def test_ledger_of_a_newer_version_is_refused_naming_both(ledger, place: Place):
+    ledger.now_ms()
+    place.sql("INSERT INTO icm_schema_version VALUES (99, 0)")
+    newer = place.open()
+    with pytest.raises(ConfigurationError) as refused:
+        newer.now_ms()
+    assert str(refused.value) == (
+        f"ICM-128 the ledger's schema has version 99; this program knows versions up to {NEWEST}. "
+        "Fix: install the newer iceberg-maint that wrote it, or name another ledger."
+    )
+    assert refused.value.exit_code == 2
+
+
+def _first_use(url: str, start, done) -> None:
+    ledger = SqlLedger(url)
+    start.wait()
+    done.put(ledger.acquire_lease(UUID, NAME, "run-1", 60, 0).fence)
+    ledger.close()
+
+
+def test_processes_that_start_at_once_make_one_ledger(place: Place):
+    context = multiprocessing.get_context("spawn")
+    start, done = context.Event(), context.Queue()
+    processes = [context.Process(target=_first_use, args=(place.url, start, done)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    fences = sorted(done.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert fences == [1, 2, 3, 4]
+    assert versions(place) == [NEWEST]

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+
+from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ports import BatchStatus
+from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.ledger.values import (
+    NAME,
+    OTHER_UUID,
+    PROOF,
+    REWRITE,
+    TABLE,
+    UUID,
+    make_batch,
+    make_record,
+    measured,
+    outcome_of,
+    plan_of,
+    written,
+)
+
+OTHER = TableId("lake", ("db",), "other")
+RENAMED = TableId("lake", ("db",), "events_old")
+DAY_MS = 86_400_000
+
+
+def ids(ledger, table: str | None, limit: int = 10) -> list[str]:
+    return [r.record_id for r in ledger.records(table, limit)]
+
+
+def test_records_round_trip_newest_first(ledger):
+    first, second = make_record("r1"), make_record("r2")
+    ledger.append_record(first)
+    ledger.append_record(second)
+    assert ledger.records(None, 10) == (second, first)
+
+
+def test_records_of_one_table_and_up_to_the_limit(ledger):
+    for number in range(3):
+        ledger.append_record(make_record(f"r{number}"))
+        ledger.append_record(make_record(f"o{number}", OTHER, OTHER_UUID))
+    assert ids(ledger, NAME) == ["r2", "r1", "r0"]
+    assert ids(ledger, str(OTHER), 2) == ["o2", "o1"]
+    assert ids(ledger, None, 3) == ["o2", "r2", "o1"]
+    assert ids(ledger, "lake.db.nothing") == []
+
+
+def test_records_follow_a_table_through_a_rename(ledger):
+    ledger.append_record(make_record("before"))
+    ledger.put_health(measured("day=1", table=RENAMED))
+    ledger.append_record(make_record("after", RENAMED))
+    assert ids(ledger, str(RENAMED)) == ["after", "before"]
+
+
+def test_append_record_again_changes_nothing_and_another_under_its_id_is_refused(ledger):
+    ledger.append_record(make_record("r1"))
+    ledger.append_record(make_record("r1"))
+    with pytest.raises(OutOfOrderError, match="r1 is written already"):
+        ledger.append_record(make_record("r1", OTHER))
+    assert ledger.records(None, 10) == (make_record("r1"),)
+
+
+def _age_all(place: Place, days: int) -> None:
+    for table, column in (
+        ("icm_batch", "updated_ms"),
+        ("icm_record", "appended_ms"),
+        ("icm_partition_missing", "since_ms"),
+    ):
+        place.age(table, column, days * DAY_MS)
+
+
+def _run(ledger, lease, partition: str, status: BatchStatus) -> None:
+    batch = make_batch(partition)
+    attempt = ledger.start_attempt(lease, batch.batch_id, "run-1", {partition: PartitionHistory(1)})
+    ledger.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
+    ledger.record_try(lease, attempt.attempt_id, 1, "v1.json")
+    ledger.finish_attempt(lease, attempt.attempt_id, status, outcome_of(batch), {})
+
+
+def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, place: Place):
+    lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    names = ("done", "failed", "planned", "started", "unknown", "closed unknown", "superseded")
+    ledger.save_plan(lease, plan_of(*names), "run-1")
+    _run(ledger, lease, "done", BatchStatus.DONE)
+    _run(ledger, lease, "failed", BatchStatus.FAILED)
+    _run(ledger, lease, "unknown", BatchStatus.UNKNOWN)
+    _run(ledger, lease, "closed unknown", BatchStatus.UNKNOWN)
+    ledger.close_batch(lease, make_batch("closed unknown").batch_id, "old")
+    ledger.close_batch(lease, make_batch("superseded").batch_id, "old")
+    ledger.start_attempt(lease, make_batch("started").batch_id, "run-1", {})
+    ledger.append_record(make_record("r1"))
+    attempts, batches = ledger.open_attempts(UUID), ledger.open_batches(UUID, REWRITE)
+    cursor = ledger.cursor(UUID, REWRITE)
+    assert ledger.prune(30) == 0
+
+    _age_all(place, 31)
+    # 3 batches, 2 attempts with intent, try and outcome each, and the record.
+    assert ledger.prune(30) == 3 + 2 * 4 + 1
+    assert ledger.prune(30) == 0
+    assert ledger.open_attempts(UUID) == attempts
+    assert ledger.open_batches(UUID, REWRITE) == batches
+    assert ledger.cursor(UUID, REWRITE) == cursor
+    assert set(ledger.history(UUID, NAME, REWRITE).partitions) == {
+        "done",
+        "failed",
+        "unknown",
+        "closed unknown",
+    }
+    kept = place.sql("SELECT batch_id FROM icm_batch WHERE status = 'SUPERSEDED'")
+    assert kept == [(make_batch("closed unknown").batch_id,)]
+    assert ledger.acquire_lease(UUID, NAME, "run-1", 60, 0).fence == 2
+
+
+def test_prune_keeps_what_is_younger(ledger, place: Place):
+    ledger.append_record(make_record("old"))
+    _age_all(place, 31)
+    ledger.append_record(make_record("new"))
+    assert ledger.prune(30) == 1
+    assert ids(ledger, None) == ["new"]
+
+
+def test_prune_forgets_partitions_long_gone(ledger, place: Place):
+    for sequence_number, keys in enumerate((("a", "b"), ("a",), ("a",)), 1):
+        ledger.put_health(measured(*keys, sequence_number=sequence_number))
+    assert ledger.retired_partitions(TABLE) == ("b",)
+    _age_all(place, 31)
+    assert ledger.prune(30) == 1
+    assert ledger.retired_partitions(TABLE) == ()
