@@ -7,9 +7,10 @@ or in one JSON document where that is possible.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import JavaMember, JavaObject
@@ -90,11 +91,8 @@ class Bridge:
             while iterator.hasNext():
                 yield iterator.next()
         finally:
-            if hasattr(type(iterable), "close") or self._is_closeable(iterable):
+            if self.java_class("java.io.Closeable").isInstance(iterable):
                 iterable.close()
-
-    def _is_closeable(self, value: Any) -> bool:
-        return bool(self.java_class("java.io.Closeable").isInstance(value))
 
     # callbacks
 
@@ -113,8 +111,17 @@ class Bridge:
             with _callback_lock:
                 _callback_users -= 1
                 if _callback_users == 0:
-                    self.gateway.shutdown_callback_server()
-                    self.gateway._callback_server = None
+                    self._stop_callback_server()
+
+    def _stop_callback_server(self) -> None:
+        server = self.gateway._callback_server
+        # py4j closes the stream of each connection while its reader waits in it, which never
+        # ends; a reader whose socket is shut down leaves first.
+        for connection in list(server.connections):
+            with suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+        self.gateway.shutdown_callback_server()
+        self.gateway._callback_server = None
 
 
 def java_exception(error: BaseException) -> Any | None:
