@@ -81,14 +81,8 @@ def survey(
 
 
 def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
-    """Measures a pinned table and stores it, with what a later decision needs besides."""
-    measured = replace(
-        tools.catalog.measure(state, policy.rewrite_data_files),
-        format_version=state.format_version,
-        maintenance_properties={
-            k: v for k, v in state.properties.items() if k.startswith("maintenance.")
-        },
-    )
+    """Measures a pinned table and stores it."""
+    measured = tools.catalog.measure(state, policy.rewrite_data_files)
     tools.ledger.put_health(measured)
     return measured
 
