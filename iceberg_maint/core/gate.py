@@ -3,30 +3,36 @@
 They hold what Iceberg's own validation does not: apache/iceberg#10312 (a newer equality delete
 dropped by a rewrite that keeps the starting sequence number), deletes turned around by a foreign
 REPLACE, rows moved into or out of a concurrent delete's scope across specs, a pinned snapshot
-that is gone, files other than the intended ones.
+that is gone, files other than the intended ones. What Iceberg does validate is held again, so
+that no rule rests on an operation having been built in the right way.
+
+Which delete applies to which data file: Iceberg spec, "Scan Planning".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iceberg_maint.core.change import Change, Entry, Scope
+from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import FileKind
-
-Scope = tuple[int, tuple[object, ...]]
-"""Spec id and raw partition tuple; the tuple is () for an unpartitioned spec."""
 
 
 class Rule(StrEnum):
-    """The gate's rules by the invariant they hold."""
+    """The gate's rules by the invariant they hold; docs/architecture.md explains each."""
 
     TABLE_UUID = "table_uuid"
-    FENCE = "fence"
-    SCHEMA_OR_SPEC = "schema_or_spec"
+    FORMAT_VERSION = "format_version"
+    SCHEMA = "schema"
+    SPEC = "spec"
     PINNED_SNAPSHOT = "pinned_snapshot"
+    NEW_DELETE = "new_delete"
+    METADATA = "metadata"
     REMOVED_FILES = "removed_files"
     ADDED_FILES = "added_files"
+    KEPT_FILES = "kept_files"
     LIVE_COUNT = "live_count"
     SEQUENCE_NUMBER = "sequence_number"
     DROPPED_DELETE = "dropped_delete"
@@ -34,8 +40,21 @@ class Rule(StrEnum):
     SCOPE = "scope"
 
 
-STALE_RULES = frozenset({Rule.TABLE_UUID, Rule.SCHEMA_OR_SPEC, Rule.PINNED_SNAPSHOT})
+STALE_RULES = frozenset(
+    {
+        Rule.TABLE_UUID,
+        Rule.FORMAT_VERSION,
+        Rule.SCHEMA,
+        Rule.SPEC,
+        Rule.PINNED_SNAPSHOT,
+        Rule.NEW_DELETE,
+    }
+)
 """Rules whose break means that the plan is out of date, not that something is wrong."""
+
+_VALIDATED_OPERATIONS = frozenset({"overwrite", "delete"})
+"""Operations whose new deletes a rewrite validates (MergingSnapshotProducer,
+VALIDATE_ADDED_DELETE_FILES_OPERATIONS); deletes added by any other slip through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,80 +64,255 @@ class Violation:
     rule: Rule
     fact: str
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One manifest entry the gate looked at, inheritance resolved."""
-
-    path: str
-    kind: FileKind
-    scope: Scope
-    data_sequence_number: int
-    referenced_data_file: str | None = None
-    content_offset: int | None = None
-
     @property
-    def identity(self) -> tuple[str, int | None]:
-        """Path, and for deletion vectors the offset of the blob."""
-        return self.path, self.content_offset
+    def is_stale(self) -> bool:
+        """Whether planning again is the answer."""
+        return self.rule in STALE_RULES
 
 
 @dataclass(frozen=True, slots=True)
-class AddedFile:
-    """One file of the intent: where it goes and where its rows come from."""
+class GroupIntent:
+    """One file group: the paths it removes, all of one partition of `spec_id`, and those it adds."""
 
-    path: str
-    scope: Scope
-    sources: frozenset[Scope]
+    spec_id: int
+    output_spec_id: int
+    removed: frozenset[str]
+    added: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the batch means to change."""
+    """What the batch means to change, and what it was planned on."""
 
     table_uuid: str
     format_version: int
     snapshot_id: int
     snapshot_sequence_number: int
     schema_id: int
-    removed: frozenset[str]
-    added: Mapping[str, AddedFile]
-    droppable_deletes: frozenset[tuple[str, int | None]] = frozenset()
+    groups: tuple[GroupIntent, ...]
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Paths of all data files to remove."""
+        return frozenset().union(*(g.removed for g in self.groups))
+
+    @property
+    def added(self) -> frozenset[str]:
+        """Paths of all data files to add."""
+        return frozenset().union(*(g.added for g in self.groups))
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """A snapshot between the pinned one (exclusive) and the base (inclusive)."""
+def intent_of(batch: Batch, written: Iterable[tuple[str, int]]) -> Intent:
+    """The intent of a batch whose output files are `written`: (path, index of the group)."""
+    added: list[set[str]] = [set() for _ in batch.groups]
+    for path, group in written:
+        added[group].add(path)
+    return Intent(
+        table_uuid=batch.table_uuid,
+        format_version=batch.format_version,
+        snapshot_id=batch.snapshot_id,
+        snapshot_sequence_number=batch.snapshot_sequence_number,
+        schema_id=batch.schema_id,
+        groups=tuple(
+            GroupIntent(
+                group.spec_id,
+                group.output_spec_id,
+                frozenset(f.path for f in group.files),
+                frozenset(paths),
+            )
+            for group, paths in zip(batch.groups, added, strict=True)
+        ),
+    )
 
-    snapshot_id: int
-    operation: str
-    changes_deletes: bool
 
+def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
+    """Every rule the commit would break; () lets it pass.
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a commit is about to do, read from base and new metadata.
-
-    `removed_data`/`added_data`: data entries that vanish from or appear in the live set;
-    `removed_deletes`: delete entries that vanish; `live_deletes`: delete entries after the
-    commit; `lowest_live`: lowest data sequence number of data live after the commit per scope,
-    and under None over the whole table; `live_*_count`: live data entries per the manifest
-    lists (None where a v1 writer left counts out).
+    In format v1 all sequence numbers are 0 and there are no delete files: SEQUENCE_NUMBER holds
+    0 = 0, and the rules about deletes have nothing to look at.
     """
+    return (
+        *_planned_on(intent, change),
+        *_metadata(change),
+        *_files(intent, change),
+        *_groups(intent, change),
+        *_sequence_numbers(intent, change),
+        *_dropped_deletes(change),
+        *_foreign_replaces(change),
+        *_new_deletes(change),
+    )
 
-    table_uuid: str
-    schema_id: int
-    spec_ids: frozenset[int]
-    last_sequence_number: int
-    new_sequence_number: int
-    pinned_in_base: bool
-    pinned_is_ancestor: bool
-    foreign: tuple[Foreign, ...]
-    removed_data: tuple[Entry, ...]
-    added_data: tuple[Entry, ...]
-    removed_deletes: tuple[Entry, ...]
-    added_deletes: tuple[Entry, ...]
-    live_deletes: tuple[Entry, ...]
-    unpartitioned_specs: frozenset[int]
-    base_live_count: int | None
-    new_live_count: int | None
+
+def covers(delete: Entry, scope: Scope, unpartitioned: frozenset[int]) -> bool:
+    """Whether a delete file's scope holds data files of this scope, sequence numbers aside; not
+    for deletes scoped to one file."""
+    is_global = delete.kind is FileKind.EQUALITY_DELETES and delete.scope[0] in unpartitioned
+    return is_global or delete.scope == scope
+
+
+def applies(delete: Entry, data: Entry, unpartitioned: frozenset[int]) -> bool:
+    """Whether a delete applies to a data file: DVs by path; position deletes up to their own
+    sequence number, by path where they name one file, else by partition; equality deletes strictly
+    below it, in every partition where their spec is unpartitioned."""
+    if delete.kind is FileKind.DELETION_VECTOR:
+        return delete.referenced_data_file == data.path
+    if delete.kind is FileKind.EQUALITY_DELETES:
+        older = data.data_sequence_number < delete.data_sequence_number
+        return older and covers(delete, data.scope, unpartitioned)
+    if data.data_sequence_number > delete.data_sequence_number:
+        return False
+    if delete.referenced_data_file is not None:
+        return delete.referenced_data_file == data.path
+    return covers(delete, data.scope, unpartitioned)
+
+
+def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
+    base = change.base
+    if base.table_uuid != intent.table_uuid:
+        yield Violation(
+            Rule.TABLE_UUID, f"the table is {base.table_uuid}, the plan was for {intent.table_uuid}"
+        )
+    if base.format_version != intent.format_version:
+        yield Violation(
+            Rule.FORMAT_VERSION,
+            f"format version is {base.format_version}, was {intent.format_version}",
+        )
+    if base.schema_id != intent.schema_id:
+        yield Violation(Rule.SCHEMA, f"schema is {base.schema_id}, was {intent.schema_id}")
+    planned = {s for g in intent.groups for s in (g.spec_id, g.output_spec_id)}
+    if missing := planned - base.spec_ids:
+        yield Violation(Rule.SPEC, f"partition specs {sorted(missing)} are gone")
+    if not change.lineage.pinned_exists:
+        yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} has expired")
+    elif not change.lineage.reaches_pinned:
+        yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} is no ancestor of main's head")
+
+
+def _metadata(change: Change) -> Iterator[Violation]:
+    base, new = change.base, change.new
+    if new.parent_id != base.snapshot_id:
+        yield Violation(
+            Rule.METADATA,
+            f"the new snapshot's parent is {new.parent_id}, main's head is {base.snapshot_id}",
+        )
+    kept = (base.table_uuid, base.format_version, base.schema_id, base.spec_ids)
+    if kept != (new.table_uuid, new.format_version, new.schema_id, new.spec_ids):
+        yield Violation(Rule.METADATA, "the commit changes more of the table than its files")
+
+
+def _files(intent: Intent, change: Change) -> Iterator[Violation]:
+    files = change.files
+    removed = {e.path for e in files.removed if e.kind is FileKind.DATA}
+    if unplanned := removed - intent.removed:
+        yield Violation(Rule.REMOVED_FILES, f"would remove {_some(unplanned)}, which was not planned")
+    if kept := intent.removed - removed:
+        yield Violation(Rule.REMOVED_FILES, f"would not remove {_some(kept)}")
+    added = {e.path for e in files.added}
+    if unplanned := added - intent.added:
+        yield Violation(Rule.ADDED_FILES, f"would add {_some(unplanned)}, which is not of the batch")
+    if missing := intent.added - added:
+        yield Violation(Rule.ADDED_FILES, f"would not add {_some(missing)}")
+    if not intent.added.isdisjoint(intent.removed):
+        yield Violation(Rule.ADDED_FILES, f"adds and removes {_some(intent.added & intent.removed)}")
+    for path, _ in files.duplicates:
+        yield Violation(Rule.KEPT_FILES, f"{path} is live twice")
+    for sentence in files.altered:
+        yield Violation(Rule.KEPT_FILES, sentence)
+    if files.live_before is not None and files.live_after is not None:
+        expected = files.live_before - len(intent.removed) + len(intent.added)
+        if files.live_after != expected:
+            yield Violation(
+                Rule.LIVE_COUNT,
+                f"{files.live_after} live data files after the commit, expected {expected}",
+            )
+
+
+def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
+    """Each group's files lie where the plan has them, and no delete newer than the pinned snapshot
+    tells a file from its replacement: old deletes were applied when the sources were read."""
+    base = change.base
+    removed = {e.path: e for e in change.files.removed if e.kind is FileKind.DATA}
+    added = {e.path: e for e in change.files.added}
+    newer = [d for d in change.files.new_deletes if d.kind is FileKind.EQUALITY_DELETES]
+    for group in intent.groups:
+        sources = {removed[p].scope for p in group.removed if p in removed}
+        outputs = [added[p] for p in group.added if p in added]
+        if len(sources) > 1 or any(scope[0] != group.spec_id for scope in sources):
+            yield Violation(
+                Rule.REMOVED_FILES, f"a group of spec {group.spec_id} takes files of {_some(sources)}"
+            )
+        for output in outputs:
+            if output.kind is not FileKind.DATA:
+                yield Violation(Rule.ADDED_FILES, f"{output.path} is no data file")
+            elsewhere = group.output_spec_id == group.spec_id and sources - {output.scope}
+            if output.scope[0] != group.output_spec_id or elsewhere:
+                yield Violation(
+                    Rule.ADDED_FILES, f"{output.path} lies in {output.scope}, its rows in {_some(sources)}"
+                )
+        scopes = {output.scope for output in outputs}
+        for delete in newer:
+            held = {covers(delete, s, base.unpartitioned_specs) for s in sources | scopes}
+            if scopes and len(held) > 1:
+                yield Violation(
+                    Rule.SCOPE,
+                    f"equality delete {delete.path} (sequence number {delete.data_sequence_number}, "
+                    "after the pinned snapshot) applies to a file or its replacement, not to both",
+                )
+
+
+def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
+    """The pinned snapshot's for every added file: lower ones bring old deletes onto newer rows,
+    higher ones void deletes that came since."""
+    pinned = intent.snapshot_sequence_number
+    for entry in change.files.added:
+        if entry.data_sequence_number != pinned:
+            yield Violation(
+                Rule.SEQUENCE_NUMBER,
+                f"{entry.path} has data sequence number {entry.data_sequence_number}, not {pinned}",
+            )
+
+
+def _dropped_deletes(change: Change) -> Iterator[Violation]:
+    unpartitioned = change.base.unpartitioned_specs
+    for delete in change.files.removed:
+        if delete.kind is FileKind.DATA:
+            continue
+        hit = next((d for d in change.files.survivors if applies(delete, d, unpartitioned)), None)
+        if hit is not None:
+            yield Violation(
+                Rule.DROPPED_DELETE,
+                f"delete file {delete.path} (sequence number {delete.data_sequence_number}) would "
+                f"vanish and still applies to {hit.path} ({hit.data_sequence_number})",
+            )
+
+
+def _foreign_replaces(change: Change) -> Iterator[Violation]:
+    """Our own commits only drop deletes that this gate has proved void; they may not add any."""
+    for since in change.lineage.since:
+        changes = since.adds_deletes or (since.removes_deletes and not since.ours)
+        if changes and since.operation not in _VALIDATED_OPERATIONS:
+            yield Violation(
+                Rule.FOREIGN_REPLACE,
+                f"snapshot {since.snapshot_id} ({since.operation}) changed delete files since the plan",
+            )
+
+
+def _new_deletes(change: Change) -> Iterator[Violation]:
+    unpartitioned = change.base.unpartitioned_specs
+    sources = [e for e in change.files.removed if e.kind is FileKind.DATA]
+    for delete in change.files.new_deletes:
+        if delete.kind is FileKind.EQUALITY_DELETES:
+            continue
+        hit = next((s for s in sources if applies(delete, s, unpartitioned)), None)
+        if hit is not None:
+            yield Violation(
+                Rule.NEW_DELETE,
+                f"delete file {delete.path} came after the pinned snapshot and applies to {hit.path}",
+            )
+
+
+def _some(items: Iterable[object]) -> str:
+    """Up to three, and how many more."""
+    listed = sorted(map(str, items))
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return ", ".join(listed[:3]) + more

@@ -1,0 +1,232 @@
+"""The commit gate between an Iceberg operation and the catalog: a `TableOperations` in Python.
+
+Iceberg calls `commit(base, metadata)` for every attempt, after it has applied its changes to a
+fresh base and before the catalog swaps. There the change is read back from the manifests just
+written and held against the rules of `core.gate`; what breaks one never reaches the catalog.
+
+An exception thrown here arrives in Java as a Py4JException, which Iceberg neither retries nor
+takes as leave to clean up, so the gate keeps what it or the catalog raised for the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from iceberg_maint.core.change import (
+    Change,
+    Lineage,
+    MetadataReader,
+    Since,
+    TableVersion,
+    read_file_change,
+)
+from iceberg_maint.core.gate import Intent, Violation
+from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, Manifest, ManifestEntry, ManifestReader
+from iceberg_maint.errors import FenceLostError
+from iceberg_maint.spark.bridge import Bridge
+
+Check = Callable[[Intent, Change], tuple[Violation, ...]]
+
+_ADDS = ("added-delete-files", "added-position-delete-files", "added-equality-delete-files", "added-dvs")
+_REMOVES = tuple(key.replace("added", "removed") for key in _ADDS)
+
+
+class GateRefusedError(Exception):
+    """The gate did not let a commit through; the reasons are its violations."""
+
+
+class CommitGate:
+    """Java's view of one table's operations, good for one commit of one operation object.
+
+    `holds` and `record_try` are the ticket's; the order at the swap is rules, fence, record, swap.
+    Afterwards: `violations` broken; `error` what was raised in here; `tried` whether the swap was
+    recorded and may have happened; `base_snapshot_id` what it was based on.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        operations: Any,
+        intent: Intent,
+        reader: MetadataReader,
+        check: Check,
+        holds: Callable[[], bool],
+        record_try: Callable[[int, str], None],
+    ) -> None:
+        self._bridge = bridge
+        self._delegate = operations
+        self._intent = intent
+        self._reader = reader
+        self._check = check
+        self._holds = holds
+        self._record_try = record_try
+        self._used = False
+        self.violations: tuple[Violation, ...] = ()
+        self.error: BaseException | None = None
+        self.tried = False
+        self.base_snapshot_id: int | None = None
+
+    def table(self, name: str) -> Any:
+        """A Java `Table` whose commits pass this gate."""
+        return self._bridge.iceberg.BaseTable(self, name)
+
+    # TableOperations, its default methods included: py4j forwards every call
+
+    def current(self) -> Any:
+        return self._delegate.current()
+
+    def refresh(self) -> Any:
+        return self._delegate.refresh()
+
+    def io(self) -> Any:
+        return self._delegate.io()
+
+    def encryption(self) -> Any:
+        return self._delegate.encryption()
+
+    def metadataFileLocation(self, file_name: str) -> str:
+        return self._delegate.metadataFileLocation(file_name)
+
+    def locationProvider(self) -> Any:
+        return self._delegate.locationProvider()
+
+    def newSnapshotId(self) -> int:
+        return self._delegate.newSnapshotId()
+
+    def temp(self, uncommitted: Any) -> Any:
+        return self._delegate.temp(uncommitted)
+
+    def requireStrictCleanup(self) -> bool:
+        """Always: nothing is deleted unless the failure says that it may be."""
+        return True
+
+    def commit(self, base: Any, metadata: Any) -> None:
+        try:
+            self._commit(base, metadata)
+        except Exception as why:
+            self.error = why
+            raise
+        except BaseException as why:
+            # py4j answers Java for Exceptions only; an interrupt must not leave it waiting.
+            self.error = why
+            raise GateRefusedError("interrupted") from why
+
+    class Java:
+        implements = ("org.apache.iceberg.TableOperations",)
+
+    def _commit(self, base: Any, metadata: Any) -> None:
+        if self._used:
+            raise GateRefusedError("an operation commits once; a retry needs a new one")
+        self._used = True
+        change = read_change(self._bridge, self._delegate.io(), base, metadata, self._intent, self._reader)
+        self.base_snapshot_id = change.base.snapshot_id
+        self.violations = self._check(self._intent, change)
+        if self.violations:
+            raise GateRefusedError("; ".join(f"{v.rule}: {v.fact}" for v in self.violations))
+        if not self._holds():
+            raise FenceLostError("the lease was lost before the commit; nothing was committed.")
+        self._record_try(change.base.snapshot_id, str(base.metadataFileLocation()))
+        self.tried = True
+        self._delegate.commit(base, metadata)
+
+
+def read_change(
+    bridge: Bridge, io: Any, base: Any, new: Any, intent: Intent, reader: MetadataReader
+) -> Change:
+    """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
+    before, after = _version(bridge, base, reader), _version(bridge, new, reader)
+    unpartitioned = before.unpartitioned_specs | after.unpartitioned_specs
+    read = _with_references(bridge, io, (base, new), reader.manifest)
+    return Change(
+        base=before,
+        new=after,
+        lineage=_lineage(bridge, base, before.manifests, intent.snapshot_id),
+        files=read_file_change(
+            before.manifests, after.manifests, intent.snapshot_sequence_number, unpartitioned, read
+        ),
+    )
+
+
+def _version(bridge: Bridge, metadata: Any, reader: MetadataReader) -> TableVersion:
+    specs = list(bridge.iterate(metadata.specs()))
+    snapshot = metadata.currentSnapshot()
+    parent = snapshot.parentId()
+    return TableVersion(
+        table_uuid=str(metadata.uuid()),
+        format_version=int(metadata.formatVersion()),
+        schema_id=int(metadata.currentSchemaId()),
+        spec_ids=frozenset(int(s.specId()) for s in specs),
+        unpartitioned_specs=frozenset(int(s.specId()) for s in specs if s.isUnpartitioned()),
+        snapshot_id=int(snapshot.snapshotId()),
+        parent_id=None if parent is None else int(parent),
+        manifests=tuple(reader.manifest_list(str(snapshot.manifestListLocation()))),
+    )
+
+
+def _lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
+    pinned_exists = base.snapshot(pinned_id) is not None
+    # What writers that leave the summary out have added shows in the manifests.
+    adding = {m.added_snapshot_id for m in manifests if m.is_deletes and m.added_files != 0}
+    since: list[Since] = []
+    at = base.currentSnapshot()
+    while at is not None:
+        facts = json.loads(bridge.iceberg.SnapshotParser.toJson(at))
+        if facts["snapshot-id"] == pinned_id:
+            return Lineage(pinned_exists, reaches_pinned=True, since=tuple(since))
+        since.append(_since(facts, adding))
+        parent = facts.get("parent-snapshot-id")
+        at = base.snapshot(parent) if parent is not None else None
+    return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since))
+
+
+def _since(facts: dict[str, Any], adding_deletes: set[int]) -> Since:
+    summary = facts.get("summary", {})
+    return Since(
+        snapshot_id=facts["snapshot-id"],
+        operation=summary.get("operation", ""),
+        adds_deletes=facts["snapshot-id"] in adding_deletes or _any(summary, _ADDS),
+        removes_deletes=_any(summary, _REMOVES),
+        ours=TOKEN_PROPERTY in summary,
+    )
+
+
+def _any(summary: dict[str, str], keys: tuple[str, ...]) -> bool:
+    return any(int(summary.get(key, 0)) > 0 for key in keys)
+
+
+def _with_references(
+    bridge: Bridge, io: Any, versions: tuple[Any, Any], read: ManifestReader
+) -> ManifestReader:
+    """Position deletes without a referenced file get the one their path bounds name, as Iceberg
+    itself takes it: older writers leave the field out."""
+
+    def reading(path: str, sequence_number: int, snapshot_id: int) -> Iterable[ManifestEntry]:
+        entries = list(read(path, sequence_number, snapshot_id))
+        if not any(_lacks_reference(e) for e in entries):
+            return entries
+        named = _references(bridge, io, versions, path)
+        return [
+            replace(e, referenced_data_file=named.get(e.path)) if _lacks_reference(e) else e for e in entries
+        ]
+
+    return reading
+
+
+def _lacks_reference(entry: ManifestEntry) -> bool:
+    return entry.kind is FileKind.POSITION_DELETES and entry.referenced_data_file is None
+
+
+def _references(bridge: Bridge, io: Any, versions: Iterable[Any], path: str) -> dict[str, str]:
+    """The data file each live position delete file of one manifest is scoped to, by its path; those
+    scoped to a partition are left out (ContentFileUtil.referencedDataFileLocation)."""
+    of = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    for metadata in versions:
+        for manifest in bridge.iterate(metadata.currentSnapshot().deleteManifests(io)):
+            if manifest.path() == path:
+                opened = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, io, metadata.specsById())
+                named = {str(f.location()): of(f) for f in bridge.iterate(opened)}
+                return {file: str(data) for file, data in named.items() if data is not None}
+    return {}
