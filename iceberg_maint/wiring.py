@@ -69,7 +69,6 @@ class App:
         """The configured catalogs by name."""
         from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 
-        _make_embedded_folders(self.config)
         return {
             name: PyIcebergCatalog(name, catalog.pyiceberg_properties())
             for name, catalog in self.config.catalogs.items()
@@ -204,13 +203,3 @@ def build(config: Config) -> App:
 def load(path: Path | None) -> App:
     """The application of a configuration file and this process's environment."""
     return build(load_config(path, os.environ))
-
-
-def _make_embedded_folders(config: Config) -> None:
-    """SQLite makes files, not folders."""
-    from iceberg_maint.config.storage import sqlite_file
-
-    for catalog in config.catalogs.values():
-        file = sqlite_file(catalog.uri or "")
-        if file is not None and file.is_relative_to(config.home):
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

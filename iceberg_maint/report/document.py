@@ -9,7 +9,7 @@ from typing import Any
 from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.health import Measured, partition_metrics, table_metrics
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome
-from iceberg_maint.core.plan import Plan
+from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Decision, PartitionDecision
 from iceberg_maint.core.record import Record
@@ -111,7 +111,29 @@ def plan_document(plan: Plan, decision: Decision, seconds: float | None, *, advi
         "executes": not advised,
         "estimate_seconds": seconds,
         "decision": decision_document(decision),
-        "plan": to_data(plan),
+        "plan": {
+            "plan_id": plan.plan_id,
+            "snapshot": plan.snapshot_id,
+            "input_files": plan.input_files,
+            "input_bytes": plan.input_bytes,
+            "batches": [_planned_batch(b) for b in plan.batches],
+            "leftovers": to_data(plan.leftovers),
+        },
+    }
+
+
+def _planned_batch(batch: Batch) -> Document:
+    return {
+        "batch_id": batch.batch_id,
+        "operation": batch.operation,
+        "strategy": batch.strategy,
+        "partitions": list(batch.partitions),
+        "reasons": [r.value for r in batch.reasons],
+        "input_files": batch.input_files,
+        "input_bytes": batch.input_bytes,
+        "expected_output_files": batch.expected_output_files,
+        "target_file_size_bytes": batch.target_file_size_bytes,
+        "groups": to_data(batch.groups),
     }
 
 

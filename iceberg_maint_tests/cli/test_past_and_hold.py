@@ -1,0 +1,101 @@
+"""history, reconcile, report; pause, resume, release."""
+
+from __future__ import annotations
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.report.fleet import fleet, fleet_frame
+from iceberg_maint_tests.cli.conftest import REJECTED, Lake
+
+SICK = TableId.parse("lake.db.sick")
+
+
+def test_history_shows_records_newest_first(lake: Lake) -> None:
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick")
+    lake.clock.sleep(400)
+    lake("run", "db.sick")
+    records = lake.json("history", "db.sick")["records"]
+    assert [r["outcome"] for r in records] == ["IMPROVED", "FAILED"]
+    assert records[0]["versions"] == {"iceberg": "1.12.0", "spark": "4.1.4"}
+    assert len(records[0]["policy_digest"]) == 64
+    assert lake.json("history", "db.healthy")["records"] == []
+    assert len(lake.json("history", "--limit", "1")["records"]) == 1
+    assert "IMPROVED" in lake("history").stdout
+
+
+def test_history_of_a_table_that_is_gone_is_still_there(lake: Lake) -> None:
+    lake("run", "db.sick")
+    del lake.catalog.content[SICK]
+    assert len(lake.json("history", "db.sick")["records"]) == 1
+
+
+def test_report_counts_health_and_work_without_the_catalog(lake: Lake) -> None:
+    lake("run")
+    lake.catalog.unreachable = True
+    document = lake.json("report")
+    assert document["totals"]["tables"] == 2
+    assert document["totals"]["files_removed"] == 16
+    assert document["tables"][0]["table"] in ("lake.db.sick", "lake.db.healthy")
+    assert "2 tables with stored health" in lake("report").stdout
+
+
+def test_fleet_frame_has_a_row_per_table(lake: Lake) -> None:
+    lake("run")
+    ledger = lake.app.ledger
+    healths = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
+    frame = fleet_frame(fleet(healths, ledger.records(None, 10)))
+    assert frame.set_index("table").loc["lake.db.sick", "files_removed"] == 16
+    assert list(fleet_frame(()).columns) == list(frame.columns)
+
+
+def test_unreachable_catalog_exits_2_with_one_line(lake: Lake) -> None:
+    lake.catalog.unreachable = True
+    result = lake("tables")
+    assert result.exit_code == 2
+    assert result.stderr == "ICM-104 catalog 'lake' cannot be reached. Fix: start it.\n"
+    assert lake.json("tables", exit_code=2)["error"] == {
+        "code": "ICM-104",
+        "message": "catalog 'lake' cannot be reached.",
+        "fix": "start it.",
+    }
+
+
+def test_pause_of_a_table_holds_it_until_resume(lake: Lake) -> None:
+    assert lake.json("pause", "db.sick", "--note", "migration") == {
+        "paused": "lake.db.sick",
+        "note": "migration",
+    }
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["reason"] == "paused"
+    assert lake.json("why", "db.sick")["truth"] == "Paused: migration."
+    assert lake.engine.batches == []
+    lake("resume", "db.sick")
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["outcome"] == "IMPROVED"
+
+
+def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
+    assert lake("pause").stdout == "paused: the whole fleet\n"
+    reasons = {t["operations"][0]["reason"] for t in lake.json("run")["tables"]}
+    assert reasons == {"paused"}
+    lake("resume")
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["outcome"] == "IMPROVED"
+
+
+def test_release_clears_back_off_and_quarantine_of_what_was_asked(lake: Lake) -> None:
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick")
+    assert lake.json("release", "db.sick", "--partition", "day=1") == {
+        "released": [{"table": "lake.db.sick", "partitions": ["day=1"]}]
+    }
+    due = lake.json("why", "db.sick")["next"]["due_partitions"]
+    assert due == ["day=1"]
+    assert lake("release").stdout == "released: lake.db.sick day=2\n"
+    assert lake("release").stdout == "nothing was held\n"
+    result = lake("release", "db.sick", "--partition", "day=2")
+    assert result.exit_code == 2
+    assert "ICM-126 lake.db.sick: partition 'day=2' is not held" in result.stderr
+    assert lake("release", "--partition", "day=2").exit_code == 2
+
+
+def test_reconcile_with_nothing_open_says_so(lake: Lake) -> None:
+    assert lake("reconcile").stdout == "nothing to settle\n"
+    assert lake.json("reconcile", "db.sick") == {"tables": []}

@@ -1,0 +1,166 @@
+"""The program as a process: what it prints where, what it refuses, how it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyiceberg.catalog.sql import SqlCatalog
+
+from iceberg_maint.cli import iceberg_maint
+from iceberg_maint.cli.root import COMMANDS
+from iceberg_maint.cli.session import Session, gravest
+
+
+def program(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "iceberg_maint", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=home,
+        env={**os.environ, "ICEBERG_MAINT_HOME": str(home), **environ},
+    )
+
+
+@pytest.fixture
+def real_lake(tmp_path: Path) -> Path:
+    """The embedded default with one real table of six files."""
+    (tmp_path / "warehouse").mkdir()
+    catalog = SqlCatalog(
+        "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse"
+    )
+    catalog.create_namespace("db")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    table = catalog.create_table("db.events", rows.schema)
+    for _ in range(6):
+        table.append(rows)
+    catalog.close()
+    return tmp_path
+
+
+def test_embedded_default_without_a_lake_says_what_is_missing(tmp_path: Path) -> None:
+    run = program("tables", home=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(
+        f"ICM-104 catalog 'lake' cannot be reached: {tmp_path}/catalog.db does not exist."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_real_table_is_observed_and_explained(real_lake: Path) -> None:
+    observed = json.loads(program("observe", "--json", home=real_lake).stdout)
+    assert observed["tables"][0]["health"]["small_files"] == 6
+    shown = program("why", "db.events", home=real_lake)
+    assert shown.returncode == 0
+    assert "lake.db.events: Sick: 1 of 1 partitions are due" in shown.stdout
+    assert json.loads(program("tables", "--json", home=real_lake).stdout)["tables"][0]["verdict"] == "RUN"
+
+
+def test_documents_of_two_calls_are_the_same_bytes(real_lake: Path) -> None:
+    first = program("observe", "--json", home=real_lake).stdout
+    assert first == program("observe", "--json", home=real_lake).stdout
+
+
+def test_refusal_is_one_line_and_a_document(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("catalogs: {lake: {type: hadoop, warehouse: 'file:///w'}}\n")
+    for arguments in (
+        ("--config", str(file), "tables", "--json"),
+        ("tables", "--json", "--config", str(file)),
+    ):
+        run = program(*arguments, home=tmp_path)
+        assert run.returncode == 3
+        assert run.stderr.count("\n") == 1
+        assert run.stderr.startswith("ICM-106 catalogs.lake.type is hadoop")
+        assert json.loads(run.stdout)["error"]["code"] == "ICM-106"
+
+
+def test_unsafe_spark_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "catalogs: {lake: {type: rest, uri: 'http://127.0.0.1:1'}}\n"
+        "spark: {conf: {spark.speculation: 'true'}}\n"
+    )
+    run = program("tables", "--config", str(file), home=tmp_path)
+    assert (run.returncode, run.stderr[:7]) == (3, "ICM-105")
+
+
+def test_secret_of_the_environment_is_never_printed(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "ledger: {env: LEDGER}\ncatalogs: {lake: {type: rest, uri: 'http://127.0.0.1:1', properties: {token: {env: T}}}}\n"
+    )
+    for command in (["history"], ["doctor", "--no-spark", "--json"]):
+        run = program(
+            *command,
+            "--config",
+            str(file),
+            home=tmp_path,
+            LEDGER="postgresql://me:c4nary-pw@127.0.0.1:1/x",
+            T="c4nary-token",
+        )
+        assert run.returncode == 2, run.stderr
+        assert "c4nary" not in run.stdout + run.stderr
+        assert "ICM-1" in run.stdout + run.stderr
+
+
+def test_what_others_print_does_not_spoil_the_document(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from iceberg_maint.cli.session import Session\n"
+        "s = Session(as_json=True)\n"
+        "def body():\n"
+        "    os.write(1, b'noise of a child process\\n'); print('noise of a library')\n"
+        "    s.emit({'a': 1}, lambda console: None)\n"
+        "sys.exit(s.run(body))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == {"a": 1}
+    assert "noise of a child process" in run.stderr
+    assert "noise of a library" in run.stderr
+
+
+def test_unexpected_error_exits_1_with_a_document() -> None:
+    def broken(_path: Path | None) -> None:
+        raise ZeroDivisionError("by zero")
+
+    result = CliRunner().invoke(iceberg_maint, ["tables", "--json"], obj=Session(load=broken))  # type: ignore[arg-type]
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["error"] == {
+        "code": None,
+        "message": "ZeroDivisionError: by zero",
+        "fix": "",
+    }
+
+
+def test_gravest_exit_code_holds() -> None:
+    assert gravest({0, 3, 1, 4, 2}) == 2
+    assert gravest({0, 3, 1, 4}) == 4
+    assert gravest({0, 3, 1}) == 1
+    assert gravest({0, 3}) == 3
+    assert gravest(set()) == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_config_and_json(name: str) -> None:
+    text = CliRunner().invoke(iceberg_maint, [name, "--help"]).stdout
+    assert "--config" in text
+    assert "--json" in text
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom iceberg_maint.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pydantic', 'rich', 'pyiceberg', 'sqlalchemy', 'pandas', 'pyspark', 'dagster', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr.strip() == "[]"
