@@ -1,0 +1,237 @@
+"""The decision: every stop, every per-partition verdict, and what `requested` and `force` change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.decide import candidate_bytes, decide_rewrite
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.judge import findings
+from iceberg_maint.core.policy import Mode, Policy, WindowsPolicy
+from iceberg_maint.core.reasons import Decision, Reason, Verdict
+from iceberg_maint_tests.core.build import NOW_MS, TARGET, measured_of, policy_of, rewrite_policy
+
+SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
+HEALTHY = PartitionHealth(data_files=10, data_bytes=1000)
+UNDER_EQUALITY_DELETES = replace(SICK, applicable_equality_delete_files=1)
+
+
+def decide(
+    partitions: dict[str, PartitionHealth],
+    policy: Policy | None = None,
+    history: TableHistory | None = None,
+    *,
+    format_version: int = 2,
+    snapshot_id: int | None = 1001,
+    requested: frozenset[str] | None = None,
+    force: bool = False,
+) -> Decision:
+    return decide_rewrite(
+        measured_of(partitions, snapshot_id),
+        format_version,
+        policy or policy_of(),
+        history or TableHistory(),
+        NOW_MS,
+        requested=requested,
+        force=force,
+    )
+
+
+def by_partition(decision: Decision) -> dict[str, tuple[Verdict, Reason]]:
+    return {p.partition: (p.verdict, p.reason) for p in decision.partitions}
+
+
+def past(**keys: object) -> TableHistory:
+    return TableHistory(partitions={"p=a": PartitionHistory(**keys)})  # type: ignore[arg-type]
+
+
+def test_decide_sick_partition_runs_for_its_reason() -> None:
+    found = decide({"p=a": SICK, "p=b": HEALTHY})
+    assert (found.verdict, found.reason) == (Verdict.RUN, Reason.SMALL_FILES)
+    assert by_partition(found) == {
+        "p=a": (Verdict.RUN, Reason.SMALL_FILES),
+        "p=b": (Verdict.SKIP, Reason.HEALTHY),
+    }
+    assert found.evidence == {"due_partitions": "1", "partitions": "2"}
+    assert [p.partition for p in found.due()] == ["p=a"]
+    assert found.snapshot_id == 1001
+    assert found.operation == "rewrite_data_files"
+
+
+def test_decide_healthy_table_skips() -> None:
+    found = decide({"p=b": HEALTHY})
+    assert (found.verdict, found.reason) == (Verdict.SKIP, Reason.HEALTHY)
+
+
+@pytest.mark.parametrize(("partitions", "snapshot_id"), [({}, None), ({}, 1001)])
+def test_decide_empty_table_skips_as_empty(
+    partitions: dict[str, PartitionHealth], snapshot_id: int | None
+) -> None:
+    found = decide(partitions, snapshot_id=snapshot_id)
+    assert (found.verdict, found.reason) == (Verdict.SKIP, Reason.EMPTY)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_decide_known_format_versions_run(version: int) -> None:
+    assert decide({"p=a": SICK}, format_version=version).verdict is Verdict.RUN
+
+
+@pytest.mark.parametrize(
+    ("policy", "history", "version", "verdict", "reason", "evidence"),
+    [
+        (policy_of(), None, 4, Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": "4"}),
+        (
+            policy_of(rewrite_policy(enabled=False)),
+            None,
+            2,
+            Verdict.SKIP,
+            Reason.DISABLED,
+            {"key": "rewrite_data_files.enabled"},
+        ),
+        (policy_of(paused=True), None, 2, Verdict.DEFER, Reason.PAUSED, {"by": "policy"}),
+        (
+            policy_of(),
+            TableHistory(paused=True, paused_reason="migration"),
+            2,
+            Verdict.DEFER,
+            Reason.PAUSED,
+            {"by": "operator", "note": "migration"},
+        ),
+        (
+            policy_of(blackout_hours=("22:00-23:00",)),
+            None,
+            2,
+            Verdict.DEFER,
+            Reason.BLACKOUT,
+            {"window": "22:00-23:00"},
+        ),
+        (
+            policy_of(),
+            TableHistory(lease_owner="run-7"),
+            2,
+            Verdict.DEFER,
+            Reason.LEASE_HELD,
+            {"owner": "run-7"},
+        ),
+    ],
+)
+def test_decide_table_stop_holds_back_and_keeps_findings(
+    policy: Policy,
+    history: TableHistory | None,
+    version: int,
+    verdict: Verdict,
+    reason: Reason,
+    evidence: dict[str, str],
+) -> None:
+    found = decide({"p=a": SICK, "p=b": HEALTHY}, policy, history, format_version=version, force=False)
+    assert (found.verdict, found.reason, found.evidence) == (verdict, reason, evidence)
+    assert by_partition(found) == {"p=a": (verdict, reason), "p=b": (Verdict.SKIP, Reason.HEALTHY)}
+    assert found.partitions[0].findings
+    assert found.due() == ()
+
+
+def test_decide_blackout_is_by_the_minute_in_utc() -> None:
+    # NOW_MS is 22:13:20 UTC.
+    assert decide({"p=a": SICK}, policy_of(blackout_hours=("22:14-23:00",))).verdict is Verdict.RUN
+    assert decide({"p=a": SICK}, policy_of(blackout_hours=("22:13-22:14",))).reason is Reason.BLACKOUT
+
+
+def test_decide_advise_plans_and_does_not_run() -> None:
+    found = decide({"p=a": SICK, "p=b": HEALTHY}, policy_of(mode=Mode.ADVISE))
+    assert (found.verdict, found.reason) == (Verdict.SKIP, Reason.ADVISE)
+    assert [p.partition for p in found.due()] == ["p=a"]
+
+
+def test_decide_advise_with_nothing_due_is_healthy() -> None:
+    assert decide({"p=b": HEALTHY}, policy_of(mode=Mode.ADVISE)).reason is Reason.HEALTHY
+
+
+def test_decide_under_equality_deletes_is_refused() -> None:
+    found = decide({"p=a": UNDER_EQUALITY_DELETES})
+    assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.EQUALITY_DELETES)
+    assert decide({"p=a": UNDER_EQUALITY_DELETES}, force=True).reason is Reason.EQUALITY_DELETES
+
+
+def test_decide_backing_off_waits_until_its_time() -> None:
+    found = decide({"p=a": SICK}, history=past(not_before_ms=NOW_MS + 1))
+    assert (found.verdict, found.reason, found.until_ms) == (Verdict.DEFER, Reason.BACK_OFF, NOW_MS + 1)
+    assert decide({"p=a": SICK}, history=past(not_before_ms=NOW_MS)).verdict is Verdict.RUN
+
+
+def test_decide_requested_waives_back_off_and_not_quarantine() -> None:
+    asked = frozenset({"p=a"})
+    waiting = past(not_before_ms=NOW_MS + 1)
+    held = past(quarantined=True)
+    assert decide({"p=a": SICK}, history=waiting, requested=asked).verdict is Verdict.RUN
+    found = decide({"p=a": SICK}, history=held, requested=asked)
+    assert (found.verdict, found.reason) == (Verdict.DEFER, Reason.QUARANTINED)
+    assert decide({"p=a": SICK}, history=held, force=True).verdict is Verdict.RUN
+
+
+def test_decide_quarantine_is_told_before_back_off() -> None:
+    history = past(quarantined=True, not_before_ms=NOW_MS + 1)
+    assert decide({"p=a": SICK}, history=history).reason is Reason.QUARANTINED
+
+
+def test_decide_hot_partition_waits_until_cold() -> None:
+    policy = policy_of(windows=WindowsPolicy(cold_after_seconds=60))
+    warm = replace(SICK, last_change_ms=NOW_MS - 59_999)
+    found = decide({"p=a": warm}, policy)
+    assert (found.verdict, found.reason, found.until_ms) == (Verdict.DEFER, Reason.HOT, NOW_MS + 1)
+    assert decide({"p=a": replace(SICK, last_change_ms=NOW_MS - 60_000)}, policy).verdict is Verdict.RUN
+    assert decide({"p=a": replace(SICK, last_change_ms=None)}, policy).verdict is Verdict.RUN
+    assert decide({"p=a": warm}, policy, force=True).verdict is Verdict.RUN
+
+
+def test_decide_force_runs_healthy_and_takes_all_its_bytes() -> None:
+    found = decide({"p=b": HEALTHY}, requested=frozenset({"p=b"}), force=True)
+    assert (found.verdict, found.reason) == (Verdict.RUN, Reason.FORCED)
+    assert found.partitions[0].candidate_bytes == 1000
+
+
+def test_decide_requested_leaves_others_out_and_names_the_empty() -> None:
+    found = decide({"p=a": SICK, "p=b": SICK}, requested=frozenset({"p=b", "p=z"}))
+    assert by_partition(found) == {
+        "p=b": (Verdict.RUN, Reason.SMALL_FILES),
+        "p=z": (Verdict.SKIP, Reason.EMPTY),
+    }
+
+
+def test_decide_table_reason_is_run_then_refuse_then_defer() -> None:
+    refused, waiting = UNDER_EQUALITY_DELETES, past(not_before_ms=NOW_MS + 9)
+    assert decide({"p=a": SICK, "p=b": refused, "p=c": SICK}, history=waiting).verdict is Verdict.RUN
+    assert decide({"p=a": SICK, "p=b": refused}, history=waiting).verdict is Verdict.REFUSE
+    assert decide({"p=a": SICK, "p=b": HEALTHY}, history=waiting).verdict is Verdict.DEFER
+
+
+def test_decide_worst_first_comes_first() -> None:
+    worse = replace(SICK, data_files=20, small_files=20)
+    found = decide({"p=a": SICK, "p=b": worse, "p=c": HEALTHY})
+    assert [p.partition for p in found.partitions] == ["p=b", "p=a", "p=c"]
+
+
+def test_decide_budgets_defer_and_say_what_the_plan_may_hold() -> None:
+    windows = WindowsPolicy(
+        max_partitions_per_run=2, max_bytes_per_run=1000, max_partitions_per_hour=2, max_bytes_per_hour=500
+    )
+    found = decide(
+        {f"p={i}": SICK for i in range(3)},
+        policy_of(windows=windows),
+        TableHistory(hour_partitions=1, hour_bytes=300),
+    )
+    assert [p.reason for p in found.partitions] == [
+        Reason.SMALL_FILES,
+        Reason.HOUR_BUDGET,
+        Reason.HOUR_BUDGET,
+    ]
+    assert (found.budget_bytes, found.budget_reason) == (200, Reason.HOUR_BUDGET)
+
+
+def test_candidate_bytes_are_small_ones_until_deletes_ask_for_all() -> None:
+    health = replace(SICK, data_bytes=900)
+    assert candidate_bytes(health, findings(health, rewrite_policy(), TARGET, NOW_MS)) == 100
+    deleted = replace(health, records=10, deletion_vector_records=5)
+    assert candidate_bytes(deleted, findings(deleted, rewrite_policy(), TARGET, NOW_MS)) == 900
