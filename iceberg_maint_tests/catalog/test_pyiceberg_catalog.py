@@ -1,0 +1,338 @@
+"""The catalog port on real catalogs and tables written by PyIceberg."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.core.health import total
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.state import FileKind
+from iceberg_maint.errors import ConfigurationError, RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
+
+POLICY = RewriteDataFilesPolicy()
+EVENTS = TableId.parse("lake.db.events")
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False), NestedField(2, "region", StringType(), required=False)
+)
+BY_REGION = spec(0, (2, 1000, IdentityTransform(), "region"))
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "region": ["eu", "us", None]})
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[SqlCatalog]:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    yield catalog
+    catalog.engine.dispose()
+
+
+@pytest.fixture
+def events(writer: SqlCatalog) -> Table:
+    table = writer.create_table("db.events", SCHEMA, partition_spec=BY_REGION)
+    for _ in range(3):
+        table.append(ROWS)
+    table.delete(EqualTo("id", 1))
+    return table
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> PyIcebergCatalog:
+    return PyIcebergCatalog("lake", sql_properties(tmp_path))
+
+
+def sql_properties(folder: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
+
+
+def test_tables_are_sorted_without_views_and_other_catalogs(
+    tmp_path: Path, writer: SqlCatalog, catalog: PyIcebergCatalog
+) -> None:
+    writer.create_namespace("db.deep")
+    for name in ("db.z", "db.a", "db.deep.m"):
+        writer.create_table(name, SCHEMA)
+    add_row(tmp_path, "lake", "v", "VIEW")
+    add_row(tmp_path, "other", "t", "TABLE")
+    assert [str(t) for t in catalog.tables()] == ["lake.db.a", "lake.db.z", "lake.db.deep.m"]
+    assert catalog.pointers([TableId.parse("lake.db.v")]) == {}
+
+
+def add_row(folder: Path, catalog_name: str, name: str, kind: str) -> None:
+    with sqlite3.connect(folder / "catalog.db") as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(iceberg_tables)")]
+        if "iceberg_type" not in columns:
+            connection.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
+        connection.execute(
+            "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location,"
+            " iceberg_type) VALUES (?, 'db', ?, 'file:///x', ?)",
+            (catalog_name, name, kind),
+        )
+    connection.close()
+
+
+def test_tables_of_a_catalog_made_before_views_are_listed(tmp_path: Path, catalog: PyIcebergCatalog) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as connection:
+        connection.execute(
+            "CREATE TABLE iceberg_tables (catalog_name TEXT, table_namespace TEXT, table_name TEXT,"
+            " metadata_location TEXT, previous_metadata_location TEXT)"
+        )
+        connection.execute("INSERT INTO iceberg_tables VALUES ('lake', 'db', 't', 'file:///x', NULL)")
+    connection.close()
+    assert [str(t) for t in catalog.tables()] == ["lake.db.t"]
+
+
+def test_pointers_change_with_each_commit_and_leave_out_what_is_gone(
+    events: Table, writer: SqlCatalog, catalog: PyIcebergCatalog
+) -> None:
+    gone = TableId.parse("lake.db.gone")
+    before = catalog.pointers([EVENTS, gone])
+    assert before == {EVENTS: events.metadata_location}
+    events.append(ROWS)
+    assert catalog.pointers([EVENTS]) == {EVENTS: events.metadata_location} != before
+    writer.drop_table("db.events")
+    assert catalog.pointers([EVENTS]) == {}
+
+
+def test_catalog_is_not_reached_before_first_use_and_never_made(tmp_path: Path) -> None:
+    catalog = PyIcebergCatalog("lake", sql_properties(tmp_path / "none"))
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be reached: .*catalog.db does not exist"
+    ) as refused:
+        catalog.tables()
+    assert refused.value.code == "ICM-104"
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "empty.db").touch()
+    empty = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path / 'empty.db'}"})
+    with pytest.raises(ConfigurationError, match="no such table: iceberg_tables"):
+        empty.tables()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"type": "sql", "uri": "postgresql+psycopg2://me:hush@127.0.0.1:1/db"},
+        {"type": "rest", "uri": "http://127.0.0.1:1"},
+        {"type": "hive", "uri": "thrift://127.0.0.1:1"},
+    ],
+    ids=["postgresql", "rest", "hive"],
+)
+def test_catalog_that_is_down_is_refused_in_one_line_without_its_password(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"catalog 'lake' at .* cannot be reached") as refused:
+        PyIcebergCatalog("lake", properties).tables()
+    assert refused.value.code == "ICM-104"
+    assert "hush" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_pin_says_what_pyiceberg_says(events: Table, catalog: PyIcebergCatalog) -> None:
+    events.manage_snapshots().create_tag(events.snapshots()[0].snapshot_id, "first").commit()
+    state, metadata = catalog.pin(EVENTS), events.refresh().metadata
+    assert state.uuid == str(metadata.table_uuid)
+    assert state.metadata_location == events.metadata_location
+    assert state.last_sequence_number == metadata.last_sequence_number
+    assert state.snapshot.snapshot_id == metadata.current_snapshot_id
+    assert [s.snapshot_id for s in state.snapshots] == [s.snapshot_id for s in metadata.snapshots]
+    assert [s.operation for s in state.snapshots] == [s.summary.operation.value for s in metadata.snapshots]
+    assert {r.name: (r.kind, r.snapshot_id) for r in state.refs} == {
+        name: (ref.snapshot_ref_type.value, ref.snapshot_id) for name, ref in metadata.refs.items()
+    }
+    assert [f.name for f in state.specs[0].fields] == ["region"]
+    assert {m.path: m.length_bytes for m in state.manifests} == {
+        m.manifest_path: m.manifest_length for m in events.current_snapshot().manifests(events.io)
+    }
+
+
+def test_live_files_and_health_agree_with_pyicebergs_scan(events: Table, catalog: PyIcebergCatalog) -> None:
+    state = catalog.pin(EVENTS)
+    measured = catalog.measure(state, POLICY)
+    planned = [task.file for task in events.refresh().scan().plan_files()]
+    live = catalog.live_files(state, list(measured.partitions))
+    assert {f.path: (f.record_count, f.size_bytes) for f in live} == {
+        f.file_path: (f.record_count, f.file_size_in_bytes) for f in planned
+    }
+    whole = total(measured.partitions.values())
+    assert (whole.data_files, whole.data_bytes) == (len(planned), sum(f.file_size_in_bytes for f in planned))
+    assert set(measured.partitions) == {"region=us", "region"}
+    assert {f.path for f in catalog.live_files(state, ["region"])} == {
+        f.file_path for f in planned if f.partition[0] is None
+    }
+    assert catalog.live_files(state, ["region=eu"]) == ()
+
+
+def test_pin_of_a_table_without_snapshot_is_empty_and_measures_as_such(
+    writer: SqlCatalog, catalog: PyIcebergCatalog
+) -> None:
+    writer.create_table("db.events", SCHEMA)
+    state = catalog.pin(EVENTS)
+    measured = catalog.measure(state, POLICY)
+    assert (state.snapshot, state.manifests, measured.partitions) == (None, (), {})
+    assert measured.table_health.metadata_bytes == state.metadata_bytes > 0
+    assert catalog.live_files(state, ["__all__"]) == ()
+    assert catalog.find_live(state, ["x"]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "name", ["lake.db.gone", "other.db.events", "lake.db.'; drop table iceberg_tables; --"]
+)
+def test_pin_of_an_unknown_table_is_refused(events: Table, catalog: PyIcebergCatalog, name: str) -> None:
+    with pytest.raises(UnknownTableError) as refused:
+        catalog.pin(TableId.parse(name))
+    assert refused.value.code == "ICM-126"
+    assert f'"{name}" is not a table of catalog lake' in str(refused.value)
+    assert catalog.tables() == (EVENTS,)
+
+
+def test_pin_of_a_table_whose_metadata_is_gone_is_refused(events: Table, catalog: PyIcebergCatalog) -> None:
+    Path(events.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(
+        UnreadableTableError, match=r"cannot load lake\.db\.events: metadata file .* is missing"
+    ) as refused:
+        catalog.pin(EVENTS)
+    assert refused.value.code == "ICM-101"
+
+
+def test_pin_starts_over_when_a_commit_moved_the_table_meanwhile(
+    events: Table, catalog: PyIcebergCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = catalog._listing.open
+    stale = [(events.metadata_location, real(EVENTS)[1])]
+    events.append(ROWS)
+    Path(stale[0][0].removeprefix("file://")).unlink()
+    monkeypatch.setattr(catalog._listing, "open", lambda table: stale.pop() if stale else real(table))
+    assert catalog.pin(EVENTS).metadata_location == events.metadata_location
+
+
+def test_find_live_finds_files_of_older_snapshots_and_not_removed_or_foreign_ones(
+    events: Table, catalog: PyIcebergCatalog
+) -> None:
+    removed = next(
+        t.file.file_path
+        for t in events.scan(snapshot_id=events.snapshots()[0].snapshot_id).plan_files()
+        if t.file.partition[0] == "eu"
+    )
+    live = next(iter(events.scan().plan_files())).file.file_path
+    state = catalog.pin(EVENTS)
+    assert catalog.find_live(state, [removed, live, "never"]) == {removed, live}
+    events.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in events.snapshots()[:-1]]).commit()
+    assert catalog.find_live(catalog.pin(EVENTS), [removed, live]) == {live}
+
+
+def test_live_files_data_file_listed_twice_is_refused(tmp_path: Path, catalog: PyIcebergCatalog) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    twice = ManifestFile((File("same", ("eu",)),), BY_REGION, 1, 11)
+    table.commit([twice, twice], snapshot_id=11, sequence_number=1, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    with pytest.raises(RefusedError, match="data file same is referenced twice") as refused:
+        catalog.live_files(catalog.pin(EVENTS), ["region=eu"])
+    assert refused.value.code == "ICM-120"
+
+
+def test_live_files_carry_deletes_of_the_partition_and_global_equality_deletes(
+    tmp_path: Path, catalog: PyIcebergCatalog
+) -> None:
+    void = spec(1, (2, 1000, IdentityTransform(), "region"))
+    unpartitioned = spec(2)
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION, void, unpartitioned], format_version=3)
+    data = ManifestFile(
+        (File("eu.parquet", ("eu",), sort_order_id=1), File("us.parquet", ("us",))), BY_REGION, 1, 11
+    )
+    deletes = ManifestFile(
+        (
+            File(
+                "dv.puffin",
+                ("eu",),
+                content=1,
+                file_format="PUFFIN",
+                referenced_data_file="eu.parquet",
+                content_offset=4,
+                content_bytes=40,
+            ),
+            File("pos.parquet", ("us",), content=1),
+            File("eq.parquet", ("eu",), content=2, equality_ids=(1, 2)),
+        ),
+        BY_REGION,
+        2,
+        12,
+        is_deletes=True,
+        version=3,
+    )
+    everywhere = ManifestFile(
+        (File("global.parquet", content=2, equality_ids=(1,)),),
+        unpartitioned,
+        2,
+        12,
+        is_deletes=True,
+        version=3,
+    )
+    table.commit([data, deletes, everywhere], snapshot_id=12, sequence_number=2, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    live = {f.path: f for f in catalog.live_files(catalog.pin(EVENTS), ["region=eu"])}
+    assert {p: f.kind for p, f in live.items()} == {
+        "eu.parquet": FileKind.DATA,
+        "dv.puffin": FileKind.DELETION_VECTOR,
+        "eq.parquet": FileKind.EQUALITY_DELETES,
+        "global.parquet": FileKind.EQUALITY_DELETES,
+    }
+    vector = live["dv.puffin"]
+    assert (vector.size_bytes, vector.content_offset, vector.referenced_data_file) == (40, 4, "eu.parquet")
+    assert (live["eq.parquet"].equality_ids, live["eu.parquet"].sort_order_id) == ((1, 2), 1)
+    assert (live["global.parquet"].partition, live["global.parquet"].spec_id) == ("__all__", 2)
+    assert live["eq.parquet"].data_sequence_number == 2
+
+
+def test_service_catalog_lists_nested_namespaces_pins_and_tells_of_gone_tables(tmp_path: Path) -> None:
+    properties = {"type": "in-memory", "warehouse": tmp_path.as_uri()}
+    catalog = PyIcebergCatalog("lake", properties)
+    behind = catalog._listing._catalog
+    for namespace in ("db", "db.deep", "empty"):
+        behind.create_namespace(namespace)
+    table = behind.create_table("db.deep.t", SCHEMA)
+    table.append(ROWS)
+    name = TableId.parse("lake.db.deep.t")
+    assert catalog.tables() == (name,)
+    assert catalog.pointers([name, EVENTS]) == {name: table.metadata_location}
+    assert catalog.pin(name).snapshot.snapshot_id == table.current_snapshot().snapshot_id
+    with pytest.raises(UnknownTableError):
+        catalog.pin(EVENTS)
+    behind.engine.dispose()
+
+
+class _Denying(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b'{"error": {"message": "who are you", "type": "NotAuthorizedException", "code": 401}}'
+        self.send_response(401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_rest_catalog_that_denies_is_refused_with_its_reason() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Denying)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        properties = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}"}
+        with pytest.raises(ConfigurationError, match="NotAuthorizedException: who are you"):
+            PyIcebergCatalog("lake", properties).tables()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
