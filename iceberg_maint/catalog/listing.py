@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
 from pyiceberg.io import FileIO, load_file_io
 
 from iceberg_maint.core.ids import TableId
@@ -161,8 +161,8 @@ def _reaching(name: str, where: str) -> Iterator[None]:
         # Drivers, HTTP and Thrift clients each raise their own; the first line says what happened.
         cause = getattr(error, "orig", None) or error
         line = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise ConfigurationError(
-            "ICM-104",
-            f"catalog '{name}' at {where} cannot be reached: {line}.",
-            "check the address, the credentials and that the service runs.",
-        ) from error
+        fix = "check the address, the credentials and that the service runs."
+        if isinstance(error, NotInstalledError):
+            fix = "install the package."
+        message = f"catalog '{name}' at {where} cannot be reached: {line}."
+        raise ConfigurationError("ICM-104", message, fix) from error

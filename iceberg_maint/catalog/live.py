@@ -10,6 +10,7 @@ from pyiceberg.io import FileIO
 from iceberg_maint.catalog.manifests import (
     CONTENT_OFFSET,
     EQUALITY_IDS,
+    FILE_SEQUENCE_NUMBER,
     FORMAT,
     KINDS,
     PATH,
@@ -105,13 +106,17 @@ def _files(
 ) -> Iterator[LiveFile]:
     spec = state.specs[manifest.spec_id]
     deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else ()
-    entries = read_live_entries(io, manifest, str(state.table), (PATH, FORMAT, SORT_ORDER_ID, *deletes))
+    asked = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, *deletes)
+    entries = read_live_entries(io, manifest, str(state.table), asked)
     keys = [encode_partition(spec, values, state.first_spec_id) for values in entries.partitions]  # type: ignore[arg-type]
     columns = (
         *(entries.partition.tolist(), entries.kind.tolist(), entries.records.tolist()),
-        *(entries.size_bytes.tolist(), entries.sequence_number.tolist(), *entries.more),
+        *(entries.size_bytes.tolist(), entries.sequence_number.tolist()),
+        *((entries.snapshot_id == manifest.added_snapshot_id).tolist(), *entries.more),
     )
-    for at, kind, records, size, number, path, form, sort_order_id, *rest in zip(*columns, strict=True):
+    for at, kind, records, size, number, added, path, form, sort_order_id, own, *rest in zip(
+        *columns, strict=True
+    ):
         key, of = keys[at], KINDS[kind]
         everywhere = of is FileKind.EQUALITY_DELETES and spec.is_unpartitioned
         if key not in partitions and not everywhere:
@@ -130,4 +135,6 @@ def _files(
             referenced_data_file=referenced,
             content_offset=offset,
             equality_ids=tuple(equality_ids or ()),
+            # Only an entry that its manifest added inherits the manifest's number.
+            file_sequence_number=manifest.sequence_number if own is None and added else own,
         )
