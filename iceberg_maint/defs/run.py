@@ -68,7 +68,7 @@ class MaintenanceRun:
                 self._table,
                 self._lake.policy_of,
                 Request(
-                    run_id=context.run_id + attempt,
+                    run_id=context.run.run_id + attempt,
                     partitions=requested,
                     force=context.run.tags.get(FORCE_TAG) == "true",
                 ),
@@ -130,7 +130,7 @@ class MaintenanceRun:
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
         self._materialize(
             partition,
-            batch_metadata(self._before[partition], after, batches, self._context.run_id),
+            batch_metadata(self._before[partition], after, batches, self._context.run.run_id),
         )
 
     def _materialize(self, partition: str, metadata: dict[str, object]) -> None:
@@ -152,7 +152,7 @@ class MaintenanceRun:
                 if requested is not None:
                     self._materialize(
                         partition,
-                        nothing_due_metadata(health or PartitionHealth(), reason, self._context.run_id),
+                        nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
                     )
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
                 failures.append(f"{partition}: {status} ({reason})")
@@ -205,4 +205,5 @@ class MaintenanceRun:
 
 def _requested(context: dg.AssetExecutionContext) -> frozenset[str] | None:
     """The run's partitions; None for a run of the table without a partition key."""
-    return frozenset(context.partition_keys) if context.has_partition_key_range else None
+    partitioned = context.has_partition_key or context.has_partition_key_range
+    return frozenset(context.partition_keys) if partitioned else None

@@ -1,0 +1,286 @@
+"""A lake in memory for the Dagster layer: tables of core values, an engine that swaps lists, a clock that is set."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import CommitResult, CommitStatus
+from iceberg_maint.core.partition import PartitionField, PartitionSpec
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot, TableState
+from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.keys import OBSERVE_JOB, asset_key
+from iceberg_maint.defs.lake import Lake
+from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ports import Ticket, Written, WrittenFile
+
+SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
+TARGET_BYTES = 1_000_000
+POLICY = Policy(
+    rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=TARGET_BYTES, min_input_files=5),
+    windows=WindowsPolicy(max_partitions_per_batch=2),
+    retry=RetryPolicy(backoff_seconds=300, quarantine_after=3),
+)
+
+
+def key(day: str) -> str:
+    return f"day={day}"
+
+
+@dataclass
+class SetClock:
+    """Time stands still until it is moved."""
+
+    ms: int = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_seconds(self) -> float:
+        return self.ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.ms += int(seconds * 1000)
+
+
+class Table:
+    """One table of a catalog in memory; every change is a commit."""
+
+    def __init__(self, catalog: FakeCatalog, name: str) -> None:
+        made = fake_table(f"{catalog.name}.{name}", (), specs=(SPEC,))
+        self._catalog = catalog
+        self._now = FakeTable(replace(made.state, uuid=str(uuid.uuid4())), ())
+        catalog.put(self._now)
+
+    @property
+    def state(self) -> TableState:
+        return self._now.state
+
+    @property
+    def files(self) -> tuple[LiveFile, ...]:
+        return self._now.live_files
+
+    def commit(
+        self, removed: Collection[str], added: Iterable[LiveFile], summary: Mapping[str, str] | None = None
+    ) -> Snapshot:
+        old, number = self.state, len(self.state.snapshots) + 1
+        parent = old.snapshots[-1].snapshot_id if old.snapshots else None
+        snapshot = Snapshot(number, parent, number, number, "replace", dict(summary or {}), f"list-{number}")
+        state = replace(
+            old,
+            snapshot=snapshot,
+            snapshots=(*old.snapshots, snapshot),
+            last_sequence_number=number,
+            metadata_location=f"mem://{old.table}/v{number}",
+        )
+        self._now = FakeTable(state, (*(f for f in self.files if f.path not in removed), *added))
+        self._catalog.put(self._now)
+        return snapshot
+
+    def add(self, day: str, files: int, kind: FileKind = FileKind.DATA) -> None:
+        """`files` new files of 1,000 bytes in one commit."""
+        number = len(self.state.snapshots) + 1
+        names = [f"{day}-{number}-{i}.parquet" for i in range(files)]
+        self.commit((), [LiveFile(n, kind, 0, key(day), 10, 1000, number, "parquet") for n in names])
+
+    def drop(self, day: str) -> None:
+        self.commit([f.path for f in self.files if f.partition == key(day)], ())
+
+    def set_property(self, name: str, value: str) -> None:
+        self._now = replace(
+            self._now, state=replace(self.state, properties={**self.state.properties, name: value})
+        )
+        self.commit((), ())
+
+
+class Catalog(FakeCatalog):
+    """The fake catalog with tables that can be made unreadable."""
+
+    def __init__(self) -> None:
+        super().__init__("lake")
+        self.unreadable: set[str] = set()
+        self.made: dict[TableId, Table] = {}
+
+    def create(self, name: str) -> Table:
+        table = Table(self, name)
+        self.made[table.state.table] = table
+        return table
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        if str(state.table) in self.unreadable:
+            raise UnreadableTableError("ICM-101", f"{state.table}: manifest m1 holds 3 entries, not 4.")
+        return super().measure(state, policy)
+
+
+class MemoryEngine:
+    """ports.Engine that replaces files of a Table; the hooks are where faults are put."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.before_write: Callable[[Batch], None] = lambda _batch: None
+        self.useless = False
+        self.written: list[tuple[str, ...]] = []
+        self.cancelled = 0
+
+    def versions(self) -> dict[str, str]:
+        return {"memory": "1"}
+
+    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
+        self.before_write(batch)
+        self.written.append(batch.partitions)
+        files = []
+        for number, group in enumerate(batch.groups):
+            names = (
+                [f"{uuid.uuid4().hex}.parquet" for _ in group.files] if self.useless else [uuid.uuid4().hex]
+            )
+            rows, size = sum(f.record_count for f in group.files), group.input_bytes
+            files += [WrittenFile(n, size // len(names), rows // len(names), 0, number, "{}") for n in names]
+        return Written(tuple(files), Proof("full", True, 10, 10, 0, "x"))
+
+    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        table = self._catalog.made[TableId.parse(batch.table)]
+        base = table.state.snapshots[-1].snapshot_id
+        ticket.record_try(base, table.state.metadata_location)
+        assert ticket.holds()
+        added = [
+            LiveFile(
+                f.path, FileKind.DATA, 0, batch.groups[f.group].partition, f.record_count, f.size_bytes,
+                batch.snapshot_sequence_number, "parquet",
+            )
+            for f in written.files
+        ]  # fmt: skip
+        snapshot = table.commit(batch.paths(), added, {TOKEN_PROPERTY: ticket.token})
+        return CommitResult(CommitStatus.COMMITTED, snapshot_id=snapshot.snapshot_id, base_snapshot_id=base)
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+class World:
+    """A lake, a Dagster instance, and what a test does with both."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.catalog = Catalog()
+        self.engine = MemoryEngine(self.catalog)
+        self.clock = SetClock()
+        self.ledger = memory_ledger()
+        self.policy = POLICY
+        self.instance = instance
+        self.table_list = folder / "tables.json"
+        self.cursor = None
+        self.lake = Lake(
+            catalogs={"lake": self.catalog},
+            ledger=self.ledger,
+            clock=self.clock,
+            policy_for=self.policy_for,
+            spark_conf=dict,
+            engine_of=lambda _session: self.engine,
+        )
+
+    def policy_for(self, _table: TableId, properties: Mapping[str, str]) -> Policy:
+        """As configuration does it, for the one property these tests set."""
+        return replace(self.policy, paused=properties.get("maintenance.paused") == "true")
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        return build_definitions(self.lake, self.catalog.tables(), self.table_list)
+
+    def observe(
+        self,
+        *,
+        changed_only: bool = True,
+        tables: list[str] | None = None,
+        definitions: dg.Definitions | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        config = {"changed_only": changed_only, "tables": tables or []}
+        job = (definitions or self.definitions).resolve_job_def(OBSERVE_JOB)
+        return job.execute_in_process(
+            instance=self.instance,
+            raise_on_error=False,
+            run_config={"ops": {"observe_tables": {"config": config}}},
+        )
+
+    def maintain(
+        self,
+        name: str,
+        first: str,
+        last: str | None = None,
+        definitions: dg.Definitions | None = None,
+        **tags: str,
+    ) -> dg.ExecuteInProcessResult:
+        """What the daemon runs for one partition, or for a contiguous range of a backfill."""
+        table = TableId.parse(name)
+        job = (definitions or self.definitions).resolve_implicit_global_asset_job_def()
+        where = (
+            {"partition_key": first}
+            if last is None
+            else {
+                "tags": {
+                    "dagster/asset_partition_range_start": first,
+                    "dagster/asset_partition_range_end": last,
+                }
+            }
+        )
+        if tags:
+            where["tags"] = {**where.get("tags", {}), **{k.replace("__", "/"): v for k, v in tags.items()}}
+        return job.execute_in_process(
+            instance=self.instance, raise_on_error=False, asset_selection=[asset_key(table)], **where
+        )
+
+    def tick(self, *names: str, definitions: dg.Definitions | None = None) -> dict[str, list[str]]:
+        """One evaluation of the automation conditions: what it requests, by table."""
+        result = dg.evaluate_automation_conditions(
+            defs=definitions or self.definitions, instance=self.instance, cursor=self.cursor
+        )
+        self.cursor = result.cursor
+        tables = [TableId.parse(n) for n in names] or list(self.catalog.tables())
+        return {str(t): sorted(result.get_requested_partitions(asset_key(t))) for t in tables}
+
+    def events(self, kind: dg.DagsterEventType) -> list[Any]:
+        """Dagster's events of one kind, oldest first."""
+        runs = reversed(self.instance.get_runs())
+        return [
+            entry.dagster_event.event_specific_data
+            for run in runs
+            for entry in self.instance.all_logs(run.run_id, of_type=kind)
+        ]
+
+    def evaluations(self, check: str) -> dict[str | None, Any]:
+        """The last evaluation of a check, by partition."""
+        events = self.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        return {e.partition: e for e in events if e.check_name == check}
+
+    def materialized(self, name: str) -> set[str]:
+        return self.instance.get_materialized_partitions(asset_key(TableId.parse(name)))
+
+
+SETTINGS = {"run_monitoring": {"enabled": True, "free_slots_after_run_end_seconds": 60}}
+
+
+@pytest.fixture(autouse=True)
+def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iceberg_maint.defs.run.RETRIES", dg.RetryPolicy(max_retries=2, delay=0))
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral(settings=SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path, instance: dg.DagsterInstance) -> World:
+    return World(tmp_path, instance)

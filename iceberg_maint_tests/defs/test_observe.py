@@ -1,0 +1,254 @@
+"""The observe job: partition keys, observations, checks, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.instance import check_instance
+from iceberg_maint.defs.keys import asset_key, partitions_name, pool_name
+from iceberg_maint.defs.metadata import WORST_PARTITIONS
+from iceberg_maint.defs.observe import OBSERVE_AGAIN_AFTER_MS
+from iceberg_maint.errors import RefusedError
+from iceberg_maint_tests.defs.conftest import World, key
+
+T = "lake.db.t"
+TABLE = TableId.parse(T)
+
+
+def known_keys(world: World) -> list[str]:
+    return list(world.instance.get_dynamic_partitions(partitions_name(TABLE)))
+
+
+def observations(world: World) -> list[dg.AssetObservation]:
+    return [
+        e.asset_observation
+        for e in world.events(dg.DagsterEventType.ASSET_OBSERVATION)
+        if e.asset_observation.asset_key == asset_key(TABLE)
+    ]
+
+
+def table_level(world: World) -> list[dict[str, Any]]:
+    return [dict(o.metadata) for o in observations(world) if o.partition is None]
+
+
+def test_partition_keys_appear_at_once_in_order(world: World) -> None:
+    table = world.catalog.create("db.t")
+    for day in ("d3", "d1", "d2"):
+        table.add(day, 1)
+    world.observe()
+    assert known_keys(world) == [key("d1"), key("d2"), key("d3")]
+
+
+def test_partition_key_is_retired_after_two_observations_without_it(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    table.add("d2", 1)
+    world.observe()
+    table.drop("d1")
+    world.observe()
+    assert known_keys(world) == [key("d1"), key("d2")]
+    table.add("d2", 1)
+    world.observe()
+    assert known_keys(world) == [key("d2")]
+
+
+def test_partition_keys_survive_a_table_that_cannot_be_read(world: World) -> None:
+    table = world.catalog.create("db.t")
+    world.catalog.create("db.other").add("d1", 1)
+    table.add("d1", 1)
+    table.add("d2", 1)
+    world.observe()
+    table.drop("d1")
+    world.catalog.unreadable.add(T)
+    for _ in range(3):
+        world.observe(changed_only=False)
+    assert known_keys(world) == [key("d1"), key("d2")]
+
+
+def test_partition_keys_survive_an_empty_table(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    table.drop("d1")
+    for _ in range(3):
+        world.observe(changed_only=False)
+    assert known_keys(world) == [key("d1")]
+
+
+def test_partition_key_is_not_retired_under_an_unfinished_run(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    table.add("d2", 1)
+    world.observe()
+    run = world.instance.create_run_for_job(
+        world.definitions.resolve_implicit_global_asset_job_def(),
+        asset_selection={asset_key(TABLE)},
+        status=dg.DagsterRunStatus.STARTED,
+        tags={"dagster/partition": key("d1")},
+    )
+    table.drop("d1")
+    world.observe()
+    table.add("d2", 1)
+    world.observe()
+    assert known_keys(world) == [key("d1"), key("d2")]
+    world.instance.report_run_failed(run)
+    world.observe(changed_only=False)
+    assert known_keys(world) == [key("d2")]
+
+
+def test_unreadable_table_is_reported_and_stops_no_other(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.catalog.create("db.u").add("d1", 1)
+    world.catalog.unreadable.add(T)
+    assert world.observe().success
+    assert world.ledger.health(TableId.parse("lake.db.u")) is not None
+    [metadata] = table_level(world)
+    assert "manifest m1 holds 3 entries, not 4" in metadata["iceberg_maint/table_error"].value
+    failed = [
+        e
+        for e in world.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        if e.check_name == "no_progress" and not e.passed
+    ]
+    assert [e.asset_key for e in failed] == [asset_key(TABLE)]
+
+
+def test_observing_fails_when_nothing_could_be_read(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.catalog.unreadable.add(T)
+    assert not world.observe().success
+
+
+def test_unchanged_table_is_left_alone_until_asked_or_long_ago(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    for expected, changed_only in ((1, True), (1, True), (2, False)):
+        world.observe(changed_only=changed_only)
+        assert len(table_level(world)) == expected
+    known = world.ledger.known_tables()[0]
+    world.clock.ms = known.observed_ms + OBSERVE_AGAIN_AFTER_MS
+    world.observe()
+    assert len(table_level(world)) == 3
+
+
+def test_table_unknown_to_a_new_dagster_instance_is_observed(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    with dg.DagsterInstance.ephemeral() as fresh:
+        world.instance = fresh
+        world.observe()
+        assert known_keys(world) == [key("d1")]
+
+
+def test_only_the_named_tables_are_observed(world: World) -> None:
+    for name in ("db.t", "db.u"):
+        world.catalog.create(name).add("d1", 1)
+    world.observe(tables=["lake.db.u", "lake.db.nosuch"])
+    assert [str(k.table) for k in world.ledger.known_tables()] == ["lake.db.u"]
+
+
+def test_observations_are_few_and_the_table_comes_last_under_its_own_labels(world: World) -> None:
+    table = world.catalog.create("db.t")
+    for day in range(WORST_PARTITIONS + 5):
+        table.add(f"d{day:02d}", 8)
+    world.observe()
+    *of_partitions, last = observations(world)
+    assert len(of_partitions) == WORST_PARTITIONS
+    assert all(o.partition for o in of_partitions)
+    assert last.partition is None
+    numbers = {
+        k: v.value
+        for k, v in last.metadata.items()
+        if isinstance(v, (dg.IntMetadataValue, dg.FloatMetadataValue))
+    }
+    assert numbers["iceberg_maint/table_small_files"] == 8 * (WORST_PARTITIONS + 5)
+    assert numbers["iceberg_maint/table_unhealthy_partitions"] == WORST_PARTITIONS + 5
+    assert not set(last.metadata) & set(of_partitions[0].metadata)
+    assert len(last.metadata["iceberg_maint/worst_partitions"].records) == WORST_PARTITIONS
+
+
+def test_check_already_shown_is_not_evaluated_again(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    for _ in range(3):
+        world.observe(changed_only=False)
+    events = world.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    assert len([e for e in events if e.check_name == "small_files"]) == 1
+
+
+def test_partition_healed_by_somebody_else_passes_at_the_next_observation(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    world.observe()
+    assert not world.evaluations("small_files")[key("d1")].passed
+    table.drop("d1")
+    table.add("d1", 1)
+    world.observe()
+    assert world.evaluations("small_files")[key("d1")].passed
+
+
+def test_partition_that_got_sick_after_maintenance_fails_against_that_materialization(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    world.observe()
+    world.maintain(T, key("d1"))
+    table.add("d1", 8)
+    world.observe()
+    ids = world.instance.get_latest_storage_id_by_partition(
+        asset_key(TABLE), dg.DagsterEventType.ASSET_MATERIALIZATION, partitions={key("d1")}
+    )
+    evaluation = world.evaluations("small_files")[key("d1")]
+    assert not evaluation.passed
+    assert evaluation.target_materialization_data.storage_id == ids[key("d1")]
+
+
+def test_dropped_table_is_forgotten(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.catalog.create("db.u").add("d1", 1)
+    world.observe()
+    definitions = world.definitions
+    del world.catalog.content[TABLE]
+    world.observe(changed_only=False, definitions=definitions)
+    assert [str(k.table) for k in world.ledger.known_tables()] == ["lake.db.u"]
+
+
+def test_pools_are_known_before_the_first_maintenance(tmp_path: Any) -> None:
+    with dg.DagsterInstance.local_temp(
+        str(tmp_path), overrides={"concurrency": {"pools": {"default_limit": 1, "granularity": "run"}}}
+    ) as instance:
+        world = World(tmp_path, instance)
+        world.catalog.create("db.t").add("d1", 1)
+        assert world.observe().success
+        limits = {p.name: p.limit for p in instance.event_log_storage.get_pool_limits()}
+        assert limits == {pool_name(TABLE): 1}
+
+
+@pytest.mark.parametrize(
+    ("monitoring", "code"),
+    [
+        ({"enabled": False, "free_slots_after_run_end_seconds": 60}, "ICM-117"),
+        ({"enabled": True}, "ICM-117"),
+    ],
+)
+def test_instance_that_would_block_after_a_crash_is_refused(monitoring: dict[str, Any], code: str) -> None:
+    with (
+        dg.DagsterInstance.ephemeral(settings={"run_monitoring": monitoring}) as instance,
+        pytest.raises(RefusedError) as refused,
+    ):
+        check_instance(instance)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(("runs", "allowed"), [(1, True), (4, False)])
+def test_instance_on_sqlite_is_refused_more_than_one_run(tmp_path: Any, runs: int, allowed: bool) -> None:
+    overrides = {
+        "concurrency": {"runs": {"max_concurrent_runs": runs}},
+        "run_monitoring": {"enabled": True, "free_slots_after_run_end_seconds": 60},
+    }
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
+        if allowed:
+            check_instance(instance)
+        else:
+            with pytest.raises(RefusedError, match="ICM-116"):
+                check_instance(instance)
