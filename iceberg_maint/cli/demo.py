@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import click
 
 from iceberg_maint.cli.session import Session, command
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED
 
 
 @click.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("data"),
+    show_default=True,
+    help="Folder of the lake, its ledger and its Dagster instance.",
+)
+@click.option("--fresh", is_flag=True, help="Remove the lake of that folder first and build it anew.")
 @command
-def demo(session: Session) -> Any:
+def demo(session: Session, data: Path, *, fresh: bool) -> int:
     """Build a sick demo lake by real writers, heal it, print before and after."""
     from iceberg_maint.demo import run
 
-    return run(session)
+    report = run(data, session.logs() if session.as_json else session.console(), fresh=fresh)
+    session.emit(report.document(), lambda _console: None)
+    return EXIT_DONE if report.good else EXIT_FAILED

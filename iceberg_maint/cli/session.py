@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -61,12 +63,10 @@ class Session:
         return self._app
 
     def console(self) -> Console:
-        """Where tables for people go."""
+        """Where what takes long is told while it happens; results go through `emit`."""
         from rich.console import Console
 
-        # Not cut to a terminal's width where there is none.
-        width = None if sys.stdout.isatty() else 200
-        return Console(file=sys.stdout, width=width, highlight=False)
+        return Console(file=sys.stdout, width=_width(), highlight=False)
 
     def logs(self) -> Console:
         """Where progress and messages go."""
@@ -81,7 +81,7 @@ class Session:
     def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
         """The result: one JSON document on stdout, or what `draw` prints for people."""
         if not self.as_json:
-            draw(self.console())
+            self.write(self.masked(_drawn(draw)))
             return
         from iceberg_maint.report.document import render
 
@@ -174,6 +174,20 @@ def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:
         callback=_parse_overrides,
         help="Policy value for this call, e.g. rewrite_data_files.min_input_files=3.",
     )(function)
+
+
+def _drawn(draw: Callable[[Console], None]) -> str:
+    """What `draw` prints, as text, so that secrets can be masked in it."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    draw(Console(file=text, width=_width(), force_terminal=sys.stdout.isatty(), highlight=False))
+    return text.getvalue()
+
+
+def _width() -> int:
+    """Columns of the terminal; wide where there is none, so that nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
 
 
 def _parse_overrides(
