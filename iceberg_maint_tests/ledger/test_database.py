@@ -86,9 +86,14 @@ def test_postgres_plain_url_uses_psycopg2(postgres_url: str, scheme: str):
 def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
     ledger.now_ms()
     database = Database(place.url)
-    with pytest.raises(ZeroDivisionError), database.write("key") as conn:
-        conn.exec_driver_sql("INSERT INTO icm_pause VALUES ('a', NULL, '', 0)")
-        raise ZeroDivisionError
+
+    def fail_after_a_row() -> None:
+        with database.write("key") as conn:
+            conn.exec_driver_sql("INSERT INTO icm_pause VALUES ('a', NULL, '', 0)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_a_row()
     database.close()
     assert place.sql("SELECT * FROM icm_pause") == []
 
@@ -157,11 +162,14 @@ def test_database_lost_later_is_an_error_with_its_code(place: Place, ledger: Sql
     broken = Database(place.url)
     with broken.read():
         pass
-    with pytest.raises(IcebergMaintError, match="ICM-128 .* cannot be used") as lost, broken.read() as conn:
-        if conn.dialect.name == "sqlite":
-            conn.exec_driver_sql("SELECT * FROM gone")
-        else:
-            conn.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+    fatal = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+    def lose() -> None:
+        with broken.read() as conn:
+            conn.exec_driver_sql(fatal if conn.dialect.name == "postgresql" else "SELECT * FROM gone")
+
+    with pytest.raises(IcebergMaintError, match=r"ICM-128 .* cannot be used") as lost:
+        lose()
     assert not isinstance(lost.value, ConfigurationError)
     broken.close()
 
