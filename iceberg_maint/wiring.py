@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import Config, EffectivePolicy, load_config
+from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
@@ -186,6 +187,24 @@ class App:
         if self._engine is None:
             self._engine = self.engine_of(self.session)
         return self._engine
+
+    def engine_of(self, session: SessionFactory) -> Engine:
+        """An engine on the session that `session` gives, which starts when it is first needed."""
+        from iceberg_maint.spark.engine import SparkEngine
+
+        return SparkEngine(session, self.metadata_reader)
+
+    def metadata_reader(self, table: str) -> MetadataReader:
+        """How the commit gate reads the table's manifests: by the reader that measured them."""
+        from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
+        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+
+        name = TableId.parse(table)
+        catalog = self.catalogs[name.catalog]
+        if not isinstance(catalog, PyIcebergCatalog):
+            raise TypeError(f"{type(catalog).__name__} reads no manifests")
+        io = catalog.io_of(name)
+        return MetadataReader(lambda location: read_manifest_list(io, location), make_reader(io))
 
     @property
     def running_engine(self) -> Engine | None:

@@ -89,6 +89,10 @@ class PyIcebergCatalog:
         """All entries of one manifest, as `core.state.ManifestReader`."""
         return iter(make_reader(self._io(None))(path, sequence_number, snapshot_id))
 
+    def io_of(self, table: TableId) -> FileIO:
+        """What reads the table's metadata files, with its own credentials where it has any."""
+        return self._io(table)
+
     def _open(self, table: TableId) -> tuple[str, FileIO]:
         found = self._listing.open(table) if table.catalog == self.name else None
         if found is None:
