@@ -38,7 +38,13 @@ LoadTable = Callable[[str], Any]
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 _LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
 _STATE_UNKNOWN = _EXCEPTIONS + "CommitStateUnknownException"
-_STALE = frozenset({_EXCEPTIONS + "ValidationException", _EXCEPTIONS + "NoSuchTableException"})
+_STALE = frozenset(
+    {
+        _EXCEPTIONS + "ValidationException",
+        _EXCEPTIONS + "NoSuchTableException",
+        "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
+    }
+)
 """What Iceberg raises before the swap when the plan no longer fits the table."""
 
 
@@ -65,6 +71,7 @@ def commit_batch(
     *,
     sources: Sequence[Any],
     outputs: Sequence[Any],
+    deletes: Sequence[Any],
     reader: MetadataReader,
     pause: Pause,
     load_table: LoadTable | None = None,
@@ -72,13 +79,15 @@ def commit_batch(
 ) -> CommitResult:
     """Replaces `sources` by `outputs`, the Java DataFiles of `batch` and `written`, in one commit.
 
-    Deletes that apply only to the sources (deletion vectors, position deletes of one file) go with
-    them, by Iceberg's own rule and the gate's leave. Raises FenceLostError when the lease is lost
-    before the swap, and whatever interrupts it.
+    `deletes` are the Java DeleteFiles that applied to the sources at the pinned snapshot: those
+    scoped to one source (deletion vectors, position deletes of one file) are dropped with it; what
+    is scoped to a partition stays. Raises FenceLostError when the lease is lost before the swap,
+    and whatever interrupts it.
     """
     load = load_table or bridge.load_table
     intent = rules.intent_of(batch, ((f.path, f.group) for f in written.files))
     properties = _summary(batch, written, ticket)
+    removed = [*sources, *_of_one_source(bridge, deletes, batch)]
     tries = 0
     while True:
         tries += 1
@@ -87,7 +96,7 @@ def commit_batch(
         except Exception as why:  # noqa: BLE001 - nothing was tried on it, whatever it is
             return _rejected(_before_swap(why), one_line(why), tries)
         gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
-        failure = _commit_once(bridge, gate, batch, sources, outputs, properties)
+        failure = _commit_once(bridge, gate, batch, removed, outputs, properties)
         if not gate.tried:
             return _not_tried(gate, failure, tries)
         result = _after_swap(bridge, load, batch, ticket.token, gate, failure, tries)
@@ -100,7 +109,7 @@ def _commit_once(
     bridge: Bridge,
     gate: CommitGate,
     batch: Batch,
-    sources: Sequence[Any],
+    removed: Sequence[Any],
     outputs: Sequence[Any],
     properties: Mapping[str, str],
 ) -> Exception | None:
@@ -110,7 +119,7 @@ def _commit_once(
             rewrite = gate.table(batch.table).newRewrite().validateFromSnapshot(batch.snapshot_id)
             if batch.format_version > 1:
                 rewrite.dataSequenceNumber(batch.snapshot_sequence_number)
-            for file in sources:
+            for file in removed:
                 rewrite.deleteFile(file)
             for file in outputs:
                 rewrite.addFile(file)
@@ -120,6 +129,13 @@ def _commit_once(
         except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
             return why
     return None
+
+
+def _of_one_source(bridge: Bridge, deletes: Sequence[Any], batch: Batch) -> list[Any]:
+    """The deletes that apply to one data file only, and that one is removed."""
+    data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    paths = batch.paths()
+    return [d for d in deletes if data_file(d) in paths]
 
 
 def _summary(batch: Batch, written: Written, ticket: Ticket) -> dict[str, str]:
