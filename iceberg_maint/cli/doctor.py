@@ -75,6 +75,8 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         yield from _catalog(app, name)
     yield _try("ledger", lambda: f"{_place(app.config.ledger_url)}, clock {app.ledger.now_ms()}")
     yield _clock(app)
+    if os.environ.get("DAGSTER_HOME"):
+        yield _try("dagster", _dagster)
     if with_spark:
         yield _try("spark", lambda: _spark(app))
 
@@ -165,6 +167,12 @@ def _clock(app: App) -> Check:
         return Check("clock", FAILED, str(error), error.code, error.exit_code)
     status = OK if difference_seconds < 300 else WARNING
     return Check("clock", status, f"{difference_seconds:.1f} s between this machine and the ledger")
+
+
+def _dagster() -> str:
+    from iceberg_maint.defs.instance import check_home
+
+    return check_home()
 
 
 def _spark(app: App) -> str:

@@ -47,6 +47,14 @@ def check_instance(instance: dg.DagsterInstance) -> None:
         )
 
 
+def check_home() -> str:
+    """Checks the instance that DAGSTER_HOME names and says which it is; raises what
+    `check_instance` raises."""
+    with dg.DagsterInstance.get() as instance:
+        check_instance(instance)
+        return f"{instance.root_directory}, {type(instance.event_log_storage).__name__}"
+
+
 def initialize_pools(instance: dg.DagsterInstance, tables: Iterable[TableId]) -> None:
     """Makes the tables' pools known: the first dequeue that meets an unknown pool does not hold
     runs back (dagster's queue reads the limits before it initializes them)."""
