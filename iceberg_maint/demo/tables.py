@@ -149,7 +149,9 @@ def _create(
     )
     iceberg = pyarrow_to_schema(numbered)
     fields = [
-        PartitionField(iceberg.find_field(column).field_id, 1000 + i, transform, _field_name(column, transform))
+        PartitionField(
+            iceberg.find_field(column).field_id, 1000 + i, transform, _field_name(column, transform)
+        )
         for i, (column, transform) in enumerate(partition.items())
     ]
     return writers.catalog.create_table((NAMESPACE, name), iceberg, partition_spec=PartitionSpec(*fields))

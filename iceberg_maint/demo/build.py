@@ -1,0 +1,33 @@
+"""Builds the lake: every table by its writers, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pyiceberg.catalog import load_catalog
+
+from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
+from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
+from iceberg_maint.wiring import App
+
+Built = Callable[[DemoTable, float], None]
+"""Told after each table, with the seconds it took."""
+
+
+def writers_of(app: App, place: Place, scale: Scale) -> Writers:
+    """Writers for the lake's catalog. They share its address with the maintainer, nothing else."""
+    connection = app.config.catalogs[CATALOG]
+    catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
+    catalog.create_namespace_if_not_exists(NAMESPACE)
+    return Writers(catalog, app.session, place, scale)
+
+
+def build_lake(app: App, place: Place, scale: Scale, built: Built) -> None:
+    """Writes every table. The mark at the end tells a whole lake from one that was interrupted."""
+    writers = writers_of(app, place, scale)
+    for table in TABLES:
+        started = time.monotonic()
+        table.build(writers)
+        built(table, time.monotonic() - started)
+    place.built.write_text("", encoding="utf-8")

@@ -1,0 +1,87 @@
+"""Heals the lake through the Dagster definitions that production runs, tick by tick."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iceberg_maint.config.load import CONFIG_VARIABLE
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.record import Record
+from iceberg_maint.defs.headless import Headless, Requested
+from iceberg_maint.demo.place import Place
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.wiring import App
+
+MAX_TICKS = 10
+"""A lake that is not healed by then is not going to be; the daemon would go on."""
+_DAGSTER_YAML = Path(__file__).resolve().parents[2] / "dagster.yaml"
+
+Step = Callable[[int, Requested, bool, tuple[Record, ...]], None]
+"""Told after each run: the tick, what was requested, whether Dagster calls the run a success, and
+the ledger's records of it."""
+
+
+@dataclass(slots=True)
+class Healing:
+    """What happened. `settled` says whether a tick came that requested nothing."""
+
+    ticks: int = 0
+    settled: bool = False
+    records: list[Record] = field(default_factory=list)
+    failed_runs: list[str] = field(default_factory=list)
+
+
+def open_headless(app: App, place: Place) -> Headless:
+    """The production definitions on the lake's own Dagster instance.
+
+    Points this process's environment at the lake, as `workspace.yaml` and the daemon would have it.
+    Raises ConfigurationError ICM-100 outside of a checkout, where there is no `dagster.yaml`.
+    """
+    if not _DAGSTER_YAML.is_file():
+        raise ConfigurationError(
+            "ICM-100", f"{_DAGSTER_YAML} is missing.", "run the demo from a checkout of the project."
+        )
+    shutil.copyfile(_DAGSTER_YAML, place.dagster_home / "dagster.yaml")
+    os.environ[CONFIG_VARIABLE] = str(place.config)
+    os.environ["DAGSTER_HOME"] = str(place.dagster_home)
+    # Not earlier: importing the module builds the definitions from the environment.
+    from iceberg_maint.definitions import definitions_from
+
+    return Headless(definitions_from(os.environ), place.dagster_home, app.tables())
+
+
+def heal(app: App, headless: Headless, step: Step) -> Healing:
+    """Evaluates automation and runs what it requests, until it requests nothing."""
+    healing = Healing()
+    while healing.ticks < MAX_TICKS:
+        healing.ticks += 1
+        requested = headless.tick()
+        if not requested:
+            healing.settled = True
+            break
+        for request in requested:
+            _run(app, headless, request, healing, step)
+    return healing
+
+
+def ask_for(app: App, headless: Headless, table: TableId, healing: Healing, step: Step) -> None:
+    """Materializes all partitions of a table that automation leaves alone, as a person might."""
+    _run(app, headless, Requested(table, headless.partitions(table)), healing, step)
+
+
+def _run(app: App, headless: Headless, request: Requested, healing: Healing, step: Step) -> None:
+    done = headless.run(request.table, request.partitions)
+    known = {r.record_id for r in healing.records}
+    records = tuple(
+        r
+        for r in reversed(app.ledger.records(str(request.table), 100))
+        if r.run_id.startswith(done.run_id) and r.record_id not in known
+    )
+    healing.records += records
+    if not done.success:
+        healing.failed_runs.append(done.run_id)
+    step(healing.ticks, request, done.success, records)

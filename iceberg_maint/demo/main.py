@@ -1,0 +1,133 @@
+"""The demo from its first row to its last proof."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from iceberg_maint.core.record import Record
+from iceberg_maint.demo import show
+from iceberg_maint.demo.build import build_lake
+from iceberg_maint.demo.heal import Healing, ask_for, heal, open_headless
+from iceberg_maint.demo.place import Place, place, table_id
+from iceberg_maint.demo.second_reader import SecondReader
+from iceberg_maint.demo.tables import TABLES, UNSUPPORTED, DemoTable, Scale
+from iceberg_maint.demo.verdict import Look, TableResult, judge, look
+from iceberg_maint.report.document import outcome_document
+from iceberg_maint.wiring import App, build
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the demo showed."""
+
+    place: Place
+    healing: Healing
+    tables: tuple[TableResult, ...]
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether every table ended as it should, by runs that all succeeded."""
+        return self.healing.settled and not self.healing.failed_runs and all(t.good for t in self.tables)
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "good": self.good,
+            "data": str(self.place.root),
+            "config": str(self.place.config),
+            "dagster_home": str(self.place.dagster_home),
+            "ticks": self.healing.ticks,
+            "failed_runs": self.healing.failed_runs,
+            "seconds": round(self.seconds, 1),
+            "tables": [t.document() for t in self.tables],
+            "operations": [
+                {"run_id": r.run_id, "table": r.table, **outcome_document(r.outcome)}
+                for r in self.healing.records
+            ],
+        }
+
+
+def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None) -> Report:
+    """Builds the lake in `root` unless it is there, heals it, and proves that no row changed.
+
+    Raises ConfigurationError ICM-100 for a folder with something else in it, RefusedError ICM-103
+    without a Java.
+    """
+    started = time.monotonic()
+    app, where = open_lake(root, console, fresh=fresh, scale=scale)
+    show.heading(console, "Before", "measured from metadata; nothing was read from data files")
+    before = _looks(app)
+    show.looks(console, before)
+    reader = SecondReader()
+    for table, seen in before.items():
+        reader.copy(seen.measured.metadata_location, _copy(where, table))
+    console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
+    healing = _heal(app, where, console)
+    show.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
+    results = _judge(app, where, before, healing, reader)
+    reader.close()
+    show.results(console, results)
+    report = Report(where, healing, results, time.monotonic() - started)
+    show.ending(console, where, results, good=report.good, seconds=report.seconds)
+    return report
+
+
+def open_lake(root: Path, console: Console, *, fresh: bool, scale: Scale | None = None) -> tuple[App, Place]:
+    """The lake of this folder, built when it is missing, incomplete or asked for afresh."""
+    where = place(root)
+    if fresh or (where.config.exists() and not where.built.exists()):
+        where.clear()
+    app = build(where.prepare(dict(os.environ)))
+    if where.built.exists():
+        console.print(f"The lake in {where.root} is there already (--fresh builds it anew).")
+    else:
+        show.heading(console, "Building the lake", f"real rows by real writers, into {where.root}")
+        build_lake(app, where, scale or Scale(), lambda table, seconds: show.built(console, table, seconds))
+    return app, where
+
+
+def _heal(app: App, where: Place, console: Console) -> Healing:
+    show.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
+    headless = open_headless(app, where)
+    try:
+        headless.observe()
+
+        def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
+            show.run(console, tick, request, records, success=success)
+
+        healing = heal(app, headless, step)
+        unsupported = table_id(UNSUPPORTED)
+        console.print(f"\nAutomation leaves [bold]{unsupported}[/] alone. Asked for by hand:")
+        ask_for(app, headless, unsupported, healing, step)
+        headless.observe()
+    finally:
+        headless.close()
+    return healing
+
+
+def _looks(app: App) -> dict[DemoTable, Look]:
+    return {table: look(app, table_id(table.name)) for table in TABLES}
+
+
+def _judge(
+    app: App, where: Place, before: Mapping[DemoTable, Look], healing: Healing, reader: SecondReader
+) -> tuple[TableResult, ...]:
+    results = []
+    for table, seen in before.items():
+        after = look(app, table_id(table.name))
+        rows = reader.compare(_copy(where, table), after.measured.metadata_location)
+        mine = tuple(r for r in healing.records if r.table == table.full_name)
+        results.append(judge(table, seen, after, rows, mine))
+    return tuple(results)
+
+
+def _copy(where: Place, table: DemoTable) -> Path:
+    return where.before / f"{table.name}.parquet"

@@ -1,0 +1,94 @@
+"""The second reader: DuckDB, which shares no code with Spark, PyIceberg or this project."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from iceberg_maint.errors import ConfigurationError
+
+_EXTENSIONS = ("avro", "iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows before and after, and how many of each have no equal on the other side."""
+
+    rows_before: int
+    rows_after: int
+    missing: int
+    unexpected: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether both hold the same rows, each as often."""
+        return self.rows_before == self.rows_after and self.missing == 0 and self.unexpected == 0
+
+
+class SecondReader:
+    """Reads tables by their metadata file. Raises ConfigurationError ICM-100 without DuckDB."""
+
+    def __init__(self) -> None:
+        try:
+            import duckdb
+        except ImportError as why:
+            raise ConfigurationError(
+                "ICM-100",
+                "the demo needs the packages duckdb, duckdb-extension-iceberg and -avro.",
+                "run 'make setup', or install them.",
+            ) from why
+        self._db: Any = duckdb.connect(
+            config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        )
+        self._db.execute("SET TimeZone = 'UTC'; SET threads = 2; SET memory_limit = '1GB'")
+        for name in _EXTENSIONS:
+            self._db.load_extension(_extension_file(name))
+
+    def copy(self, metadata_location: str, parquet: Path) -> int:
+        """Copies the table's rows, deletes applied, into a Parquet file; returns their number."""
+        self._db.execute(
+            f"COPY (SELECT * FROM {_scan(metadata_location)}) TO {_text(str(parquet))} (FORMAT parquet)"
+        )
+        return self._count(f"SELECT count(*) FROM read_parquet({_text(str(parquet))})")
+
+    def compare(self, parquet: Path, metadata_location: str) -> Comparison:
+        """Row for row: multiset difference both ways over all columns, NULL equal to NULL."""
+        before = f"SELECT * FROM read_parquet({_text(str(parquet))})"
+        after = f"SELECT * FROM {_scan(metadata_location)}"
+        return Comparison(
+            rows_before=self._count(f"SELECT count(*) FROM ({before})"),
+            rows_after=self._count(f"SELECT count(*) FROM ({after})"),
+            missing=self._count(f"SELECT count(*) FROM ({before} EXCEPT ALL {after})"),
+            unexpected=self._count(f"SELECT count(*) FROM ({after} EXCEPT ALL {before})"),
+        )
+
+    def close(self) -> None:
+        """Ends the reader."""
+        self._db.close()
+
+    def _count(self, query: str) -> int:
+        return int(self._db.execute(query).fetchone()[0])
+
+
+def _scan(metadata_location: str) -> str:
+    return f"iceberg_scan({_text(unquote(urlsplit(metadata_location).path))})"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _extension_file(name: str) -> str:
+    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    folders = [Path(p) for p in spec.submodule_search_locations or ()] if spec else []
+    found = sorted(f for folder in folders for f in folder.glob(f"extensions/*/{name}.duckdb_extension"))
+    if not found:
+        raise ConfigurationError(
+            "ICM-100",
+            f"the demo needs the package duckdb-extension-{name}.",
+            "run 'make setup', or install it.",
+        )
+    return str(found[-1])

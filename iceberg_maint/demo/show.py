@@ -1,0 +1,125 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.reasons import Finding, Verdict
+from iceberg_maint.core.record import Record
+from iceberg_maint.defs.headless import Requested
+from iceberg_maint.demo.place import Place
+from iceberg_maint.demo.tables import DemoTable
+from iceberg_maint.demo.verdict import End, Look, TableResult
+from iceberg_maint.report.draw import draw_outcome, grid, word
+from iceberg_maint.report.text import duration, number, sentence, size
+
+
+def heading(console: Console, title: str, subtitle: str) -> None:
+    """A part of the demo."""
+    console.print(f"\n[bold]{title}[/]  [dim]{escape(subtitle)}[/]")
+
+
+def built(console: Console, table: DemoTable, seconds: float) -> None:
+    """One table was written."""
+    console.print(f"  {table.full_name:34} {table.sick:42} {duration(seconds)}")
+
+
+def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:
+    """Health and decision of each table."""
+    shown = grid(
+        "table", ">partitions", ">due", ">files", ">small", ">deletes", ">delete ratio", ">size", "why"
+    )
+    for table, seen in tables.items():
+        total = seen.measured.total()
+        shown.add_row(
+            table.full_name,
+            number(len(seen.measured.partitions)),
+            number(seen.due),
+            number(total.data_files),
+            number(total.small_files),
+            number(total.delete_files),
+            number(round(total.delete_ratio, 3)),
+            size(total.data_bytes),
+            _why(seen),
+        )
+    console.print(shown)
+
+
+def run(console: Console, tick: int, request: Requested, records: Sequence[Record], *, success: bool) -> None:
+    """One Dagster run, by what the ledger recorded of it."""
+    partitions = request.partitions
+    span = partitions[0] if len(partitions) == 1 else f"{partitions[0]} … {partitions[-1]}"
+    console.print(
+        f"\ntick {tick}: {len(partitions)} partition(s) {escape(span)}"
+        + ("" if success else "  [red]Dagster run failed[/]")
+    )
+    for record in records:
+        draw_outcome(console, record.outcome)
+
+
+def results(console: Console, tables: Sequence[TableResult]) -> None:
+    """Before against after, and the verdicts."""
+    shown = grid("table", ">files", ">deletes", ">due", ">rows", "row for row", "snapshot", "ended")
+    for result in tables:
+        before, after = result.before.measured.total(), result.after.measured.total()
+        moved = result.before.measured.snapshot_id != result.after.measured.snapshot_id
+        rows = result.rows
+        differ = f"[red]{number(rows.missing)} missing, {number(rows.unexpected)} unexpected[/]"
+        shown.add_row(
+            result.table.full_name,
+            f"{number(before.data_files)} → {number(after.data_files)}",
+            f"{number(before.delete_files)} → {number(after.delete_files)}",
+            f"{number(result.before.due)} → {number(result.after.due)}",
+            number(rows.rows_after),
+            "[green]equal[/]" if rows.equal else differ,
+            "moved" if moved else "the same",
+            f"[{_colour(result)}]{result.end.value}[/]",
+        )
+    console.print(shown)
+
+
+def ending(
+    console: Console, place: Place, tables: Sequence[TableResult], *, good: bool, seconds: float
+) -> None:
+    """The verdict in a sentence, and where to look next."""
+    healed = sum(1 for t in tables if t.end is End.HEALED)
+    verdict = "[green]good[/]" if good else "[red]not good[/]"
+    console.print(
+        f"\n{verdict}: {healed} of {len(tables)} tables healed, "
+        f"{sum(1 for t in tables if t.rows.equal)} equal row for row, in {duration(seconds)}."
+    )
+    bad = [t for t in tables if not t.good]
+    for result in bad:
+        console.print(f"  [red]{result.table.full_name}: {result.end.value}[/]")
+    config = f"--config {place.config}"
+    console.print(
+        "\nWhere to look next\n"
+        "  make dev                          the same lake in Dagster's UI, made sick again as you watch\n"
+        f"  iceberg-maint tables {config}\n"
+        f"  iceberg-maint why lake.demo.cdc_equality_deletes {config}\n"
+        f"  iceberg-maint history {config}\n"
+        f"  DuckDB: SELECT * FROM iceberg_scan('{tables[0].after.measured.metadata_location.removeprefix('file://')}')",
+        soft_wrap=True,
+    )
+
+
+def _why(seen: Look) -> str:
+    decision = seen.decision
+    worst = next((p for p in decision.partitions if p.findings), None)
+    finding = worst.findings[0] if worst and decision.verdict is not Verdict.SKIP else None
+    return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(finding)}"
+
+
+def _evidence(finding: Finding | None) -> str:
+    if finding is None:
+        return ""
+    return f" ({finding.metric} {number(finding.value)}, threshold {number(finding.threshold)})"
+
+
+def _colour(result: TableResult) -> str:
+    if not result.good:
+        return "red"
+    return "yellow" if result.end is End.UNSUPPORTED else "green"

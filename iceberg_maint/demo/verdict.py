@@ -1,0 +1,124 @@
+"""What became of each table, judged from the table: before against after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import OutcomeStatus
+from iceberg_maint.core.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.record import Record
+from iceberg_maint.demo.second_reader import Comparison
+from iceberg_maint.demo.tables import CONTROL, UNSUPPORTED, DemoTable
+from iceberg_maint.survey import survey
+from iceberg_maint.wiring import App
+
+
+class End(StrEnum):
+    """How a table ended. All but SICK and ROWS_DIFFER and TOUCHED are as they should be."""
+
+    HEALED = "healed"
+    UNTOUCHED = "untouched"
+    UNSUPPORTED = "unsupported"
+    SICK = "still sick"
+    TOUCHED = "touched, although it was not to be"
+    ROWS_DIFFER = "ROWS DIFFER"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One table at one moment."""
+
+    measured: Measured
+    decision: Decision
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        total = self.measured.total()
+        return {
+            "snapshot": self.measured.snapshot_id,
+            "partitions": len(self.measured.partitions),
+            "due_partitions": self.due,
+            "data_files": total.data_files,
+            "data_bytes": total.data_bytes,
+            "small_files": total.small_files,
+            "position_delete_files": total.position_delete_files,
+            "deletion_vectors": total.deletion_vectors,
+            "equality_delete_files": total.equality_delete_files,
+            "delete_ratio": total.delete_ratio,
+            "decision": self.decision.verdict.value,
+            "reason": self.decision.reason.value,
+        }
+
+    @property
+    def due(self) -> int:
+        """Partitions that ought to be maintained, whether or not that is supported."""
+        return sum(1 for p in self.decision.partitions if p.verdict in (Verdict.RUN, Verdict.REFUSE))
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """One table of the demo, before and after."""
+
+    table: DemoTable
+    before: Look
+    after: Look
+    rows: Comparison
+    end: End
+
+    @property
+    def good(self) -> bool:
+        """Whether the table ended as it should."""
+        return self.end in (End.HEALED, End.UNTOUCHED, End.UNSUPPORTED)
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "table": self.table.full_name,
+            "sick": self.table.sick,
+            "end": self.end.value,
+            "good": self.good,
+            "before": self.before.document(),
+            "after": self.after.document(),
+            "rows": {
+                "before": self.rows.rows_before,
+                "after": self.rows.rows_after,
+                "missing": self.rows.missing,
+                "unexpected": self.rows.unexpected,
+            },
+        }
+
+
+def look(app: App, table: TableId) -> Look:
+    """Measures and decides; changes nothing in the lake."""
+    seen = survey(table, app.policy_of(), app.tools(table))
+    return Look(seen.measured, seen.decision)
+
+
+def judge(
+    table: DemoTable, before: Look, after: Look, rows: Comparison, records: tuple[Record, ...]
+) -> TableResult:
+    """The verdict on one table; `records` are the ledger's, of this table and this healing."""
+    return TableResult(table, before, after, rows, _end(table, before, after, rows, records))
+
+
+def _end(table: DemoTable, before: Look, after: Look, rows: Comparison, records: tuple[Record, ...]) -> End:
+    touched = before.measured.snapshot_id != after.measured.snapshot_id
+    if not rows.equal:
+        return End.ROWS_DIFFER
+    if table.name == CONTROL:
+        return End.TOUCHED if touched else End.UNTOUCHED
+    if table.name == UNSUPPORTED:
+        if touched:
+            return End.TOUCHED
+        refused = (
+            after.decision.verdict is Verdict.REFUSE and after.decision.reason is Reason.EQUALITY_DELETES
+        )
+        said_so = any(r.outcome.outcome is OutcomeStatus.UNSUPPORTED for r in records)
+        return End.UNSUPPORTED if refused and said_so else End.SICK
+    if after.decision.verdict is not Verdict.SKIP:
+        return End.SICK
+    return End.HEALED if touched else End.UNTOUCHED
