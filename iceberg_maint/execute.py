@@ -147,7 +147,8 @@ def _judge(
         return _Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
     limits = size_limits(rewrite, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
-    better = gained(batch, sizes, _removed_deletes(snapshot), limits.large_above_bytes)
+    marked = written.proof.removed_records
+    better = gained(batch, sizes, _removed_deletes(snapshot), marked, limits.large_above_bytes)
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT

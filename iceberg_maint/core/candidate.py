@@ -28,9 +28,16 @@ class Candidate:
         return min(marked, self.file.record_count) / max(1, self.file.record_count)
 
     @property
+    def marking_deletes(self) -> tuple[LiveFile, ...]:
+        """Position deletes that may mark a row: not those older than the file itself, which apply
+        by sequence number when a rewrite kept it, and can name only files that were there."""
+        added = self.file.file_sequence_number or 0
+        return tuple(d for d in self.position_deletes if d.data_sequence_number >= added)
+
+    @property
     def has_partition_scoped_deletes(self) -> bool:
-        """Whether a position delete file that names no single data file may apply."""
-        return any(d.referenced_data_file is None for d in self.position_deletes)
+        """Whether a position delete file that names no single data file may mark a row."""
+        return any(d.referenced_data_file is None for d in self.marking_deletes)
 
 
 def candidates(

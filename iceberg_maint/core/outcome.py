@@ -92,15 +92,19 @@ class OperationOutcome:
 
 
 def gained(
-    batch: Batch, output_sizes_bytes: Sequence[int], delete_files_removed: int, large_above_bytes: int
+    batch: Batch,
+    output_sizes_bytes: Sequence[int],
+    delete_files_removed: int,
+    records_removed: int,
+    large_above_bytes: int,
 ) -> bool:
-    """Whether a committed batch left the table healthier: fewer data files, fewer deletes, or
-    fewer files above the large-file size."""
+    """Whether a committed batch left the table healthier: fewer data files, fewer delete files,
+    rows that deletes had marked gone for good, or fewer files above the large-file size."""
     large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
     large_after = sum(size > large_above_bytes for size in output_sizes_bytes)
-    return (
-        len(output_sizes_bytes) < batch.input_files or delete_files_removed > 0 or large_after < large_before
-    )
+    fewer_files = len(output_sizes_bytes) < batch.input_files
+    fewer_deletes = delete_files_removed > 0 or records_removed > 0
+    return fewer_files or fewer_deletes or large_after < large_before
 
 
 def operation_status(

@@ -72,7 +72,7 @@ class _Rules:
         return gains and (fewer or splits)
 
     def _deletes_ask(self, candidate: Candidate) -> bool:
-        if not candidate.position_deletes:
+        if not candidate.marking_deletes:
             return False
         if Reason.DELETE_FILES in self.reasons:
             return True

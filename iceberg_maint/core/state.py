@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from iceberg_maint.core.ids import TableId
@@ -131,6 +131,8 @@ class LiveFile:
 
     `partition` is the partition key. For a deletion vector `size_bytes` is the blob's own size
     and `content_offset` its place in the Puffin file. `equality_ids` are field ids.
+    `file_sequence_number` is that of the commit that added the file, which a rewrite that keeps
+    the data sequence number raises; None where the manifest does not say.
     """
 
     path: str
@@ -144,7 +146,8 @@ class LiveFile:
     sort_order_id: int | None = None
     referenced_data_file: str | None = None
     content_offset: int | None = None
-    equality_ids: tuple[int, ...] = field(default=())
+    equality_ids: tuple[int, ...] = ()
+    file_sequence_number: int | None = None
 
 
 class EntryStatus(IntEnum):

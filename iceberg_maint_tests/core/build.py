@@ -36,9 +36,7 @@ def delete(
     spec_id: int = 0,
     records: int = 1,
 ) -> LiveFile:
-    return LiveFile(
-        path, kind, spec_id, partition, records, 5, seq, "parquet", referenced_data_file=of
-    )
+    return LiveFile(path, kind, spec_id, partition, records, 5, seq, "parquet", referenced_data_file=of)
 
 
 def small(count: int, size: int = 10, *, partition: str = "p=a", seq: int = 1) -> list[LiveFile]:
@@ -117,5 +115,7 @@ def finding(
     return Finding(check, severity, reason, "metric", value, threshold, "rewrite_data_files.key")
 
 
-def due(partition: str = "p=a", *, size: int = 0, score: float = 1.0, reason: Reason = Reason.SMALL_FILES) -> PartitionDecision:
+def due(
+    partition: str = "p=a", *, size: int = 0, score: float = 1.0, reason: Reason = Reason.SMALL_FILES
+) -> PartitionDecision:
     return PartitionDecision(partition, Verdict.RUN, reason, (finding(reason),), score, size)

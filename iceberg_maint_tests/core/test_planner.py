@@ -18,7 +18,6 @@ from iceberg_maint.core.policy import OutputSpec, Policy, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.state import FileKind, LiveFile
 from iceberg_maint_tests.core.build import (
-    BY_P,
     NOW_MS,
     data,
     decide,
@@ -84,9 +83,7 @@ def test_plan_files_of_two_specs_are_never_grouped_together() -> None:
         (0, 0, 5),
         (1, 1, 5),
     ]
-    moved = plan(
-        table_of(files, specs=specs), policy_of(rewrite_policy(output_spec=OutputSpec.CURRENT))
-    )
+    moved = plan(table_of(files, specs=specs), policy_of(rewrite_policy(output_spec=OutputSpec.CURRENT)))
     assert [(g.spec_id, g.output_spec_id) for b in moved.batches for g in b.groups] == [(0, 1), (1, 1)]
 
 
@@ -136,6 +133,20 @@ def test_plan_partition_scoped_deletes_take_every_file_they_may_mark() -> None:
     assert groups_of(found) == [["a", "b"]]
 
 
+def test_plan_files_younger_than_a_delete_are_not_its_business() -> None:
+    """A rewrite keeps the data sequence number, so the delete it applied still applies by number;
+    taking it for work would rewrite the partition for ever."""
+    rewritten = replace(data("a", 100, seq=2), file_sequence_number=3)
+    scoped = delete("d", POS, seq=2, records=9)
+    table = table_of([rewritten, scoped])
+    assert decide(table, policy_of()).reason is Reason.DELETE_RATIO
+    for policy in (policy_of(), policy_of(rewrite_policy(max_delete_files=0))):
+        found = plan(table, policy)
+        assert (found.batches, found.leftovers) == ((), (Leftover("p=a", Reason.NO_GAIN),))
+    older = replace(rewritten, file_sequence_number=2)
+    assert groups_of(plan(table_of([older, scoped]), policy_of())) == [["a"]]
+
+
 def test_plan_too_many_delete_files_takes_each_file_with_deletes() -> None:
     files = [data("a", 100), data("b", 100, records=1000), delete("v", DV, of="b")]
     found = plan(table_of(files), policy_of(rewrite_policy(max_delete_files=0)))
@@ -164,7 +175,12 @@ def test_plan_forced_takes_every_file() -> None:
 
 
 def test_plan_deferred_and_refused_partitions_are_leftovers() -> None:
-    files = [*small(6), *small(6, partition="p=b"), *small(6, partition="p=c"), data("x", 100, partition="p=d")]
+    files = [
+        *small(6),
+        *small(6, partition="p=b"),
+        *small(6, partition="p=c"),
+        data("x", 100, partition="p=d"),
+    ]
     windows = WindowsPolicy(max_partitions_per_run=1)
     found = plan(table_of(files), policy_of(windows=windows))
     assert found.leftovers == (
@@ -267,16 +283,12 @@ def heal(table: FakeTable, found: Plan) -> FakeTable:
     """The table after the plan: inputs and their deletes gone, outputs of equal size in place."""
     gone = {f.path for b in found.batches for g in b.groups for f in g.files}
     fresh = itertools.count()
-    files = [
-        f for f in table.live_files if f.path not in gone and f.referenced_data_file not in gone
-    ]
+    files = [f for f in table.live_files if f.path not in gone and f.referenced_data_file not in gone]
     for group in (g for b in found.batches for g in b.groups):
         parts = group.expected_output_files
         for i in range(parts):
             size = group.input_bytes // parts + (i < group.input_bytes % parts)
-            files.append(
-                data(f"new/{found.plan_id}/{next(fresh)}", size, partition=group.partition, seq=4)
-            )
+            files.append(data(f"new/{found.plan_id}/{next(fresh)}", size, partition=group.partition, seq=4))
     healed = table_of(files, format_version=table.state.format_version)
     return FakeTable(replace(healed.state, snapshot=table.state.snapshot), healed.live_files)
 
@@ -292,7 +304,9 @@ def test_plan_reaches_a_fixed_point_and_every_step_gains(table: FakeTable, polic
         before, table = table, heal(table, found)
         files = [sum(f.kind is FileKind.DATA for f in t.live_files) for t in (before, table)]
         deletes = [sum(f.kind is not FileKind.DATA for f in t.live_files) for t in (before, table)]
-        large = [sum(f.kind is FileKind.DATA and f.size_bytes > 180 for f in t.live_files) for t in (before, table)]
+        large = [
+            sum(f.kind is FileKind.DATA and f.size_bytes > 180 for f in t.live_files) for t in (before, table)
+        ]
         assert files[1] < files[0] or deletes[1] < deletes[0] or large[1] < large[0]
     else:
         pytest.fail("still planning after 60 rounds")
@@ -306,7 +320,3 @@ def test_plan_without_caps_leaves_nothing_due(table: FakeTable) -> None:
     policy = policy_of()
     after: Decision = decide(heal(table, plan(table, policy)), policy, now_ms=NOW_MS)
     assert {p.verdict for p in after.partitions} <= {Verdict.SKIP, Verdict.REFUSE}
-
-
-def test_plan_rewrites_one_spec_key_only() -> None:
-    assert BY_P.spec_id == 0
