@@ -16,11 +16,10 @@ import dagster as dg
 from iceberg_maint import wiring
 from iceberg_maint.config import load_config
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.keys import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.table_list import load_table_list
-from iceberg_maint.errors import ConfigurationError
 
-SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
 PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
 TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
@@ -52,16 +51,6 @@ def lake_of(app: wiring.App) -> Lake:
         policy_for=lambda table, properties: app.effective_policy(table, properties).policy,
         spark_conf=app.spark_conf,
         engine_of=app.engine_of,
-    )
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """`i/n` as (index, count). Raises ConfigurationError ICM-100."""
-    index, _, count = text.partition("/")
-    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
-        return int(index), int(count)
-    raise ConfigurationError(
-        "ICM-100", f"{SHARD_VARIABLE} is '{text}'.", "write i/n with 0 <= i < n, for example 0/4."
     )
 
 

@@ -6,7 +6,8 @@ missing; the class for that is not public, so only this module knows it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import (
@@ -74,7 +75,8 @@ def partition_evaluations(
     targets = instance.get_latest_storage_id_by_partition(
         key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
     )
-    passing, failing = [], []
+    passing: list[dg.AssetCheckEvaluation] = []
+    failing: list[dg.AssetCheckEvaluation] = []
     for partition in sorted(partitions):
         found = _findings(measured, policy, now_ms, partition)
         for name in PARTITION_CHECKS:
@@ -148,6 +150,15 @@ def table_evaluations(
         why,
         dg.AssetCheckSeverity.WARN,
     )
+
+
+def log_evaluations(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    evaluations: Iterable[dg.AssetCheckEvaluation],
+) -> None:
+    """Logs evaluations from any op. Dagster takes them, though its annotation leaves them out."""
+    for evaluation in evaluations:
+        context.log_event(cast("Any", evaluation))
 
 
 def unreadable_evaluation(table: TableId, prefix: Sequence[str], error: str) -> dg.AssetCheckEvaluation:

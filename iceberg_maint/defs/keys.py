@@ -10,6 +10,7 @@ import dagster as dg
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.reasons import Check
+from iceberg_maint.errors import ConfigurationError
 
 PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in Check)
 """Names of the partitioned checks, which automation reacts to."""
@@ -23,6 +24,7 @@ ENGINE_TAG = "iceberg_maint/engine"
 FORCE_TAG = "iceberg_maint/force"
 """Run tag with value `true`: rewrites requested partitions even when they are healthy."""
 OBSERVE_JOB = "observe_iceberg"
+SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
 
 
 def asset_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
@@ -66,6 +68,16 @@ def group_name(table: TableId) -> str:
 def in_shard(table: TableId, index: int, count: int) -> bool:
     """Whether the table belongs to code location `index` of `count` (from 0), stable by name."""
     return int(_digest(str(table))[:12], 16) % count == index
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`i/n` as (index, count). Raises ConfigurationError ICM-100."""
+    index, _, count = text.partition("/")
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
+        return int(index), int(count)
+    raise ConfigurationError(
+        "ICM-100", f"{SHARD_VARIABLE} is '{text}'.", "write i/n with 0 <= i < n, for example 0/4."
+    )
 
 
 def _digest(text: str) -> str:

@@ -11,6 +11,7 @@ import dagster as dg
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.checks import (
+    log_evaluations,
     outdated,
     partition_evaluations,
     table_evaluations,
@@ -96,7 +97,7 @@ class Observation:
         silent catalog holds is due too, so that its error shows."""
         known = {k.table: k for k in self._lake.ledger.known_tables()}
         pointers = self._lake.pointers(tables)
-        oldest_ms = self._lake.clock.now_ms() - OBSERVE_AGAIN_AFTER_MS
+        oldest_ms = self._lake.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
         return [
             t
             for t in tables
@@ -159,12 +160,11 @@ class Observation:
         now_ms = self._lake.clock.now_ms()
         sick = [p.partition for p in rank(seen.decision) if p.findings]
         stale = outdated(self._instance, self._prefix, seen.measured, seen.policy, now_ms, sick)
-        for evaluation in partition_evaluations(
+        evaluations = partition_evaluations(
             self._instance, self._prefix, seen.measured, seen.policy, now_ms, stale
-        ):
-            self._context.log_event(evaluation)
-        for evaluation in table_evaluations(seen.measured.table, self._prefix, seen.history):
-            self._context.log_event(evaluation)
+        )
+        log_evaluations(self._context, evaluations)
+        log_evaluations(self._context, table_evaluations(seen.measured.table, self._prefix, seen.history))
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog says there is no such table; its partitions stay until it is unlisted."""
@@ -176,7 +176,7 @@ class Observation:
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
-        self._context.log_event(unreadable_evaluation(table, self._prefix, text))
+        log_evaluations(self._context, [unreadable_evaluation(table, self._prefix, text)])
         self._context.log_event(
             dg.AssetObservation(
                 asset_key(table, self._prefix),

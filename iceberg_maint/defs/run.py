@@ -12,10 +12,10 @@ from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import SENTENCES, Reason
-from iceberg_maint.defs.checks import partition_evaluations, table_evaluations
+from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.keys import FORCE_TAG, asset_key
 from iceberg_maint.defs.lake import Lake, SessionFactory
-from iceberg_maint.defs.metadata import batch_metadata, nothing_due_metadata
+from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.maintain import BatchEnded, BatchStarted, Event, PlanReady, Request, maintain
 from iceberg_maint.survey import survey
@@ -133,7 +133,7 @@ class MaintenanceRun:
             batch_metadata(self._before[partition], after, batches, self._context.run.run_id),
         )
 
-    def _materialize(self, partition: str, metadata: dict[str, object]) -> None:
+    def _materialize(self, partition: str, metadata: Metadata) -> None:
         self._told.add(partition)
         self._context.log_event(dg.AssetMaterialization(self._key, partition=partition, metadata=metadata))
 
@@ -177,23 +177,22 @@ class MaintenanceRun:
         measured = self._lake.ledger.health(self._table)
         if measured is not None:
             history = self._lake.history(measured)
-            for evaluation in table_evaluations(self._table, self._prefix, history):
-                self._context.log_event(evaluation)
+            log_evaluations(self._context, table_evaluations(self._table, self._prefix, history))
 
     def _evaluate(self, partitions: Sequence[str]) -> None:
         measured = self._lake.ledger.health(self._table) if partitions else None
         if measured is None:
             return
         self._evaluated.update(partitions)
-        for evaluation in partition_evaluations(
+        evaluations = partition_evaluations(
             self._context.instance,
             self._prefix,
             measured,
             self._lake.stored_policy(measured),
             self._lake.clock.now_ms(),
             partitions,
-        ):
-            self._context.log_event(evaluation)
+        )
+        log_evaluations(self._context, evaluations)
 
     def _retry(self, why: str, cause: Exception | None) -> NoReturn:
         self._context.log.warning(f"{why} Tried again {RETRIES.max_retries} times at most.")

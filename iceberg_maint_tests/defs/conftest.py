@@ -119,6 +119,10 @@ class Catalog(FakeCatalog):
         self.made[table.state.table] = table
         return table
 
+    def rename(self, old: TableId, new: TableId) -> None:
+        table = self.content.pop(old)
+        self.put(replace(table, state=replace(table.state, table=new)))
+
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         if str(state.table) in self.unreadable:
             raise UnreadableTableError("ICM-101", f"{state.table}: manifest m1 holds 3 entries, not 4.")

@@ -11,7 +11,6 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.instance import check_instance
 from iceberg_maint.defs.keys import asset_key, partitions_name, pool_name
 from iceberg_maint.defs.metadata import WORST_PARTITIONS
-from iceberg_maint.defs.observe import OBSERVE_AGAIN_AFTER_MS
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import World, key
 
@@ -122,13 +121,14 @@ def test_observing_fails_when_nothing_could_be_read(world: World) -> None:
     assert not world.observe().success
 
 
-def test_unchanged_table_is_left_alone_until_asked_or_long_ago(world: World) -> None:
+def test_unchanged_table_is_left_alone_until_asked_or_long_ago(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.catalog.create("db.t").add("d1", 1)
     for expected, changed_only in ((1, True), (1, True), (2, False)):
         world.observe(changed_only=changed_only)
         assert len(table_level(world)) == expected
-    known = world.ledger.known_tables()[0]
-    world.clock.ms = known.observed_ms + OBSERVE_AGAIN_AFTER_MS
+    monkeypatch.setattr("iceberg_maint.defs.observe.OBSERVE_AGAIN_AFTER_MS", 0)
     world.observe()
     assert len(table_level(world)) == 3
 

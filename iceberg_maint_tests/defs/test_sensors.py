@@ -1,0 +1,183 @@
+"""The table-changed sensor and the schedule: what they ask for, and what they leave alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.keys import OBSERVE_JOB
+from iceberg_maint.defs.reload import BY_HAND
+from iceberg_maint.defs.sensors import (
+    TABLES_PER_SENSOR,
+    build_automation_sensors,
+    changed_tables,
+    follow_table_list,
+)
+from iceberg_maint.defs.table_list import read_table_list, write_table_list
+from iceberg_maint.errors import RefusedError
+from iceberg_maint_tests.defs.conftest import SETTINGS, World
+
+T = TableId.parse("lake.db.t")
+U = TableId.parse("lake.db.u")
+
+
+def sensor_tick(world: World, definitions: dg.Definitions | None = None) -> Any:
+    sensor = (definitions or world.definitions).resolve_sensor_def("table_changes")
+    with dg.build_sensor_context(instance=world.instance, sensor_name="table_changes") as context:
+        return sensor.evaluate_tick(context)
+
+
+def requested(tick: Any) -> list[list[str]]:
+    return [r.run_config["ops"]["observe_tables"]["config"]["tables"] for r in tick.run_requests]
+
+
+def follow(world: World, loaded: tuple[TableId, ...], reloads: list[int] | None = None) -> list[str]:
+    def reload() -> str:
+        if reloads is not None:
+            reloads.append(1)
+        return "reloaded"
+
+    return follow_table_list(loaded, world.lake, world.table_list, lambda _table: True, reload)
+
+
+def test_tick_requests_new_and_changed_tables_only(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.catalog.create("db.u").add("d1", 1)
+    assert requested(sensor_tick(world)) == [["lake.db.t", "lake.db.u"]]
+    world.observe()
+    assert requested(sensor_tick(world)) == []
+    table.add("d1", 1)
+    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+
+
+def test_tick_repeated_asks_under_the_same_run_key_until_its_time_is_over(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    first, again = sensor_tick(world), sensor_tick(world)
+    assert first.run_requests[0].run_key == again.run_requests[0].run_key
+    world.clock.sleep(601)
+    assert sensor_tick(world).run_requests[0].run_key != first.run_requests[0].run_key
+
+
+def test_tick_waits_while_an_observe_run_is_under_way(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.instance.create_run_for_job(
+        world.definitions.resolve_job_def(OBSERVE_JOB), status=dg.DagsterRunStatus.STARTED
+    )
+    assert requested(sensor_tick(world)) == []
+
+
+def test_tick_under_an_unsafe_instance_is_refused(world: World) -> None:
+    with dg.DagsterInstance.ephemeral() as unsafe:
+        world.instance = unsafe
+        with pytest.raises(RefusedError, match="ICM-117"):
+            sensor_tick(world)
+
+
+def test_tick_with_a_silent_catalog_requests_nothing_and_says_why(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    definitions = world.definitions
+    world.catalog.unreachable = True
+    tick = sensor_tick(world, definitions)
+    assert tick.run_requests == []
+    assert "ICM-104" in tick.skip_message
+
+
+def test_new_table_enters_the_list_and_asks_for_a_reload(world: World) -> None:
+    world.catalog.create("db.t")
+    write_table_list(world.table_list, [T])
+    world.catalog.create("db.u")
+    reloads: list[int] = []
+    assert follow(world, (T,), reloads) == ["new table lake.db.u", "reloaded"]
+    assert read_table_list(world.table_list) == (T, U)
+    assert follow(world, (T, U), reloads) == []
+    assert reloads == [1]
+
+
+def test_reload_is_asked_again_until_the_location_has_the_list(world: World) -> None:
+    world.catalog.create("db.t")
+    write_table_list(world.table_list, [T])
+    assert follow(world, ()) == ["reloaded"]
+
+
+def test_dropped_table_leaves_the_list_and_the_ledger(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.catalog.create("db.u").add("d1", 1)
+    world.observe()
+    write_table_list(world.table_list, [T, U])
+    del world.catalog.content[U]
+    assert follow(world, (T, U)) == ["table lake.db.u is gone", "reloaded"]
+    assert read_table_list(world.table_list) == (T,)
+    assert [k.table for k in world.ledger.known_tables()] == [T]
+
+
+def test_renamed_table_keeps_its_history(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    write_table_list(world.table_list, [T])
+    world.catalog.rename(T, U)
+    assert follow(world, (T,)) == ["new table lake.db.u", "table lake.db.t is gone", "reloaded"]
+    world.observe()
+    [known] = world.ledger.known_tables()
+    assert (known.table, known.table_uuid) == (U, table.state.uuid)
+
+
+def test_silent_catalog_keeps_its_tables_in_the_list(world: World) -> None:
+    world.catalog.create("db.t")
+    write_table_list(world.table_list, [T])
+    world.catalog.unreachable = True
+    reloads: list[int] = []
+    [message] = follow(world, (T,), reloads)
+    assert message.startswith("catalog lake does not answer: ICM-104")
+    assert read_table_list(world.table_list) == (T,)
+    assert reloads == []
+
+
+def test_unreadable_list_is_written_anew(world: World) -> None:
+    world.catalog.create("db.t")
+    world.table_list.write_text("{", "utf-8")
+    follow(world, (T,))
+    assert read_table_list(world.table_list) == (T,)
+
+
+def test_changed_tables_leaves_out_dropped_ones(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    assert [t for t, _ in changed_tables([T, U], world.lake)] == [T]
+
+
+def test_schedule_asks_to_observe_all_tables_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 2)
+    overrides = {**SETTINGS, "concurrency": {"runs": {"max_concurrent_runs": 1}}}
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
+        world = World(tmp_path, instance)
+        for name in ("db.a", "db.b", "db.c"):
+            world.catalog.create(name)
+        schedule = world.definitions.resolve_schedule_def("observe_schedule")
+        at = datetime(2027, 1, 1, tzinfo=UTC)
+        with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
+            tick = schedule.evaluate_tick(context)
+    assert requested(tick) == [["lake.db.a", "lake.db.b"], ["lake.db.c"]]
+    assert len({r.run_key for r in tick.run_requests}) == 2
+
+
+def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates() -> None:
+    tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES_PER_SENSOR + 1)]
+    sensors = build_automation_sensors(tables, (), dg.DefaultSensorStatus.RUNNING)
+    assert [s.name for s in sensors] == ["maintenance_0", "maintenance_1"]
+    assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in sensors)
+
+
+def test_reload_without_an_address_says_what_to_do(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    definitions = world.definitions
+    world.catalog.create("db.u").add("d1", 1)
+    world.observe(definitions=definitions)
+    assert BY_HAND in sensor_tick(world, definitions).skip_message
