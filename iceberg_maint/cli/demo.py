@@ -19,11 +19,17 @@ from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED
     help="Folder of the lake, its ledger and its Dagster instance.",
 )
 @click.option("--fresh", is_flag=True, help="Remove the lake of that folder first and build it anew.")
+@click.option("--build-only", is_flag=True, help="Build the lake where it is missing, and leave it sick.")
 @command
-def demo(session: Session, data: Path, *, fresh: bool) -> int:
+def demo(session: Session, data: Path, *, fresh: bool, build_only: bool) -> int:
     """Build a sick demo lake by real writers, heal it, print before and after."""
-    from iceberg_maint.demo import run
+    from iceberg_maint.demo import open_lake, run
 
-    report = run(data, session.logs() if session.as_json else session.console(), fresh=fresh)
+    console = session.logs() if session.as_json else session.console()
+    if build_only:
+        _, place = open_lake(data, console, fresh=fresh)
+        session.emit({"data": str(place.root), "config": str(place.config)}, lambda _console: None)
+        return EXIT_DONE
+    report = run(data, console, fresh=fresh)
     session.emit(report.document(), lambda _console: None)
     return EXIT_DONE if report.good else EXIT_FAILED

@@ -108,7 +108,9 @@ def run(
                 _maintain_one(app, result, request, overrides, progress, session)
                 if left is not None and result.outcome is not None:
                     left = max(0, left - len(result.outcome.batches))
-    except Terminated as signal:
+    except (Terminated, KeyboardInterrupt) as why:
+        # Spark takes SIGINT over once it has started, and raises KeyboardInterrupt.
+        signal = str(why) or "SIGINT"
         session.say(f"terminated by {signal}; finished batches stay, the next run goes on from there")
         results[-1].codes.add(EXIT_FAILED)
         results[-1].error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}

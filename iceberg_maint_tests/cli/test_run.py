@@ -196,6 +196,13 @@ def test_signal_stops_before_the_next_batch_and_gives_the_lease_back(
     assert signal.getsignal(number) is not None
 
 
+def test_interrupt_by_spark_s_own_handler_is_a_termination_too(lake: Lake) -> None:
+    lake.engine.errors = [KeyboardInterrupt()]
+    document = lake.json("run", "db.sick", exit_code=1)
+    assert document["tables"][0]["error"]["message"] == "terminated by SIGINT"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["outcome"] == "IMPROVED"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
