@@ -110,17 +110,18 @@ def gained(
 def operation_status(
     batches: tuple[BatchOutcome, ...], unsupported: bool
 ) -> tuple[OutcomeStatus, Reason | None]:
-    """The operation's outcome from its batches: the gravest wins, except that work done counts
-    before what is unsupported."""
+    """The operation's outcome from its batches, with the first reason for it: the gravest wins,
+    except that work done counts before what is unsupported, in a batch or beside them."""
     for status in (
         OutcomeStatus.UNKNOWN,
         OutcomeStatus.FAILED,
         OutcomeStatus.IMPROVED,
+        OutcomeStatus.UNSUPPORTED,
         OutcomeStatus.NO_OP,
     ):
         first = next((b for b in batches if b.outcome is status), None)
         if first is not None:
             return status, first.reason
-    if unsupported:
-        return OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES
+        if status is OutcomeStatus.UNSUPPORTED and unsupported:
+            return status, Reason.EQUALITY_DELETES
     return OutcomeStatus.NO_OP, None

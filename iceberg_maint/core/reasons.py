@@ -24,7 +24,6 @@ class Reason(StrEnum):
     DELETE_RATIO = "delete_ratio"
     DELETE_FILES = "delete_files"
     FORCED = "forced"
-    RESUMED = "resumed"
     HEALTHY = "healthy"
     EMPTY = "empty"
     NO_GAIN = "no_gain"
@@ -48,7 +47,6 @@ class Reason(StrEnum):
     GATE = "gate"
     PROOF = "proof"
     ERROR = "error"
-    CRASH = "crash"
     UNKNOWN_COMMIT = "unknown_commit"
     TERMINATED = "terminated"
     NO_EFFECT = "no_effect"
@@ -60,7 +58,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.DELETE_RATIO: "position deletes mark too large a share of the rows",
     Reason.DELETE_FILES: "more delete files than allowed",
     Reason.FORCED: "asked for, healthy or not",
-    Reason.RESUMED: "an earlier run left this batch unfinished",
     Reason.HEALTHY: "every metric is within its threshold",
     Reason.EMPTY: "the table has no live files",
     Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
@@ -84,7 +81,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.GATE: "the commit gate refused: an invariant would have been broken",
     Reason.PROOF: "the rows written are not the rows read; nothing was committed",
     Reason.ERROR: "an error, reported with the outcome",
-    Reason.CRASH: "an attempt never reported back",
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
     Reason.TERMINATED: "terminated by a person or by the system",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
