@@ -1,0 +1,192 @@
+"""Staging: hand Spark exactly the scan tasks we planned, and read nothing else.
+
+Iceberg's own rewrites work this way (`SparkBinPackFileRewriteRunner`): scan tasks are put under an
+id into `ScanTaskSetManager`, and a relation with that id reads only them, each with its deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from iceberg_maint.core.plan import Batch, FileGroup, InputFile
+from iceberg_maint.errors import RefusedError, StaleBatchError
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.pruning import partitions_filter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTasks:
+    """The scan tasks of one file group: a `java.util.List<FileScanTask>`, one whole-file task per
+    planned file, with the deletes that Iceberg applies to it.
+    """
+
+    group: FileGroup
+    tasks: Any
+
+
+def load_planned_table(bridge: Bridge, batch: Batch) -> Any:
+    """The batch's table, fresh. Raises StaleBatchError when it is not the table, schema or
+    history that was planned on.
+    """
+    try:
+        table = bridge.load_table(batch.table)
+    except JVM_ERRORS as why:
+        if any(name.endswith("NoSuchTableException") for name in cause_classes(why)):
+            raise StaleBatchError(f"{batch.table} is gone") from why
+        raise
+    if str(table.uuid().toString()) != batch.table_uuid:
+        raise StaleBatchError(f"{batch.table} was dropped and created again while the batch waited")
+    if table.snapshot(batch.snapshot_id) is None:
+        raise StaleBatchError(f"{batch.table}: snapshot {batch.snapshot_id} has been expired")
+    if table.schema().schemaId() != batch.schema_id:
+        raise StaleBatchError(
+            f"{batch.table}: the schema is now {table.schema().schemaId()}, planned was {batch.schema_id}"
+        )
+    missing = {g.output_spec_id for g in batch.groups} - {int(i) for i in table.specs()}
+    if missing:
+        raise StaleBatchError(f"{batch.table}: partition spec {min(missing)} is gone")
+    return table
+
+
+def plan_tasks(
+    bridge: Bridge, table: Any, batch: Batch, *, column_stats: bool = False
+) -> tuple[GroupTasks, ...]:
+    """Scan tasks for exactly the batch's files, at its pinned snapshot.
+
+    Raises StaleBatchError when a planned file is not live in that snapshot, RefusedError ICM-120
+    when one is referenced twice, ICM-119 when an equality delete applies to one, ICM-101 when
+    Iceberg applies other position deletes to it than were planned.
+    """
+    lambdas = Lambdas(bridge)
+    wanted = batch.paths()
+    # The filter only spares manifests. A file whose column bounds contradict its own partition
+    # value would be filtered out, so what is not found is looked for without it.
+    found = _scan(bridge, lambdas, table, batch, partitions_filter(bridge, table, batch), column_stats)
+    if found.size() < len(wanted):
+        found = _scan(bridge, lambdas, table, batch, None, column_stats)
+    result = []
+    for group in batch.groups:
+        paths = [f.path for f in group.files]
+        tasks = lambdas.to_list(found.stream().filter(lambdas.task_location_in(paths)))
+        _check_paths(batch, paths, lambdas.texts(tasks.stream().map(lambdas.task_location)))
+        _check_deletes(bridge, lambdas, batch, group, tasks)
+        result.append(GroupTasks(group, tasks))
+    return tuple(result)
+
+
+def _scan(
+    bridge: Bridge, lambdas: Lambdas, table: Any, batch: Batch, pruning: Any | None, column_stats: bool
+) -> Any:
+    scan = table.newScan().useSnapshot(batch.snapshot_id).ignoreResiduals()
+    if column_stats:
+        scan = scan.includeColumnStats()
+    if pruning is not None:
+        scan = scan.filter(pruning)
+    files = scan.planFiles()
+    try:
+        return lambdas.to_list(lambdas.stream(files).filter(lambdas.task_location_in(batch.paths())))
+    finally:
+        files.close()
+
+
+def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
+    twice = sorted({p for p in found if found.count(p) > 1}) if len(found) != len(set(found)) else []
+    if twice:
+        raise RefusedError(
+            "ICM-120",
+            f"{batch.table}: data file {twice[0]} is referenced twice by snapshot {batch.snapshot_id}",
+            "remove the second reference; a rewrite would turn its rows into real duplicates.",
+        )
+    missing = set(planned) - set(found)
+    if missing:
+        raise StaleBatchError(
+            f"{batch.table}: {len(missing)} planned files are not in snapshot {batch.snapshot_id}, "
+            f"one is {min(missing)}"
+        )
+
+
+def _check_deletes(bridge: Bridge, lambdas: Lambdas, batch: Batch, group: FileGroup, tasks: Any) -> None:
+    planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
+    deleted = tasks.stream().filter(lambdas.has_no_deletes.negate())
+    seen: dict[str, set[str]] = {}
+    for task in bridge.iterate(lambdas.to_list(deleted)):
+        path = str(task.file().location())
+        deletes = list(bridge.iterate(task.deletes()))
+        if any(str(d.content().toString()) == "EQUALITY_DELETES" for d in deletes):
+            raise RefusedError(
+                "ICM-119",
+                f"{batch.table}: an equality delete applies to {path}; this rewrite does not apply those",
+                "leave the file to the rewrite that does.",
+            )
+        seen[path] = {str(d.location()) for d in deletes}
+    for path in sorted(seen.keys() | planned.keys()):
+        expected = set(planned[path].delete_files) if path in planned else set()
+        if seen.get(path, set()) != expected:
+            raise RefusedError(
+                "ICM-101",
+                f"{batch.table}: Iceberg applies {len(seen.get(path, ()))} delete files to {path}, "
+                f"planned were {len(expected)}",
+                "report this: two readers of the same metadata disagree.",
+            )
+
+
+@contextmanager
+def staged(bridge: Bridge, table: Any, tasks: Any) -> Iterator[str]:
+    """The id under which Spark reads these tasks (a non-empty Java list) inside the block.
+
+    The Java table object is cached under the same id, so that reads and writes see one state.
+    """
+    cache = bridge.static("org.apache.iceberg.spark.SparkTableCache", "get")()
+    manager = bridge.iceberg.spark.ScanTaskSetManager.get()
+    coordinator = bridge.iceberg.spark.FileRewriteCoordinator.get()
+    group_id = str(uuid4())
+    cache.add(group_id, table)
+    manager.stageTasks(table, group_id, tasks)
+    try:
+        yield group_id
+    finally:
+        coordinator.clearRewrite(table, group_id)
+        manager.removeTasks(table, group_id)
+        cache.remove(group_id)
+
+
+def read_staged(
+    bridge: Bridge, table: Any, identifier: str, group_id: str, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Rows of the staged tasks; all of Iceberg's metadata columns can be selected by name.
+
+    On Spark 3.5 the id is a read option of the catalog's table. On 4.1 that option is ignored in
+    silence and the whole table read, so the relation is built over `SparkRewriteTable`; on v3
+    that one offers the lineage columns as data, which hides every other metadata column, so they
+    are left out of its output and selected by name like the rest.
+    """
+    from pyspark.sql import DataFrame
+
+    spark = bridge.spark
+    if spark.version.startswith("3."):
+        reader = spark.read.option("scan-task-set-id", group_id)
+        for key, value in (options or {}).items():
+            reader = reader.option(key, value)
+        return reader.table(identifier)
+    jvm = bridge.jvm
+    settings = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(bridge.map((options or {}).items()))
+    nothing = jvm.scala.Option.empty()
+    source = bridge.iceberg.spark.source.SparkRewriteTable(table, group_id)
+    relations = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+    relation = relations.create(source, nothing, nothing, settings, nothing)
+    output = relation.output()
+    columns = [output.apply(i) for i in range(output.size())]
+    is_metadata = bridge.iceberg.MetadataColumns.isMetadataColumn
+    data = bridge.list(c for c in columns if not is_metadata(c.name()))
+    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq(data)
+    relation = relation.copy(source, sequence, nothing, nothing, settings, nothing)
+    frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(bridge.session, relation)
+    return DataFrame(frame, spark)
