@@ -124,7 +124,7 @@ def why_document(why: Why) -> Document:
 
 
 def compare(
-    health: PartitionHealth, policy: Policy, target_bytes: int, crossed: frozenset[str]
+    health: PartitionHealth, policy: Policy, target_bytes: int, crossed: frozenset[str], now_ms: int
 ) -> list[tuple[str, float, str, float | None, str]]:
     """(metric, value, rule, threshold, key) of every threshold of the operation.
 
@@ -151,14 +151,19 @@ def compare(
         ("delete_ratio", health.delete_ratio, "≥", rewrite.delete_ratio_warn, "delete_ratio_warn"),
         ("delete_files", positional, ">", rewrite.max_delete_files, "max_delete_files"),
     ]
-    if equality or rewrite.equality_delete_max_age_seconds is not None:
-        limit_files = None if rewrite.equality_delete_max_age_seconds is None else 1
+    limit_seconds = rewrite.equality_delete_max_age_seconds
+    any_file = None if limit_seconds is None else 1
+    rows.append(
+        ("applicable_equality_delete_files", equality, "≥", any_file, "equality_delete_max_age_seconds")
+    )
+    if equality and health.oldest_equality_delete_ms is not None:
+        age_seconds = (now_ms - health.oldest_equality_delete_ms) / 1000
         rows.append(
             (
-                "applicable_equality_delete_files",
-                equality,
+                "seconds since the oldest of them",
+                age_seconds,
                 "≥",
-                limit_files,
+                limit_seconds,
                 "equality_delete_max_age_seconds",
             )
         )
@@ -177,7 +182,7 @@ def _partition(
 ) -> PartitionWhy:
     health = measured.partitions.get(one.partition, PartitionHealth())
     crossed = frozenset(f.threshold_key for f in one.findings)
-    rows = compare(health, policy, measured.target_file_size_bytes, crossed)
+    rows = compare(health, policy, measured.target_file_size_bytes, crossed, now_ms)
     comparisons = tuple(Comparison(m, v, r, t, k, sources[k], _crosses(v, r, t)) for m, v, r, t, k in rows)
     past = history.of(one.partition)
     return PartitionWhy(
@@ -192,7 +197,7 @@ def _partition(
 def _crosses(value: float, rule: str, threshold: float | None) -> bool:
     if threshold is None:
         return False
-    return {"≥": value >= threshold, ">": value > threshold, "<": value < threshold}[rule]
+    return {"≥": value >= threshold and value > 0, ">": value > threshold, "<": value < threshold}[rule]
 
 
 def _last_of(partition: str, last: Record | None) -> str | None:
@@ -225,6 +230,11 @@ def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
             f"(in {duration(max(0, until_ms - now_ms) / 1000)}) after a failed or useless attempt."
         )
     if decision.verdict is Verdict.SKIP and decision.reason is Reason.HEALTHY:
+        warned = sum(bool(p.findings) for p in decision.partitions)
+        if warned:
+            return (
+                f"Healthy: nothing is due in any of {total} partitions; {warned} cross a warning threshold."
+            )
         return f"Healthy: no threshold is crossed in any of {total} partitions."
     words = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
     return f"{words[decision.verdict]}: {sentence(decision.reason)}."

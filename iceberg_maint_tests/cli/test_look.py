@@ -12,6 +12,7 @@ from iceberg_maint.core.health import metric_docs, partition_metrics, table_metr
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.policy import policy_keys
+from iceberg_maint.core.state import FileKind
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, Lake, table_of
 
 SICK = TableId.parse("lake.db.sick")
@@ -250,6 +251,34 @@ def test_why_tells_that_a_gain_is_missing(lake: Lake) -> None:
     assert gain["files a rewrite would remove"] == (9, False)
     assert gain["share of files it would remove"] == (0.9, False)
     assert "files a rewrite would remove > 50 (now 9)" in day["change"]
+
+
+def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
+    table = lake.catalog.content[TableId.parse("lake.db.healthy")]
+    (first, *rest) = table.live_files
+    deletes = replace(first, path="mem://d", kind=FileKind.POSITION_DELETES, record_count=3)
+    lake.catalog.put(replace(table, live_files=(first, *rest, deletes)))
+    document = why(lake, "db.healthy")
+    assert document["truth"] == (
+        "Healthy: nothing is due in any of 1 partitions; 1 cross a warning threshold."
+    )
+    crossed = {m["threshold_key"] for m in document["partitions"][0]["metrics"] if m["crossed"]}
+    assert crossed == {"rewrite_data_files.delete_ratio_warn"}
+
+
+def test_why_of_young_equality_deletes_tells_their_age(lake: Lake) -> None:
+    table = lake.catalog.content[TableId.parse("lake.db.healthy")]
+    deletes = replace(
+        table.live_files[0], path="mem://d", kind=FileKind.EQUALITY_DELETES, data_sequence_number=2
+    )
+    lake.catalog.put(
+        replace(table, live_files=(*table.live_files, deletes), commit_ms={"mem://d": NOW_MS - 600_000})
+    )
+    (partition,) = why(lake, "db.healthy")["partitions"]
+    age = {m["metric"]: (m["value"], m["threshold"], m["crossed"]) for m in partition["metrics"]}
+    assert age["applicable_equality_delete_files"] == (1, 1, True)
+    assert age["seconds since the oldest of them"] == (600, 3600, False)
+    assert "seconds since the oldest of them ≥ 3,600 (now 600)" in partition["change"]
 
 
 def test_why_of_a_partition_without_files_is_unknown(lake: Lake) -> None:
