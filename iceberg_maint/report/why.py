@@ -8,27 +8,12 @@ from dataclasses import dataclass
 from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
-from iceberg_maint.core.judge import excess_files, too_many_average_bytes
 from iceberg_maint.core.policy import Policy, policy_keys
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.record import Record
+from iceberg_maint.report.compare import Comparison, compare
 from iceberg_maint.report.document import Document, record_document, values_document
 from iceberg_maint.report.text import duration, moment, number, sentence
-
-_SECTION = "rewrite_data_files"
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One metric against the threshold that judges it; None is off. `rule` is ≥ or >."""
-
-    metric: str
-    value: float
-    rule: str
-    threshold: float | None
-    threshold_key: str
-    source: str
-    crossed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,53 +108,6 @@ def why_document(why: Why) -> Document:
     }
 
 
-def compare(
-    health: PartitionHealth, policy: Policy, target_bytes: int, crossed: frozenset[str], now_ms: int
-) -> list[tuple[str, float, str, float | None, str]]:
-    """(metric, value, rule, threshold, key) of every threshold of the operation.
-
-    `crossed` are the keys a finding names. Where there are enough small files and still no
-    finding, the gain decides, so it is shown too.
-    """
-    rewrite = policy.rewrite_data_files
-    positional = health.position_delete_files + health.deletion_vectors
-    equality = health.applicable_equality_delete_files
-    rows: list[tuple[str, float, str, float | None, str]] = [
-        ("small_files", health.small_files, "≥", rewrite.min_input_files, "min_input_files"),
-    ]
-    if health.small_files >= rewrite.min_input_files and f"{_SECTION}.min_input_files" not in crossed:
-        gain = excess_files(health, rewrite, target_bytes)
-        rows.append(("files a rewrite would remove", gain, ">", rewrite.min_excess_files, "min_excess_files"))
-        share = gain / health.data_files if health.data_files else 0.0
-        rows.append(("share of files it would remove", share, "≥", rewrite.min_gain_ratio, "min_gain_ratio"))
-    rows.append(("data_files", health.data_files, ">", rewrite.max_files, "max_files"))
-    if rewrite.max_files is not None and health.data_files > rewrite.max_files:
-        limit = too_many_average_bytes(policy.rewrite_data_files, target_bytes)
-        rows.append(("average_file_bytes", health.average_file_bytes, "<", limit, "max_files_average_bytes"))
-    rows += [
-        ("delete_ratio", health.delete_ratio, "≥", rewrite.delete_ratio_act, "delete_ratio_act"),
-        ("delete_ratio", health.delete_ratio, "≥", rewrite.delete_ratio_warn, "delete_ratio_warn"),
-        ("delete_files", positional, ">", rewrite.max_delete_files, "max_delete_files"),
-    ]
-    limit_seconds = rewrite.equality_delete_max_age_seconds
-    any_file = None if limit_seconds is None else 1
-    rows.append(
-        ("applicable_equality_delete_files", equality, "≥", any_file, "equality_delete_max_age_seconds")
-    )
-    if equality and health.oldest_equality_delete_ms is not None:
-        age_seconds = (now_ms - health.oldest_equality_delete_ms) / 1000
-        rows.append(
-            (
-                "seconds since the oldest of them",
-                age_seconds,
-                "≥",
-                limit_seconds,
-                "equality_delete_max_age_seconds",
-            )
-        )
-    return [(m, v, r, t, f"{_SECTION}.{key}") for m, v, r, t, key in rows]
-
-
 def _partition(
     decision: Decision,
     one: PartitionDecision,
@@ -181,9 +119,9 @@ def _partition(
     now_ms: int,
 ) -> PartitionWhy:
     health = measured.partitions.get(one.partition, PartitionHealth())
-    crossed = frozenset(f.threshold_key for f in one.findings)
-    rows = compare(health, policy, measured.target_file_size_bytes, crossed, now_ms)
-    comparisons = tuple(Comparison(m, v, r, t, k, sources[k], _crosses(v, r, t)) for m, v, r, t, k in rows)
+    comparisons = compare(
+        health, policy.rewrite_data_files, measured.target_file_size_bytes, one.findings, sources, now_ms
+    )
     past = history.of(one.partition)
     return PartitionWhy(
         one,
@@ -192,12 +130,6 @@ def _partition(
         _last_of(one.partition, last),
         _change(decision.table, one, comparisons, past, now_ms),
     )
-
-
-def _crosses(value: float, rule: str, threshold: float | None) -> bool:
-    if threshold is None:
-        return False
-    return {"≥": value >= threshold and value > 0, ">": value > threshold, "<": value < threshold}[rule]
 
 
 def _last_of(partition: str, last: Record | None) -> str | None:
