@@ -12,9 +12,9 @@ BIN   := $(VENV)/bin
 PY    := $(BIN)/python
 CACHE := .cache
 STAMP := $(VENV)/.complete
-# The demo lake and Dagster's storage for `make dev`.
+# The demo lake with its ledger and its Dagster instance, and the port of Dagster's UI.
 DATA  := data
-export DAGSTER_HOME := $(CURDIR)/.dagster_home
+PORT  := 3000
 
 # PYTHON=/path/to/python3.12 chooses the interpreter; JAVA_OPTS is passed on to the jar download (proxy, trust store).
 
@@ -33,12 +33,15 @@ $(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requ
 
 .PHONY: run
 run: setup  ## build the demo lake with real writers, heal it, show before and after
-	$(BIN)/iceberg-maint demo
+	$(BIN)/iceberg-maint demo --data $(DATA) --fresh
 
 .PHONY: dev
-dev: setup  ## open Dagster on the demo lake, with sensors on (http://127.0.0.1:3000)
-	@mkdir -p "$(DAGSTER_HOME)" && cp dagster.yaml "$(DAGSTER_HOME)/dagster.yaml"
-	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $${PORT:-3000}
+dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (PORT=3000)
+	$(BIN)/iceberg-maint demo --data $(DATA) --build-only
+	DAGSTER_HOME="$(abspath $(DATA))/dagster_home" \
+	ICEBERG_MAINT_CONFIG="$(abspath $(DATA))/iceberg_maint.yaml" \
+	ICEBERG_MAINT_DAGSTER_URL="http://127.0.0.1:$(PORT)" \
+	$(BIN)/dagster dev -w workspace.yaml -w iceberg_maint/demo/workspace.yaml -h 127.0.0.1 -p $(PORT)
 
 .PHONY: test
 test: setup lint types  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
@@ -96,7 +99,7 @@ lock:  ## compile requirements/*.in into hashed locks
 
 .PHONY: clean
 clean:  ## remove the demo lake, Dagster's storage and tool caches (keeps .venv and jars)
-	rm -rf $(DATA) .dagster_home build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
+	rm -rf $(DATA) build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
 	find iceberg_maint iceberg_maint_tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean

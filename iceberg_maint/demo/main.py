@@ -80,12 +80,14 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     return report
 
 
-def open_lake(root: Path, console: Console, *, fresh: bool, scale: Scale | None = None) -> tuple[App, Place]:
+def open_lake(
+    root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None
+) -> tuple[App, Place]:
     """The lake of this folder, built when it is missing, incomplete or asked for afresh."""
     where = place(root)
     if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()
-    app = build(where.prepare(dict(os.environ)))
+    app = build(where.prepare(os.environ))
     if where.built.exists():
         console.print(f"The lake in {where.root} is there already (--fresh builds it anew).")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from iceberg_maint.errors import ConfigurationError
 CATALOG = "lake"
 NAMESPACE = "demo"
 
+_DAGSTER_YAML = Path(__file__).resolve().parents[2] / "dagster.yaml"
 _CONFIG = """\
 # Written by `iceberg-maint demo`; the demo lake is maintained by it as any other lake would be.
 ledger: sqlite:///{root}/ledger.db
@@ -64,11 +66,17 @@ class Place:
         """Exists once every table of the lake was written."""
         return self.root / "built"
 
-    def prepare(self, environ: dict[str, str]) -> Config:
-        """Makes the folders, writes the configuration where there is none, and loads it.
+    def prepare(self, environ: Mapping[str, str]) -> Config:
+        """Makes the folders, writes the configuration where there is none, sets up the Dagster
+        instance as the project's `dagster.yaml` says, and loads the configuration.
 
-        Raises ConfigurationError ICM-100 for a folder that holds something else.
+        Raises ConfigurationError ICM-100 for a folder that holds something else, and outside of a
+        checkout, where there is no `dagster.yaml`.
         """
+        if not _DAGSTER_YAML.is_file():
+            raise ConfigurationError(
+                "ICM-100", f"{_DAGSTER_YAML} is missing.", "run the demo from a checkout of the project."
+            )
         if self.root.exists() and any(self.root.iterdir()) and not self.config.exists():
             raise ConfigurationError(
                 "ICM-100",
@@ -79,6 +87,11 @@ class Place:
             folder.mkdir(parents=True, exist_ok=True)
         if not self.config.exists():
             self.config.write_text(_CONFIG.format(root=self.root), encoding="utf-8")
+        shutil.copyfile(_DAGSTER_YAML, self.dagster_home / "dagster.yaml")
+        # Dagster's UI would open with an invitation to its newsletter.
+        welcomed = self.dagster_home / ".nux" / "nux.yaml"
+        welcomed.parent.mkdir(exist_ok=True)
+        welcomed.write_text("seen: 1\n", encoding="utf-8")
         return load_config(self.config, environ)
 
     def clear(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from iceberg_maint.core.reasons import Finding, Verdict
+from iceberg_maint.core.reasons import Finding
 from iceberg_maint.core.record import Record
 from iceberg_maint.defs.headless import Requested
 from iceberg_maint.demo.place import Place
@@ -108,9 +108,8 @@ def ending(
 
 def _why(seen: Look) -> str:
     decision = seen.decision
-    worst = next((p for p in decision.partitions if p.findings), None)
-    finding = worst.findings[0] if worst and decision.verdict is not Verdict.SKIP else None
-    return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(finding)}"
+    found = (f for p in decision.partitions for f in p.findings if f.reason is decision.reason)
+    return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(next(found, None))}"
 
 
 def _evidence(finding: Finding | None) -> str:

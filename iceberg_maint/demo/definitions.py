@@ -1,0 +1,15 @@
+"""The demo's second code location: the job that keeps making the lake sick."""
+
+import os
+
+from iceberg_maint.defs.loader import build_loader
+from iceberg_maint.demo.ingest import ingest
+
+CRON = "*/3 * * * *"
+
+defs = build_loader(
+    "demo_ingest",
+    lambda: ingest(os.environ),
+    CRON,
+    "Appends another day of flights and weather in small files, so that there is something to heal.",
+)

@@ -1,0 +1,55 @@
+"""Keeps the demo lake sick: another day of flights and weather, in small appends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog, load_catalog
+
+from iceberg_maint.config.load import load_config
+from iceberg_maint.demo import sources
+from iceberg_maint.demo.place import CATALOG, NAMESPACE
+
+APPENDS = 6
+"""Appends per table and call: enough small files to make a partition due."""
+_YEAR = timedelta(days=365)
+
+
+def ingest(environ: Mapping[str, str]) -> list[str]:
+    """Appends one day, a year later than the last time it was flown, to the lake that
+    $ICEBERG_MAINT_CONFIG names. Says what was appended where."""
+    connection = load_config(None, environ).catalogs[CATALOG]
+    catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
+    return [
+        _append(catalog, "flights_by_month", sources.flights()),
+        _append(catalog, "weather", sources.weather()),
+    ]
+
+
+def _append(catalog: Catalog, name: str, rows: pa.Table) -> str:
+    table = catalog.load_table((NAMESPACE, name))
+    days = list(sources.days(rows))
+    snapshot = table.current_snapshot()
+    # Every commit moves the day on, so that no state has to be kept.
+    number = (snapshot.sequence_number or 0) if snapshot else 0
+    day = _a_year_later(days[number % len(days)])
+    for batch in sources.slices(day, APPENDS):
+        table.append(batch)
+    return f"{CATALOG}.{NAMESPACE}.{name}: {day.num_rows} rows in {APPENDS} appends"
+
+
+def _a_year_later(rows: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays(list(_shifted(rows)), schema=rows.schema)
+
+
+def _shifted(rows: pa.Table) -> Iterator[pa.ChunkedArray]:
+    for name in rows.column_names:
+        column = rows[name]
+        if name == "year":
+            column = pc.add(column, 1)
+        elif name == "time_hour":
+            column = pc.add(column, pa.scalar(_YEAR, pa.duration("us")))
+        yield column
