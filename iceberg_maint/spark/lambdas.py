@@ -26,7 +26,8 @@ class Lambdas:
         # `file()` and `deletes()` as erased in bytecode.
         task_file = self._getter("org.apache.iceberg.ContentScanTask", "file", file)
         location = self._getter(file, "location", "java.lang.String")
-        self._task_location = self._then(task_file.asType(self._type(file, task)), location)
+        self._task_file = task_file.asType(self._type(file, task))
+        self._task_location = self._then(self._task_file, location)
         deletes = self._getter(task, "deletes", "java.util.List")
         self._no_deletes = self._then(deletes, self._getter("java.util.List", "isEmpty", None))
         self.task_location = self._as("java.util.function.Function", self._task_location)
@@ -40,6 +41,22 @@ class Lambdas:
             "java.util.function.Predicate",
             self._then(self._task_location, contains.asType(self._type(None, "java.lang.String"))),
         )
+
+    def task_file_json(self, spec: Any) -> Any:
+        """A function: the task's data file as Iceberg's content-file JSON."""
+        parser = self._bridge.java_class("org.apache.iceberg.ContentFileParser")
+        kind = self._invoke.MethodType.methodType(
+            self._class("java.lang.String"),
+            self._class("org.apache.iceberg.ContentFile"),
+            self._bridge.array(
+                self._class("java.lang.Class"), [self._class("org.apache.iceberg.PartitionSpec")]
+            ),
+        )
+        to_json = self._lookup.findStatic(parser, "toJson", kind)
+        bound = self._invoke.MethodHandles.insertArguments(
+            to_json, 1, self._bridge.array(self._bridge.jvm.java.lang.Object, [spec])
+        )
+        return self._as("java.util.function.Function", self._then(self._task_file, bound))
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""

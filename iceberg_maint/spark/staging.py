@@ -69,9 +69,9 @@ def plan_tasks(
     wanted = batch.paths()
     # The filter only spares manifests. A file whose column bounds contradict its own partition
     # value would be filtered out, so what is not found is looked for without it.
-    found = _scan(bridge, lambdas, table, batch, partitions_filter(bridge, table, batch), column_stats)
+    found = _scan(lambdas, table, batch, partitions_filter(bridge, table, batch), column_stats)
     if found.size() < len(wanted):
-        found = _scan(bridge, lambdas, table, batch, None, column_stats)
+        found = _scan(lambdas, table, batch, None, column_stats)
     result = []
     for group in batch.groups:
         paths = [f.path for f in group.files]
@@ -82,9 +82,7 @@ def plan_tasks(
     return tuple(result)
 
 
-def _scan(
-    bridge: Bridge, lambdas: Lambdas, table: Any, batch: Batch, pruning: Any | None, column_stats: bool
-) -> Any:
+def _scan(lambdas: Lambdas, table: Any, batch: Batch, pruning: Any | None, column_stats: bool) -> Any:
     scan = table.newScan().useSnapshot(batch.snapshot_id).ignoreResiduals()
     if column_stats:
         scan = scan.includeColumnStats()

@@ -1,0 +1,272 @@
+"""The native strategy: Iceberg's Spark reader and writer, one job per file group.
+
+As Iceberg's `SparkBinPackFileRewriteRunner`: staged tasks are split at the size that gives the
+expected number of outputs, each split becomes one file. Deletes are applied by the reader. What
+is added to it is the proof: the rows are counted and fingerprinted in the pass that rewrites
+them, and the files written are read back before anything is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.core.judge import size_limits
+from iceberg_maint.core.plan import Batch, FileGroup
+from iceberg_maint.core.policy import ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.core.proof import Fingerprint
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark import fingerprint, footer
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.staging import GroupTasks, read_staged, staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_SPLIT_OVERHEAD_BYTES = 5 * 1024
+"""Iceberg's `SizeBasedFileRewritePlanner.SPLIT_OVERHEAD`: keeps a rounding error from making one
+split more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """What one group wrote: Java DataFiles in a `java.util.List`, and what was seen doing so.
+
+    `read_records` = `kept_records` + rows removed by deletes. `difference` is None when the proof
+    holds; `before` and `after` are None at proof level `footer`.
+    """
+
+    files: Any
+    read_records: int
+    kept_records: int
+    before: Fingerprint | None
+    after: Fingerprint | None
+    difference: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A Java table with what a rewrite of it needs to know."""
+
+    java: Any
+    name: str
+    schema_json: str
+    columns: tuple[str, ...]
+    field_ids: Mapping[str, int]
+    types: Mapping[int, str]
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """The lineage columns a write must carry: those of `field_ids` that are not the table's."""
+        return tuple(n for n in fingerprint.LINEAGE if n in self.field_ids)
+
+
+def describe(bridge: Bridge, java: Any, name: str, format_version: int) -> Table:
+    """The values of a Java table that all groups of a batch share."""
+    fields = list(bridge.iterate(java.schema().columns()))
+    ids = {str(f.name()): int(f.fieldId()) for f in fields}
+    if format_version >= 3:
+        ids |= fingerprint.LINEAGE
+    by_id = bridge.iceberg.types.TypeUtil.indexById(java.schema().asStruct())
+    return Table(
+        java=java,
+        name=name,
+        schema_json=str(bridge.iceberg.SchemaParser.toJson(java.schema())),
+        columns=tuple(str(f.name()) for f in fields),
+        field_ids=ids,
+        types={int(i): str(by_id[i].type().toString()) for i in by_id},
+    )
+
+
+def rewrite_group(
+    bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, policy: RewriteDataFilesPolicy
+) -> GroupResult:
+    """Writes the replacement of one group and proves it; commits nothing.
+
+    Raises RefusedError ICM-101 when Spark read other files or rows than those planned. An empty
+    result is legal: deletes may have removed every row.
+    """
+    group = group_tasks.group
+    full = policy.proof is ProofLevel.FULL
+    with staged(bridge, table.java, group_tasks.tasks) as group_id:
+        from pyspark.sql import Observation
+
+        source = _source(bridge, table, group_id, _read_options(batch, group, policy))
+        seen = Observation()
+        measures = _measures(table, source.schema, group, full=full)
+        rows = _rows(table, source.observe(seen, *measures), group)
+        _write(bridge, rows, batch, group, group_id, policy)
+        files = _new_files(bridge, table.java, group_id)
+        found = seen.get
+        after = None if not full else fingerprint_files(bridge, table, files)
+        if not _as_planned(group, found) or (full and fingerprint.fingerprint_of(found) != after):
+            # A retried stage is counted twice by an observation: look again before judging.
+            found = source.agg(*measures).collect()[0].asDict()
+    if not _as_planned(group, found):
+        raise RefusedError(
+            "ICM-101",
+            f"{batch.table}: Spark read {found['read_rows']} rows for {len(group.files)} planned files "
+            f"with {sum(f.record_count for f in group.files)}, or rows of other files",
+            "report this; nothing was committed.",
+        )
+    before = fingerprint.fingerprint_of(found) if full else None
+    kept = int(found["rows"])
+    if full:
+        unequal = None if before == after else f"rows in {before} are not the rows out {after}"
+    else:
+        unequal = _footer_difference(bridge, table, group_tasks, files, kept)
+    return GroupResult(files, int(found["read_rows"]), kept, before, after, unequal)
+
+
+def fingerprint_files(bridge: Bridge, table: Table, files: Any) -> Fingerprint:
+    """The fingerprint of data files (a Java list) that need not be committed, read without deletes."""
+    if files.isEmpty():
+        return fingerprint.total(())
+    tasks = bridge.list(_whole_file(bridge, table, f) for f in bridge.iterate(files))
+    with staged(bridge, table.java, tasks) as group_id:
+        frame = read_staged(bridge, table.java, table.name, group_id)
+        frame = frame.select(*_columns(table), *table.lineage)
+        row = frame.agg(*fingerprint.measures(frame.schema, table.field_ids)).collect()[0]
+    return fingerprint.fingerprint_of(row.asDict())
+
+
+def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
+    """A data file as Iceberg's content-file JSON."""
+    spec = java_table.specs()[file.specId()]
+    return str(bridge.iceberg.ContentFileParser.toJson(file, spec))
+
+
+def revive(bridge: Bridge, java_table: Any, content: str) -> Any:
+    """The Java DataFile that `content_json` described, ready to be committed."""
+    node = bridge.iceberg.util.JsonUtil.mapper().readTree(content)
+    spec = java_table.specs()[int(json.loads(content)["spec-id"])]
+    return bridge.iceberg.ContentFileParser.fromJson(node, spec)
+
+
+# reading
+
+
+def _read_options(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> dict[str, str]:
+    return {"split-size": str(split_bytes(batch, group, policy)), "file-open-cost": "0"}
+
+
+def split_bytes(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> int:
+    """Input bytes per output file (Iceberg's `inputSplitSize`)."""
+    target = batch.target_file_size_bytes
+    wanted = group.input_bytes // max(1, group.expected_output_files) + _SPLIT_OVERHEAD_BYTES
+    return min(max(wanted, target), size_limits(policy, target).large_above_bytes)
+
+
+def max_output_bytes(batch: Batch, policy: RewriteDataFilesPolicy) -> int:
+    """Where the writer rolls to a new file: half-way from the target to a large file, so that no
+    tiny remainder is cut off (Iceberg's `writeMaxFileSize`)."""
+    target = batch.target_file_size_bytes
+    return (target + size_limits(policy, target).large_above_bytes) // 2
+
+
+def _source(bridge: Bridge, table: Table, group_id: str, options: Mapping[str, str]) -> DataFrame:
+    frame = read_staged(bridge, table.java, table.name, group_id, options)
+    return frame.select(*_columns(table), *table.lineage, "_file", "_deleted")
+
+
+def _columns(table: Table) -> list[str]:
+    return [fingerprint.quoted(c) for c in table.columns]
+
+
+def _rows(table: Table, source: DataFrame, group: FileGroup) -> DataFrame:
+    if _has_deletes(group):
+        source = source.where("not _deleted")
+    return source.select(*_columns(table), *table.lineage)
+
+
+def _has_deletes(group: FileGroup) -> bool:
+    return any(f.delete_files for f in group.files)
+
+
+def _measures(table: Table, schema: StructType, group: FileGroup, *, full: bool) -> list[Column]:
+    """Rows read with a checksum of the files they came from, and rows kept with their fingerprint."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    kept = ~F.col("_deleted") if _has_deletes(group) else None
+    taking_part = StructType([f for f in schema.fields if f.name in table.field_ids])
+    rows = fingerprint.measures(taking_part, table.field_ids, kept)
+    checksum = F.sum(F.crc32(F.col("_file").cast("binary")))
+    return [
+        F.count(F.lit(1)).alias("read_rows"),
+        F.coalesce(checksum, F.lit(0)).alias("files_checksum"),
+        *(rows if full else rows[:1]),
+    ]
+
+
+def _as_planned(group: FileGroup, found: Mapping[str, Any]) -> bool:
+    """Whether every row of every planned file was read, once, and none of another file."""
+    rows = sum(f.record_count for f in group.files)
+    checksum = sum(f.record_count * zlib.crc32(f.path.encode()) for f in group.files)
+    return int(found["read_rows"]) == rows and int(found["files_checksum"]) == checksum
+
+
+# writing
+
+
+def _write(
+    bridge: Bridge,
+    rows: DataFrame,
+    batch: Batch,
+    group: FileGroup,
+    group_id: str,
+    policy: RewriteDataFilesPolicy,
+) -> None:
+    writer = (
+        rows.write.format("iceberg")
+        .mode("append")
+        .option("target-file-size-bytes", str(max_output_bytes(batch, policy)))
+        .option("output-spec-id", str(group.output_spec_id))
+    )
+    if group.output_spec_id == group.spec_id:
+        # One partition stays one partition: nothing to shuffle and nothing to sort.
+        writer = writer.option("distribution-mode", "none")
+        writer = writer.option("use-table-distribution-and-ordering", "false")
+    else:
+        writer = writer.option("distribution-mode", "hash")
+    if bridge.spark.version.startswith("3."):
+        writer = writer.option("rewritten-file-scan-task-set-id", group_id)
+    writer.save(group_id)
+
+
+def _new_files(bridge: Bridge, java_table: Any, group_id: str) -> Any:
+    files = bridge.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(java_table, group_id)
+    return bridge.list(()) if files is None else bridge.jvm.java.util.ArrayList(files)
+
+
+# proving
+
+
+def _whole_file(bridge: Bridge, table: Table, file: Any) -> Any:
+    iceberg = bridge.iceberg
+    spec_json = iceberg.PartitionSpecParser.toJson(table.java.specs()[file.specId()])
+    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
+        iceberg.expressions.Expressions.alwaysTrue()
+    )
+    no_deletes = bridge.array(iceberg.DeleteFile, ())
+    return iceberg.BaseFileScanTask(file, no_deletes, table.schema_json, spec_json, everything)
+
+
+def _footer_difference(
+    bridge: Bridge, table: Table, group_tasks: GroupTasks, files: Any, kept_records: int
+) -> str | None:
+    written = [json.loads(content_json(bridge, table.java, f)) for f in bridge.iterate(files)]
+    out = sum(int(f["record-count"]) for f in written)
+    if out != kept_records:
+        return f"{kept_records} rows were read to be kept, {out} were written"
+    if _has_deletes(group_tasks.group):
+        return None
+    lambdas = Lambdas(bridge)
+    spec = table.java.specs()[group_tasks.group.spec_id]
+    texts = lambdas.texts(group_tasks.tasks.stream().map(lambdas.task_file_json(spec)))
+    return footer.difference([json.loads(t) for t in texts], written, table.types)
