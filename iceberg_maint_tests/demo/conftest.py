@@ -1,0 +1,50 @@
+"""A small demo lake of the test's own, written without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.demo.build import writers_of
+from iceberg_maint.demo.place import Place, place, table_id
+from iceberg_maint.demo.tables import Scale, Writers
+from iceberg_maint.wiring import App, build
+
+SMALL = Scale(
+    days=6, weather_batches=7, updates=4, update_rows=600, lineitem=0.001, lineitem_batches=5, upserts=3
+)
+
+
+@dataclass
+class SmallLake:
+    place: Place
+    app: App
+    writers: Writers
+
+    def measure(self, name: str) -> Measured:
+        catalog = self.app.catalogs["lake"]
+        return catalog.measure(catalog.pin(table_id(name)), Policy().rewrite_data_files)
+
+    def metadata_location(self, name: str) -> str:
+        return self.measure(name).metadata_location
+
+
+def no_session() -> object:
+    raise AssertionError("this table is written without Spark")
+
+
+@pytest.fixture
+def small_lake(tmp_path: Path) -> SmallLake:
+    where = place(tmp_path / "data")
+    app = build(where.prepare(os.environ))
+    writers = writers_of(app, where, SMALL)
+    return SmallLake(where, app, Writers(writers.catalog, no_session, where, SMALL))
+
+
+Build = Callable[[Writers], None]

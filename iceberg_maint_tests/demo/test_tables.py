@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.demo import tables
+from iceberg_maint.demo.place import CATALOG, NAMESPACE
+from iceberg_maint.demo.tables import TABLES, Writers
+from iceberg_maint_tests.demo.conftest import SMALL, SmallLake
+
+
+def test_tables_are_seven_with_names_of_their_own() -> None:
+    assert len({t.name for t in TABLES}) == len(TABLES) == 7
+    assert TABLES[0].full_name == "lake.demo.flights_by_month"
+
+
+def test_flights_by_month_has_a_small_file_per_day(small_lake: SmallLake) -> None:
+    tables.build_flights_by_month(small_lake.writers)
+    measured = small_lake.measure("flights_by_month")
+    january = measured.partitions["time_hour_month=2013-01"]
+    assert list(measured.partitions) == ["time_hour_month=2013-01"]
+    assert (january.data_files, january.small_files) == (6, 6)
+    assert january.spec_ids == (0,)
+    assert measured.table_health.snapshots == 6
+
+
+def test_flights_by_month_forgets_snapshots_and_keeps_files(
+    small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "SNAPSHOTS_KEPT", 4)
+    tables.build_flights_by_month(small_lake.writers)
+    measured = small_lake.measure("flights_by_month")
+    assert measured.total().data_files == 6
+    assert measured.table_health.snapshots == 3
+
+
+def test_weather_is_unpartitioned_with_a_file_per_batch(small_lake: SmallLake) -> None:
+    tables.build_weather(small_lake.writers)
+    measured = small_lake.measure("weather")
+    assert list(measured.partitions) == ["__all__"]
+    assert measured.partitions["__all__"].small_files == SMALL.weather_batches
+    assert measured.total().records == 26_115
+
+
+def test_lineitem_is_sick_in_both_of_its_specs(small_lake: SmallLake) -> None:
+    tables.build_lineitem(small_lake.writers)
+    parts = small_lake.measure("lineitem").partitions
+    by_spec = Counter(p.spec_ids for p in parts.values())
+    assert by_spec == {(0,): 7, (1,): 14}
+    assert parts["l_shipdate_year=1995"].small_files == SMALL.lineitem_batches
+    assert parts["spec=1/l_shipdate_year=1995/l_orderkey_bucket_2=0"].small_files == SMALL.lineitem_batches
+
+
+def test_control_is_one_file_per_partition(small_lake: SmallLake) -> None:
+    tables.build_control(small_lake.writers)
+    parts = small_lake.measure("control").partitions
+    assert {key: p.data_files for key, p in parts.items()} == {
+        "engines=1": 1,
+        "engines=2": 1,
+        "engines=3": 1,
+        "engines=4": 1,
+    }
+
+
+@pytest.fixture
+def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
+    """The small lake's tables in the shared session's catalog."""
+    from pyiceberg.catalog import load_catalog
+
+    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+
+    conf = {k: spark.conf.get(f"spark.sql.catalog.{CATALOG}.{k}") for k in ("uri", "warehouse")}
+    properties = {
+        "type": "sql",
+        "uri": "sqlite:///" + conf["uri"].removeprefix("jdbc:sqlite:").split("?")[0],
+        "warehouse": conf["warehouse"],
+    }
+    small_lake.app.catalogs = {CATALOG: PyIcebergCatalog(CATALOG, properties)}
+    catalog = load_catalog(CATALOG, **properties)
+    catalog.create_namespace_if_not_exists(NAMESPACE)
+    small_lake.writers = Writers(catalog, lambda: spark, small_lake.place, SMALL)
+    return small_lake
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", [2, 3])
+def test_updates_leave_deletes_of_the_formats_own_kind(spark_lake: SmallLake, version: int) -> None:
+    name = f"flights_updates_v{version}"
+    getattr(tables, f"build_{name}")(spark_lake.writers)
+    measured = spark_lake.measure(name)
+    assert measured.format_version == version
+    assert set(measured.partitions) == {"origin=EWR", "origin=JFK", "origin=LGA"}
+    total = measured.total()
+    assert total.small_files == total.data_files > 9
+    assert bool(total.position_delete_files) == (version == 2)
+    assert bool(total.deletion_vectors) == (version == 3)
+    assert total.delete_ratio > 0.3
+
+
+@pytest.mark.spark
+def test_captured_changes_leave_equality_deletes(spark_lake: SmallLake, spark) -> None:
+    tables.build_cdc_equality_deletes(spark_lake.writers)
+    health: PartitionHealth = spark_lake.measure("cdc_equality_deletes").partitions["__all__"]
+    assert (health.data_files, health.equality_delete_files, health.equality_delete_records) == (4, 3, 150)
+    assert health.applicable_equality_delete_files == 3
+    # Every change replaced one plane: there are as many as before, and seats grew.
+    assert spark.table("lake.demo.cdc_equality_deletes").count() == 3322
