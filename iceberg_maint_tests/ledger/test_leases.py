@@ -181,13 +181,12 @@ def test_leases_sixteen_processes_never_overlap_and_never_share_a_fence(ledger, 
     place.sql("CREATE TABLE number (value INTEGER)")
     place.sql("INSERT INTO number VALUES (0)")
     context = multiprocessing.get_context("spawn")
-    start, fences = context.Event(), context.Queue()
+    start, fences = context.Barrier(16), context.Queue()
     processes = [
         context.Process(target=_compete, args=(place.url, f"run-{i}", 3, start, fences)) for i in range(16)
     ]
     for process in processes:
         process.start()
-    start.set()
     got = sorted(fence for _ in processes for fence in fences.get(timeout=60))
     for process in processes:
         process.join()
