@@ -169,7 +169,7 @@ class Writers:
 
     def partition(self, spec: Any, values: Sequence[Any]) -> Any:
         """The partition tuple, None for a spec without fields."""
-        if not spec.isPartitioned():
+        if spec.fields().isEmpty():
             return None
         data = self.iceberg.PartitionData(spec.partitionType())
         for index, value in enumerate(values):
