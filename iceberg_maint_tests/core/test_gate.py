@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from iceberg_maint.core.change import Change, Entry, Lineage, Since, read_file_change, scope_of
 from iceberg_maint.core.gate import STALE_RULES, Intent, Rule, applies, check, intent_of
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile
-from iceberg_maint.core.state import FileKind
+from iceberg_maint.core.state import EntryStatus, FileKind, ManifestEntry
 from iceberg_maint_tests.core.lake import UNPARTITIONED, File, Lake, Place, change_of, intent_on
 
 ALL: Place = (0, ())
@@ -358,6 +358,61 @@ def test_change_opens_data_manifests_a_vanished_delete_may_apply_to() -> None:
     change_of(pinned, base, new, opened)
     assert "m4-0" not in opened  # too young for the delete
     assert "m5-0" not in opened  # another spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "seq", "referenced"),
+    [
+        (FileKind.POSITION_DELETES, Q1, 3, None),  # as old as the data: still applies
+        (FileKind.DELETION_VECTOR, P2, 4, "f3"),  # by path, whatever the spec it was written with
+        (FileKind.POSITION_DELETES, P2, 4, "f3"),
+    ],
+)
+def test_vanished_delete_of_a_live_file_is_refused(
+    kind: FileKind, place: Place, seq: int, referenced: str | None
+) -> None:
+    delete = File("d", place, seq, kind, referenced=referenced)
+    pinned = table_of(P1, P1, Q1).commit(delete, operation="delete")
+    new = rewritten(pinned, pinned)
+    assert rules(intent(pinned), change_of(pinned, pinned, new)) == set()
+    dropped = replace(new, manifests={k: v for k, v in new.manifests.items() if v != (delete,)})
+    assert rules(intent(pinned), change_of(pinned, pinned, dropped)) == {Rule.DROPPED_DELETE}
+
+
+def test_vanished_delete_of_a_removed_file_passes() -> None:
+    delete = File("d", P1, 3, FileKind.DELETION_VECTOR, referenced="f1")
+    pinned = table_of(P1, P1).commit(delete, operation="delete")
+    new = rewritten(pinned, pinned)
+    dropped = replace(new, manifests={k: v for k, v in new.manifests.items() if v != (delete,)})
+    assert rules(intent(pinned), change_of(pinned, pinned, dropped)) == set()
+
+
+def test_manifest_kept_under_other_facts_is_refused() -> None:
+    pinned = table_of(P1, P1, Q1)
+    new = rewritten(pinned, pinned)
+    listed = [replace(m, min_sequence_number=9) if m.path == "m3-0" else m for m in new.listed()]
+    every = {**pinned.manifests, **new.manifests}
+    found = read_file_change(
+        pinned.listed(), listed, pinned.seq, UNPARTITIONED, lambda p, *_: [f.entry() for f in every[p]]
+    )
+    assert found.altered == ("manifest m3-0 is listed with other facts than before",)
+
+
+def test_deleted_entry_is_not_live() -> None:
+    pinned = table_of(P1, P1)
+    new = rewritten(pinned, pinned)
+    every = {**pinned.manifests, **new.manifests}
+    gone = {f"m1-0~{new.seq}": pinned.manifests["m1-0"], f"m2-0~{new.seq}": pinned.manifests["m2-0"]}
+    listed = [replace(m, existing_files=0, deleted_files=1) if m.path in gone else m for m in new.listed()]
+
+    def read(path: str, *_: int) -> list[ManifestEntry]:
+        if path in gone:
+            return [f.entry(EntryStatus.DELETED) for f in gone[path]]
+        return [f.entry() for f in every[path]]
+
+    found = read_file_change(pinned.listed(), listed, pinned.seq, UNPARTITIONED, read)
+    assert {e.path for e in found.removed} == {"f1", "f2"}
+    assert found.altered == ()
 
 
 def test_intent_of_batch_names_files_by_group() -> None:
