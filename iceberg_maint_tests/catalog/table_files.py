@@ -12,6 +12,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,21 +155,10 @@ class TableFiles:
         path.write_text(json.dumps(self.document()))
         return path.as_uri()
 
-    def register(self, database: Path, name: str, catalog: str = "lake") -> str:
+    def register(self, database: Path, name: str) -> str:
         """Publishes and points the SQL catalog's entry `namespace.table` to it."""
         location = self.publish()
-        namespace, _, table = name.rpartition(".")
-        with sqlite3.connect(database) as connection:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name TEXT, table_namespace TEXT,"
-                " table_name TEXT, metadata_location TEXT, previous_metadata_location TEXT,"
-                " iceberg_type TEXT, PRIMARY KEY (catalog_name, table_namespace, table_name))"
-            )
-            connection.execute(
-                "INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')",
-                (catalog, namespace, table, location),
-            )
-        connection.close()
+        register(database, name, location)
         return location
 
     def _write_manifest(self, manifest: ManifestFile) -> dict[str, Any]:
@@ -295,6 +285,21 @@ def _referenced(node: Any, seen: set[str]) -> Any:
     return {
         k: _referenced(v, seen) if k in ("type", "items", "values", "fields") else v for k, v in node.items()
     }
+
+
+def register(database: Path, name: str, location: str, catalog: str = "lake") -> None:
+    """Points the SQL catalog's entry `namespace.table` to a metadata file, as a commit does."""
+    namespace, _, table = name.rpartition(".")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name TEXT, table_namespace TEXT,"
+            " table_name TEXT, metadata_location TEXT, previous_metadata_location TEXT,"
+            " iceberg_type TEXT, PRIMARY KEY (catalog_name, table_namespace, table_name))"
+        )
+        connection.execute(
+            "INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')",
+            (catalog, namespace, table, location),
+        )
 
 
 def spec(spec_id: int, *fields: tuple[int, int, Any, str]) -> PartitionSpec:

@@ -1,0 +1,192 @@
+"""Health of a table with 200,000 live files, from metadata only, and a look at 1,000 unchanged tables.
+
+    python -m bench.health [--rounds N]
+
+Fresh processes take turns: ours, and the same metrics from Spark's metadata tables with its session's start
+included; their results must be equal. CPU seconds are those of the process and its JVM, memory is the highest
+resident size. Exits 1 when a target is missed or the results differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parent.parent
+CACHE = PROJECT / ".cache"
+TABLE = "lake.db.large"
+TABLES = 1000
+LIMITS = {"ours_cpu_seconds": 5.0, "ours_peak_mb": 500.0, "pointers_seconds": 1.0}
+
+
+def main() -> int:
+    """Prints a table and one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        print(json.dumps(WORKERS[given.worker](given.folder)))
+        return 0
+    return _compare(given.rounds)
+
+
+def _compare(rounds: int) -> int:
+    from bench.large_table import large_table
+
+    folder = large_table()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in WORKERS}
+    with tempfile.TemporaryDirectory(prefix="bench-health-") as scratch:
+        _make_catalog(Path(scratch))
+        for _ in range(rounds):
+            for name in WORKERS:
+                found[name].append(_run(name, Path(scratch) if name == "pointers" else folder))
+    figures = {
+        f"{name}_{key}": _median(runs, key)
+        for name, runs in found.items()
+        for key in FIGURES
+        if key in runs[0]
+    }
+    digests = {run["digest"] for name in ("ours", "spark") for run in found[name]}
+    return _report(figures, equal=len(digests) == 1, rounds=rounds)
+
+
+FIGURES = ("cpu_seconds", "peak_mb", "seconds")
+
+
+def _median(runs: list[dict[str, Any]], key: str) -> float:
+    return round(statistics.median(run[key] for run in runs), 3)
+
+
+def _run(worker: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.health", "--worker", worker, "--folder", str(folder)]
+    run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    ratio = figures["spark_cpu_seconds"] / figures["ours_cpu_seconds"]
+    rows = (
+        ("health of 200,000 files: CPU s, imports included", "ours_cpu_seconds"),
+        ("  highest resident memory, MB", "ours_peak_mb"),
+        ("the same by Spark: CPU s, session included", "spark_cpu_seconds"),
+        ("  highest resident memory, MB", "spark_peak_mb"),
+        (f"look at {TABLES:,} unchanged tables: s", "pointers_seconds"),
+        ("  of that, CPU s", "pointers_cpu_seconds"),
+    )
+    table = Table(f"figure (median of {rounds})", "measured", "limit")
+    for title, key in rows:
+        limit = LIMITS.get(key)
+        missed = " MISSED" if limit is not None and figures[key] > limit else ""
+        table.add_row(title, f"{figures[key]:g}{missed}", "" if limit is None else f"{limit:g}")
+    table.add_row("Spark's CPU over ours", f"{ratio:.1f}", "")
+    table.add_row("results are equal", "yes" if equal else "NO", "yes")
+    Console().print(table)
+    print(json.dumps({**figures, "spark_over_ours": round(ratio, 2), "equal": equal, "limits": LIMITS}))
+    return int(not equal or any(figures[key] > limit for key, limit in LIMITS.items()))
+
+
+def _ours(folder: Path) -> dict[str, Any]:
+    from iceberg_maint.core.policy import RewriteDataFilesPolicy
+
+    catalog, table = _catalog(folder)
+    measured = catalog.measure(catalog.pin(table), RewriteDataFilesPolicy())
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "peak_mb": used.ru_maxrss / 1024,
+        "digest": _digest(measured),
+    }
+
+
+def _spark(folder: Path) -> dict[str, Any]:
+    import psutil
+
+    from iceberg_maint.core.policy import RewriteDataFilesPolicy
+    from iceberg_maint.spark.health_source import SparkHealthSource
+    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.java import find_java
+    from iceberg_maint.spark.session import build_session
+    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+
+    java = find_java(os.environ, shim_dir=CACHE / "java")
+    os.environ["JAVA_HOME"] = str(java.path)
+    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    lake = catalog_conf("lake", "jdbc", f"sqlite:///{folder / 'catalog.db'}", folder.as_uri(), {})
+    settings = SparkSettings("local[2]", tuple(map(str, jars)), {"lake": lake})
+    catalog, table = _catalog(folder)
+    spark = build_session(settings)
+    measured = SparkHealthSource(spark).measure(catalog.pin(table), RewriteDataFilesPolicy())
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    used, java_used = resource.getrusage(resource.RUSAGE_SELF), jvm.cpu_times()
+    found = {
+        "cpu_seconds": used.ru_utime + used.ru_stime + java_used.user + java_used.system,
+        "peak_mb": used.ru_maxrss / 1024 + _peak_mb(jvm.pid),
+        "digest": _digest(measured),
+    }
+    spark.stop()
+    return found
+
+
+def _pointers(folder: Path) -> dict[str, Any]:
+    import time
+
+    catalog, _ = _catalog(folder)
+    tables = catalog.tables()
+    before = catalog.pointers(tables)
+    start, start_cpu = time.perf_counter(), time.process_time()
+    assert catalog.pointers(tables) == before
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
+    assert len(before) == TABLES
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds}
+
+
+WORKERS = {"ours": _ours, "spark": _spark, "pointers": _pointers}
+
+
+def _catalog(folder: Path) -> tuple[Any, Any]:
+    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+    from iceberg_maint.core.ids import TableId
+
+    uri = f"sqlite:///{folder / 'catalog.db'}"
+    return PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": folder.as_uri()}), TableId.parse(
+        TABLE
+    )
+
+
+def _digest(measured: Any) -> str:
+    return hashlib.sha256(repr(measured).encode()).hexdigest()
+
+
+def _peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+def _make_catalog(folder: Path) -> None:
+    """A catalog that lists many tables; nothing but their pointers is looked at."""
+    from pyiceberg.schema import Schema
+
+    from iceberg_maint_tests.catalog.table_files import TableFiles, register, spec
+
+    location = TableFiles(folder / "t", Schema(), [spec(0)]).publish()
+    for number in range(TABLES):
+        register(folder / "catalog.db", f"db.t{number:04d}", location)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
