@@ -19,6 +19,10 @@ from uuid import UUID
 ALL = "__all__"
 """The key of everything that lies in a spec without partition fields."""
 
+FIRST_SPEC_ID = 0
+"""The spec every table is created with (Iceberg `TableMetadata.INITIAL_SPEC_ID`). A constant, so that
+keys stay when that spec is cleaned up."""
+
 PartitionValue = None | bool | int | float | str | bytes | Decimal | UUID
 """As stored in manifests: dates in days, times and timestamps in µs (ns for `*_ns`) since epoch."""
 

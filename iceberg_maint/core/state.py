@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.partition import PartitionSpec
+from iceberg_maint.core.partition import FIRST_SPEC_ID, PartitionSpec
 
 TOKEN_PROPERTY = "iceberg-maint.token"  # noqa: S105 - a summary key
 """Snapshot summary key that carries the token of the attempt that made the snapshot."""
@@ -95,9 +95,8 @@ class TableState:
 
     @property
     def first_spec_id(self) -> int:
-        """The spec a table is created with (Iceberg `INITIAL_SPEC_ID`): its partition keys carry
-        no `spec=` prefix. A constant, so that keys stay when that spec is cleaned up."""
-        return 0
+        """The spec whose partition keys carry no `spec=` prefix."""
+        return FIRST_SPEC_ID
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """The retained snapshot with this id."""

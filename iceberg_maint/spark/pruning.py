@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from iceberg_maint.core.partition import PartitionField, PartitionSpec, PartitionValue, decode_partition
+from iceberg_maint.core.partition import (
+    FIRST_SPEC_ID,
+    PartitionField,
+    PartitionSpec,
+    PartitionValue,
+    decode_partition,
+)
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.spark.bridge import Bridge
 
@@ -45,7 +51,7 @@ def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
     expressions = bridge.iceberg.expressions.Expressions
     whole = None
     for key in batch.partitions:
-        spec_id, values = decode_partition(key, specs, min(specs))
+        spec_id, values = decode_partition(key, specs, FIRST_SPEC_ID)
         one = None
         for field, value in zip(specs[spec_id].fields, values, strict=True):
             name = schema.findColumnName(field.source_id)
