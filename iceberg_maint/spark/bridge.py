@@ -38,6 +38,12 @@ class Bridge:
         self.session: Any = spark._jsparkSession
         self.iceberg: Any = self.jvm.org.apache.iceberg
 
+    def activate(self) -> None:
+        """Makes the session that of the calling thread. Without one Spark looks up catalogs in
+        built-in settings, where the catalog that staged writes go to is missing.
+        """
+        self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
+
     # tables
 
     def load_table(self, identifier: str) -> Any:

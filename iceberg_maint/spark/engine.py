@@ -153,7 +153,8 @@ class SparkEngine:
         def one(group_tasks: GroupTasks) -> native.GroupResult | None:
             if stopped.is_set():
                 return None
-            # Each Python thread has its own thread in the JVM, whose job group this sets.
+            # Each Python thread has its own thread in the JVM: its session and job group are set here.
+            bridge.activate()
             bridge.spark.sparkContext.setJobGroup(
                 job_group, f"{batch.table} {group_tasks.group.partition} (batch {batch.batch_id})"
             )

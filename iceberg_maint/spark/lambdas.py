@@ -45,12 +45,9 @@ class Lambdas:
     def task_file_json(self, spec: Any) -> Any:
         """A function: the task's data file as Iceberg's content-file JSON."""
         parser = self._bridge.java_class("org.apache.iceberg.ContentFileParser")
+        arguments = ("org.apache.iceberg.ContentFile", "org.apache.iceberg.PartitionSpec")
         kind = self._invoke.MethodType.methodType(
-            self._class("java.lang.String"),
-            self._class("org.apache.iceberg.ContentFile"),
-            self._bridge.array(
-                self._class("java.lang.Class"), [self._class("org.apache.iceberg.PartitionSpec")]
-            ),
+            self._class("java.lang.String"), self._bridge.list(map(self._class, arguments))
         )
         to_json = self._lookup.findStatic(parser, "toJson", kind)
         bound = self._invoke.MethodHandles.insertArguments(
