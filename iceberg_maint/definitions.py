@@ -10,6 +10,7 @@ project's own folder).
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -17,7 +18,7 @@ from iceberg_maint import wiring
 from iceberg_maint.config import load_config
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.keys import SHARD_VARIABLE, parse_shard
-from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.lake import Lake, SessionFactory
 from iceberg_maint.defs.table_list import load_table_list
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
@@ -50,8 +51,21 @@ def lake_of(app: wiring.App) -> Lake:
         clock=app.clock,
         policy_for=lambda table, properties: app.effective_policy(table, properties).policy,
         spark_conf=app.spark_conf,
-        engine_of=app.engine_of,
+        engine_of=lambda session: app.engine_of(_checked(session)),
     )
+
+
+def _checked(session: SessionFactory) -> SessionFactory:
+    """The session Dagster's resource holds, refused (ICM-103, ICM-105) when it is not safe."""
+
+    def checked() -> Any:
+        from iceberg_maint.spark.session import check_session
+
+        spark = session()
+        check_session(spark)
+        return spark
+
+    return checked
 
 
 defs = definitions_from(os.environ)

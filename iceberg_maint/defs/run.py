@@ -155,7 +155,7 @@ class MaintenanceRun:
                         nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
                     )
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
-                failures.append(f"{partition}: {status} ({reason})")
+                failures.append(f"{partition}: {status} ({reason}) {self._message(partition)}".rstrip())
             elif status is OutcomeStatus.UNSUPPORTED:
                 log.error(f"{partition}: UNSUPPORTED ({reason}): {SENTENCES[reason]}; left as it is")
             else:
@@ -171,6 +171,9 @@ class MaintenanceRun:
             )
         if retry:
             self._retry(outcome.message or f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None)
+
+    def _message(self, partition: str) -> str:
+        return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
 
     def _evaluate_all(self, requested: frozenset[str]) -> None:
         self._evaluate([p for p in sorted(requested) if p not in self._evaluated])
