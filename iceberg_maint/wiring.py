@@ -182,6 +182,12 @@ class App:
 
         return build_session(self.ready_spark_settings())
 
+    def spark_versions(self) -> Mapping[str, str]:
+        """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""
+        from iceberg_maint.spark.session import versions
+
+        return versions(self.session())
+
     def engine(self) -> Engine:
         """The engine; Spark starts when it first has something to write."""
         if self._engine is None:

@@ -176,7 +176,7 @@ def _dagster() -> str:
 
 
 def _spark(app: App) -> str:
-    found = app.engine().versions()
+    found = app.spark_versions()
     return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
 
 

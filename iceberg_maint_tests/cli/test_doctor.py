@@ -13,9 +13,10 @@ from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 
 
 @pytest.fixture(autouse=True)
-def still_clock_and_no_dagster(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr(lake.app.ledger, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(lake.app, "spark_versions", lake.engine.versions)
 
 
 def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
