@@ -14,7 +14,7 @@ import click
 from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
 from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import (
     CODES,
@@ -46,6 +46,37 @@ class _Result:
     outcome: OperationOutcome | None = None
     error: dict[str, str | None] | None = None
     codes: set[int] = field(default_factory=lambda: {EXIT_DONE})
+    planned: PlanReady | None = None
+    ended: list[BatchOutcome] = field(default_factory=list)
+
+    def see(self, event: Event) -> None:
+        """Keeps what is needed to tell of a run that is cut off."""
+        match event:
+            case PlanReady():
+                self.planned = event
+            case BatchEnded():
+                self.ended.append(event.outcome)
+            case BatchStarted():
+                pass
+
+    def cut_off(self, signal: str) -> None:
+        """Terminated by a signal: what was done until then is told all the same."""
+        self.codes.add(EXIT_FAILED)
+        self.error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
+        if self.outcome is None and self.planned is not None:
+            before = self.planned.plan.snapshot_id
+            self.outcome = OperationOutcome(
+                table=str(self.table),
+                operation=Operation.REWRITE_DATA_FILES,
+                outcome=OutcomeStatus.FAILED,
+                reason=Reason.TERMINATED,
+                snapshot_before=before,
+                snapshot_after=next(
+                    (b.snapshot_after for b in reversed(self.ended) if b.snapshot_after), before
+                ),
+                batches=tuple(self.ended),
+                partitions=tuple((p, b.outcome, b.reason) for b in self.ended for p in b.partitions),
+            )
 
     def document(self) -> dict[str, Any]:
         from iceberg_maint.report.document import outcome_document
@@ -112,8 +143,7 @@ def run(
         # Spark takes SIGINT over once it has started, and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
         session.say(f"terminated by {signal}; finished batches stay, the next run goes on from there")
-        results[-1].codes.add(EXIT_FAILED)
-        results[-1].error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
+        results[-1].cut_off(signal)
 
     def draw(console: Any) -> None:
         for result in results:
@@ -134,10 +164,13 @@ def _maintain_one(
 ) -> None:
     table = result.table
     progress.begin(str(table), None, "looking")
+
+    def observe(event: Event) -> None:
+        result.see(event)
+        _show(progress, event)
+
     try:
-        result.outcome = maintain(
-            table, app.policy_of(overrides), request, app.tools(table), lambda e: _show(progress, e)
-        )
+        result.outcome = maintain(table, app.policy_of(overrides), request, app.tools(table), observe)
         _judge_exit(app, result, session)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")

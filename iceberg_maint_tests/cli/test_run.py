@@ -189,6 +189,10 @@ def test_signal_stops_before_the_next_batch_and_gives_the_lease_back(
     document = lake.json("run", "db.sick", exit_code=1)
     assert document["tables"][0]["error"]["message"] == f"terminated by {number.name}"
     assert cancelled.__self__.cancelled >= 1
+    (operation,) = document["tables"][0]["operations"]
+    assert (operation["outcome"], operation["reason"]) == ("FAILED", "terminated")
+    assert [(b["outcome"], b["partitions"]) for b in operation["batches"]] == [("IMPROVED", ["day=1"])]
+    assert operation["snapshot_after"] == operation["batches"][0]["snapshot_after"]
     assert len(lake.engine.batches) == 1
     lake.engine.write = write  # type: ignore[method-assign]
     again = lake.json("run", "db.sick")["tables"][0]["operations"][0]
