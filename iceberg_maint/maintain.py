@@ -10,7 +10,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from iceberg_maint.core.backoff import failed
 from iceberg_maint.core.codec import digest
+from iceberg_maint.core.decide import backs_off
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import (
@@ -32,6 +34,7 @@ from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plan_for, measure
 
 MAX_REPLANS = 2
 """How often one run plans stale work again before it leaves it to the next run."""
+_GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.EQUALITY_DELETES)
 _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 
@@ -87,6 +90,7 @@ class _Run:
     settled: tuple[Settled, ...] = ()
     stopped_by: Reason | None = None
     plan_id: str | None = None
+    leftovers: dict[str, Reason] = field(default_factory=dict)
     message: str = ""
 
 
@@ -197,15 +201,45 @@ def _prepare(seen: Survey, run: _Run, lease: Lease) -> tuple[Batch, ...]:
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
         inside = requested is None or requested.issuperset(batch.partitions)
-        if inside and still_valid(batch, seen.state, run.tools):
+        if _held(batch, seen, run):
+            ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
+        elif inside and still_valid(batch, seen.state, run.tools):
             resumed.append(batch)
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
     plan = make_plan_for(_without(seen, resumed), run.tools)
     ledger.save_plan(lease, plan, run.request.run_id)
+    _back_off_gainless(plan, seen, run)
     run.plan_id = plan.plan_id
+    run.leftovers |= {left.partition: left.reason for left in plan.leftovers}
     run.observer(PlanReady(plan, seen.decision, tuple(resumed)))
     return (*resumed, *plan.batches)
+
+
+def _held(batch: Batch, seen: Survey, run: _Run) -> bool:
+    """Whether a partition of an open batch must wait: else a batch that kills its process would
+    kill the next one as well."""
+    if run.request.force:
+        return False
+    past = [seen.history.of(p) for p in batch.partitions]
+    waits = run.request.partitions is None and any(backs_off(h, run.tools.clock.now_ms()) for h in past)
+    return waits or any(h.quarantined for h in past)
+
+
+def _back_off_gainless(plan: Plan, seen: Survey, run: _Run) -> None:
+    """Due partitions the plan can do nothing for wait as after ineffective work; their findings
+    stay, and would have them asked for again at once."""
+    planned = {p for b in plan.batches for p in b.partitions}
+    due = {p.partition for p in seen.decision.due()} - planned
+    gainless = {left.partition: left.reason for left in plan.leftovers if left.reason in _GAINLESS}
+    now_ms = run.tools.clock.now_ms()
+    histories = {
+        p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value)
+        for p, reason in gainless.items()
+        if p in due
+    }
+    if histories:
+        run.tools.ledger.set_partition_history(seen.state.uuid, plan.operation, histories)
 
 
 def _without(seen: Survey, resumed: list[Batch]) -> Survey:
@@ -308,7 +342,7 @@ def _partition_outcomes(decision: Decision, run: _Run) -> tuple[tuple[str, Outco
         refused = p.verdict is Verdict.REFUSE
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
         left = p.verdict is Verdict.RUN
-        reason = (run.stopped_by or Reason.NO_GAIN) if left else p.reason
+        reason = (run.stopped_by or run.leftovers.get(p.partition, Reason.NO_GAIN)) if left else p.reason
         result[p.partition] = (p.partition, status, reason)
     for outcome in run.outcomes:
         for key in outcome.partitions:

@@ -158,7 +158,7 @@ def candidate_bytes(health: PartitionHealth, found: tuple[Finding, ...]) -> int:
 
 
 def _table_verdict(partitions: list[PartitionDecision]) -> tuple[Verdict, Reason]:
-    if not partitions:
+    if all(p.reason is Reason.EMPTY for p in partitions):
         return Verdict.SKIP, Reason.EMPTY
     for verdict in (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER):
         first = next((p for p in partitions if p.verdict is verdict), None)
