@@ -32,6 +32,9 @@ _SPLIT_OVERHEAD_BYTES = 5 * 1024
 """Iceberg's `SizeBasedFileRewritePlanner.SPLIT_OVERHEAD`: keeps a rounding error from making one
 split more."""
 
+_NO_ROW_ID = 1 << 60
+"""Far above all row ids and sequence numbers; also above what py4j would hand over as an Integer."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
@@ -66,11 +69,15 @@ class Table:
         return tuple(n for n in fingerprint.LINEAGE if n in self.field_ids)
 
 
-def describe(bridge: Bridge, java: Any, name: str, format_version: int) -> Table:
-    """The values of a Java table that all groups of a batch share."""
+def describe(bridge: Bridge, java: Any, name: str, snapshot_id: int) -> Table:
+    """The values of a Java table that all groups of a batch share.
+
+    Rows have lineage at this snapshot when it has a first row id: not before v3, nor yet in a
+    table that became v3 since.
+    """
     fields = list(bridge.iterate(java.schema().columns()))
     ids = {str(f.name()): int(f.fieldId()) for f in fields}
-    if format_version >= 3:
+    if java.snapshot(snapshot_id).firstRowId() is not None:
         ids |= fingerprint.LINEAGE
     by_id = bridge.iceberg.types.TypeUtil.indexById(java.schema().asStruct())
     return Table(
@@ -249,12 +256,25 @@ def _new_files(bridge: Bridge, java_table: Any, group_id: str) -> Any:
 
 def _whole_file(bridge: Bridge, table: Table, file: Any) -> Any:
     iceberg = bridge.iceberg
+    if table.lineage:
+        file = _as_committed(bridge, table, file)
     spec_json = iceberg.PartitionSpecParser.toJson(table.java.specs()[file.specId()])
     everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
         iceberg.expressions.Expressions.alwaysTrue()
     )
     no_deletes = bridge.array(iceberg.DeleteFile, ())
     return iceberg.BaseFileScanTask(file, no_deletes, table.schema_json, spec_json, everything)
+
+
+def _as_committed(bridge: Bridge, table: Table, file: Any) -> Any:
+    """A copy that Iceberg reads lineage from: without a first row id and a sequence number it
+    takes what is stored for NULL. What is not stored would read as these, which no row has.
+    """
+    content = json.loads(content_json(bridge, table.java, file))
+    content["first-row-id"] = _NO_ROW_ID
+    copy = revive(bridge, table.java, json.dumps(content))
+    copy.setDataSequenceNumber(_NO_ROW_ID)
+    return copy
 
 
 def _footer_difference(
