@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from pyiceberg.io import FileIO
@@ -13,9 +13,11 @@ from iceberg_maint.catalog.manifests import (
     FILE_SEQUENCE_NUMBER,
     FORMAT,
     KINDS,
+    LOWER_BOUNDS,
     PATH,
     REFERENCED_FILE,
     SORT_ORDER_ID,
+    UPPER_BOUNDS,
     LiveEntries,
     has_live_files,
     read_live_entries,
@@ -25,6 +27,10 @@ from iceberg_maint.catalog.metadata import check_manifest_list
 from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.state import FileKind, LiveFile, Manifest, TableState
 from iceberg_maint.errors import RefusedError
+
+DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+Bounds = Sequence[tuple[int, bytes]] | None
 
 
 def read_columns(io: FileIO, state: TableState) -> Columns:
@@ -97,6 +103,13 @@ def find_live(
     return frozenset(found)
 
 
+def _only_path(lower: Bounds, upper: Bounds) -> str | None:
+    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
+    Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
+    first, last = dict(lower or ()).get(DELETE_FILE_PATH), dict(upper or ()).get(DELETE_FILE_PATH)
+    return first.decode() if first is not None and first == last else None
+
+
 def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:
     return (m for m in state.manifests if m.is_deletes is deletes and has_live_files(m))
 
@@ -105,7 +118,8 @@ def _files(
     io: FileIO, state: TableState, manifest: Manifest, partitions: frozenset[str]
 ) -> Iterator[LiveFile]:
     spec = state.specs[manifest.spec_id]
-    deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else ()
+    of_deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS, LOWER_BOUNDS, UPPER_BOUNDS)
+    deletes = of_deletes if manifest.is_deletes else ()
     asked = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, *deletes)
     entries = read_live_entries(io, manifest, str(state.table), asked)
     keys = [encode_partition(spec, values, state.first_spec_id) for values in entries.partitions]  # type: ignore[arg-type]
@@ -121,7 +135,9 @@ def _files(
         everywhere = of is FileKind.EQUALITY_DELETES and spec.is_unpartitioned
         if key not in partitions and not everywhere:
             continue
-        referenced, offset, equality_ids = rest or (None, None, None)
+        referenced, offset, equality_ids, lower, upper = rest or (None, None, None, None, None)
+        if of is FileKind.POSITION_DELETES and referenced is None:
+            referenced = _only_path(lower, upper)
         yield LiveFile(
             path=path,
             kind=of,

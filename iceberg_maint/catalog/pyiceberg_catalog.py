@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.live import find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests import (
     PATH,
-    make_reader,
     read_bytes,
     read_live_entries,
     read_manifest_list,
@@ -21,7 +20,7 @@ from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
-from iceberg_maint.core.state import LiveFile, ManifestEntry, TableState
+from iceberg_maint.core.state import LiveFile, TableState
 from iceberg_maint.errors import UnknownTableError, UnreadableTableError
 
 _PIN_TRIES = 3
@@ -38,7 +37,6 @@ class PyIcebergCatalog:
         self._listing = make_listing(name, properties)
         # A service may hand out credentials per table.
         self._io_by_table: dict[TableId, FileIO] = {}
-        self._shared_io: FileIO | None = None
 
     def tables(self) -> tuple[TableId, ...]:
         """All tables without views, sorted. Raises ConfigurationError ICM-104."""
@@ -66,18 +64,18 @@ class PyIcebergCatalog:
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
-        return measure(state, read_columns(self._io(state.table), state), policy)
+        return measure(state, read_columns(self.io_of(state.table), state), policy)
 
     def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
         """Live files of these partitions and all global equality deletes.
 
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice.
         """
-        return live_files(self._io(state.table), state, partitions)
+        return live_files(self.io_of(state.table), state, partitions)
 
     def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
         """Which of the paths are data files live in any retained snapshot."""
-        io, table = self._io(state.table), str(state.table)
+        io, table = self.io_of(state.table), str(state.table)
         return find_live(
             lambda location: read_manifest_list(io, location),
             lambda manifest: read_live_entries(io, manifest, table, (PATH,)).more[0],
@@ -85,13 +83,11 @@ class PyIcebergCatalog:
             paths,
         )
 
-    def read_manifest(self, path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
-        """All entries of one manifest, as `core.state.ManifestReader`."""
-        return iter(make_reader(self._io(None))(path, sequence_number, snapshot_id))
-
     def io_of(self, table: TableId) -> FileIO:
         """What reads the table's metadata files, with its own credentials where it has any."""
-        return self._io(table)
+        if table not in self._io_by_table:
+            self._open(table)
+        return self._io_by_table[table]
 
     def _open(self, table: TableId) -> tuple[str, FileIO]:
         found = self._listing.open(table) if table.catalog == self.name else None
@@ -112,10 +108,3 @@ class PyIcebergCatalog:
             return state
         manifests = read_manifest_list(io, check_manifest_list(table, state.snapshot))
         return replace(state, manifests=manifests)
-
-    def _io(self, table: TableId | None) -> FileIO:
-        if table in self._io_by_table:
-            return self._io_by_table[table]
-        if self._shared_io is None:
-            self._shared_io = load_file_io(self._properties, self._properties.get("warehouse"))
-        return self._shared_io

@@ -4,7 +4,8 @@ not fit one process, and the oracle of the first.
 Spark aggregates the `entries` table; what is left, one row per partition and kind, is judged here
 by the same definitions (`core.health`). Partition values are taken as stored, so that dates beyond
 Python's calendar and times in any zone make the same keys. Spark does not tell 0.0 from -0.0, nor
-one NaN from another: a table partitioned by a floating-point column may show fewer partitions.
+one NaN from another: a table partitioned by a floating-point column may show fewer partitions. It
+cannot read uuid partitions at all ("Wrong class, expected java.lang.CharSequence").
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.judge import size_limits, target_file_size_bytes
@@ -200,14 +200,9 @@ def _deletes(entries: DataFrame, names: list[str]) -> DataFrame:
 
 def _scope(state: TableState, row: Row) -> Scope:
     spec = state.specs[row["spec_id"]]
-    values = [_stored(row[f"p_{f.field_id}"], f.result_type) for f in spec.fields]
+    values = [row[f"p_{f.field_id}"] for f in spec.fields]
+    values = [bytes(v) if isinstance(v, bytearray) else v for v in values]
     return spec.spec_id, encode_partition(spec, values, state.first_spec_id)
-
-
-def _stored(value: Any, result_type: str) -> Any:
-    if isinstance(value, bytearray):
-        return bytes(value)
-    return UUID(value) if result_type == "uuid" and value is not None else value
 
 
 def _by_scope(state: TableState, rows: Iterable[Row]) -> dict[tuple[Scope, FileKind], Row]:

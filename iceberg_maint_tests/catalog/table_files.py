@@ -29,7 +29,7 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import StructType
+from pyiceberg.types import IntegerType, ListType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 ADDED, EXISTING, DELETED = 1, 0, 2
@@ -164,7 +164,7 @@ class TableFiles:
     def _write_manifest(self, manifest: ManifestFile) -> dict[str, Any]:
         version = manifest.version
         partition = manifest.spec.partition_type(self.schema)
-        data_file = data_file_with_partition(partition, version)
+        data_file = _with_int_equality_ids(data_file_with_partition(partition, version))
         schema = manifest_entry_schema_with_data_file(version, data_file)
         path = self._path(f"{uuid.uuid4()}-m0.avro")
         meta = {
@@ -232,6 +232,14 @@ def _entry(file: File, schema: Schema, data_file: StructType) -> Record:
         2: Record(*(values.get(f.field_id) for f in data_file.fields)),
     }
     return Record(*(top[f.field_id] for f in schema.fields))
+
+
+def _with_int_equality_ids(data_file: StructType) -> StructType:
+    """The spec's `list<int>`: PyIceberg declares longs, which Java's reader refuses."""
+    ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
+    return StructType(
+        *(f.model_copy(update={"field_type": ids}) if f.field_id == 135 else f for f in data_file.fields)
+    )
 
 
 def write_avro(

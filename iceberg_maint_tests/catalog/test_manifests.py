@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import DecimalType, DoubleType, FixedType, LongType, NestedField, StringType, UUIDType
 
 from iceberg_maint.catalog.manifests import (
     DELETION_VECTOR,
@@ -23,6 +25,8 @@ from iceberg_maint.catalog.manifests import (
     read_live_entries,
     read_manifest_list,
 )
+from iceberg_maint.core import partition as core
+from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.state import EntryStatus, FileKind, Manifest
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint_tests.catalog.table_files import DELETED, EXISTING, File, ManifestFile, TableFiles, spec
@@ -183,3 +187,30 @@ def test_live_entries_file_that_is_gone_or_spoilt_is_refused(
     with pytest.raises(UnreadableTableError, match=message) as refused:
         read_live_entries(IO, found, "lake.db.t")
     assert refused.value.code == "ICM-101"
+
+
+def test_live_entries_partitions_of_equal_uuid_fixed_and_decimal_types_are_told_apart(tmp_path: Path) -> None:
+    # Java defines such a type once and refers to it by name, which PyIceberg's own reader cannot resolve.
+    types = (UUIDType(), UUIDType(), FixedType(2), FixedType(2), DecimalType(9, 2), DecimalType(9, 2))
+    schema = Schema(*(NestedField(n, f"c{n}", t, required=False) for n, t in enumerate(types, 1)))
+    by = spec(0, *((n, 999 + n, IdentityTransform(), f"c{n}") for n in range(1, 7)))
+    values = (UUID(int=1), UUID(int=2), b"ab", b"\x00\xff", Decimal("1.10"), Decimal("-7.00"))
+    table = TableFiles(tmp_path, schema, [by])
+    rows = (File("a", values), File("b", (None,) * 6), File("c", values))
+    table.commit([ManifestFile(rows, by, 1, 1)], snapshot_id=1, sequence_number=1, timestamp_ms=1)
+    [found] = read_manifest_list(IO, table.snapshots[0]["manifest-list"])
+    entries = read_live_entries(IO, found, "t")
+    assert entries.partitions == (values, (None,) * 6)
+    assert entries.partition.tolist() == [0, 1, 0]
+    [key, nulls] = [encode_partition(_core_spec(by, schema), p, 0) for p in entries.partitions]
+    assert key == f"c1={UUID(int=1)}/c2={UUID(int=2)}/c3=6162/c4=00ff/c5=1.10/c6=-7.00"
+    assert nulls == "c1/c2/c3/c4/c5/c6"
+
+
+def _core_spec(by: PartitionSpec, schema: Schema) -> core.PartitionSpec:
+    kinds = {f.field_id: str(f.field_type) for f in schema.fields}
+    fields = (
+        core.PartitionField(f.field_id, f.source_id, f.name, "identity", kinds[f.source_id])
+        for f in by.fields
+    )
+    return core.PartitionSpec(by.spec_id, tuple(fields))

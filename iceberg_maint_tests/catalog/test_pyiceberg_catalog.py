@@ -295,6 +295,39 @@ def test_live_files_carry_deletes_of_the_partition_and_global_equality_deletes(
     assert live["eq.parquet"].data_sequence_number == 2
 
 
+def test_position_deletes_of_one_file_name_it_by_their_bounds(
+    tmp_path: Path, catalog: PyIcebergCatalog
+) -> None:
+    """As Spark writes them: without `referenced_data_file`, the bounds of `file_path` are one path."""
+    path_id = 2147483546
+    one, other = {path_id: b"a.parquet"}, {path_id: b"b.parquet"}
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    data = ManifestFile((File("a.parquet", ("eu",)), File("b.parquet", ("eu",))), BY_REGION, 1, 11)
+    deletes = ManifestFile(
+        (
+            File("of-a", ("eu",), content=1, lower_bounds=one, upper_bounds=one),
+            File("of-both", ("eu",), content=1, lower_bounds=one, upper_bounds=other),
+            File("unknown", ("eu",), content=1),
+            File("equality", ("eu",), content=2, equality_ids=(1,), lower_bounds=one, upper_bounds=one),
+        ),
+        BY_REGION,
+        2,
+        12,
+        is_deletes=True,
+    )
+    table.commit([data, deletes], snapshot_id=12, sequence_number=2, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    live = {f.path: f.referenced_data_file for f in catalog.live_files(catalog.pin(EVENTS), ["region=eu"])}
+    assert live == {
+        "a.parquet": None,
+        "b.parquet": None,
+        "of-a": "a.parquet",
+        "of-both": None,
+        "unknown": None,
+        "equality": None,
+    }
+
+
 def test_service_catalog_lists_nested_namespaces_pins_and_tells_of_gone_tables(tmp_path: Path) -> None:
     properties = {"type": "in-memory", "warehouse": tmp_path.as_uri()}
     catalog = PyIcebergCatalog("lake", properties)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, NestedField
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
@@ -17,6 +21,7 @@ from iceberg_maint.core.policy import RewriteDataFilesPolicy
 from iceberg_maint.core.state import TableState
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.health_source import SparkHealthSource
+from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.spark.writers import Writers
 
 pytestmark = pytest.mark.spark
@@ -213,3 +218,69 @@ def test_health_oracle_sees_a_difference(
     )
     assert source.measure(older, POLICY).partitions["__all__"].data_files == 1
     assert isinstance(source.measure(newer, POLICY).partitions["__all__"], PartitionHealth)
+
+
+def test_health_of_entries_made_by_hand(lake_dir: Path, measured: Callable) -> None:
+    """What no engine here writes: equal decimal types twice, deletes that dangle, times long expired."""
+    schema = Schema(
+        NestedField(1, "u", DecimalType(9, 2), required=False),
+        NestedField(2, "w", DecimalType(9, 2), required=False),
+        NestedField(3, "f", BinaryType(), required=False),
+        NestedField(4, "d", DoubleType(), required=False),
+    )
+    by = spec(0, *((n, 999 + n, IdentityTransform(), name) for n, name in enumerate("uwfd", 1)))
+    everywhere = spec(1)
+    one, two = Decimal("1.00"), Decimal("-2.50")
+    here, there = (one, two, b"ab", 0.1), (one, None, b"\x00\xff", -2.5)
+    table = TableFiles(lake_dir / "warehouse" / "by_hand", schema, [by, everywhere], format_version=3)
+    data = ManifestFile(
+        (
+            File("file:/h1", here, sequence_number=3, snapshot_id=3),
+            File("file:/h2", here, size_bytes=5000),
+            File("file:/t1", there, sequence_number=4, snapshot_id=4),
+        ),
+        by,
+        9,
+        9,
+    )
+    vector = {"content": 1, "file_format": "PUFFIN", "content_bytes": 7, "content_offset": 4}
+    deletes = ManifestFile(
+        (
+            File("file:/old-position", here, content=1, sequence_number=2, snapshot_id=2),
+            File("file:/position", here, content=1, sequence_number=3, snapshot_id=3),
+            File("file:/of-gone", here, content=1, referenced_data_file="file:/gone"),
+            File("file:/v", here, **vector, referenced_data_file="file:/h1"),
+            File("file:/v", there, **vector, referenced_data_file="file:/gone"),
+            File("file:/equality", there, content=2, equality_ids=(4,), sequence_number=4, snapshot_id=4),
+        ),
+        by,
+        9,
+        9,
+        is_deletes=True,
+        version=3,
+    )
+    global_deletes = ManifestFile(
+        (
+            File("file:/global-3", content=2, equality_ids=(4,), sequence_number=3, snapshot_id=3),
+            File("file:/global-4", content=2, equality_ids=(4,), sequence_number=4, snapshot_id=4),
+        ),
+        everywhere,
+        9,
+        9,
+        is_deletes=True,
+        version=3,
+    )
+    table.commit([], snapshot_id=8, sequence_number=8, timestamp_ms=8000)
+    table.commit([data, deletes, global_deletes], snapshot_id=9, sequence_number=9, timestamp_ms=9000)
+    name = new_name()
+    table.register(lake_dir / "catalog.db", name.removeprefix("lake."))
+    _, ours = measured(name)
+    first = ours.partitions[f"u={one}/w={two}/f=6162/d=0.1"]
+    second = ours.partitions[f"u={one}/w/f=00ff/d=-2.5"]
+    assert (first.position_delete_files, first.deletion_vectors, first.dangling_delete_files) == (3, 1, 2)
+    assert (first.applicable_equality_delete_files, first.oldest_equality_delete_ms) == (1, 8000)
+    assert (second.deletion_vectors, second.equality_delete_files, second.dangling_delete_files) == (1, 1, 2)
+    assert (second.applicable_equality_delete_files, second.oldest_equality_delete_ms) == (0, None)
+    # Of the global deletes one is as old as the oldest data: it reaches nothing.
+    assert ours.partitions["__all__"].dangling_delete_files == 1
+    assert (first.last_change_ms, second.min_data_sequence_number) == (9000, 4)
