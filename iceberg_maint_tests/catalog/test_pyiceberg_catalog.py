@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.errors import ConfigurationError, RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint_tests.catalog.rest_server import RestServer, serving
 from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
 
 POLICY = RewriteDataFilesPolicy()
@@ -345,27 +344,31 @@ def test_service_catalog_lists_nested_namespaces_pins_and_tells_of_gone_tables(t
     behind.engine.dispose()
 
 
-class _Denying(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b'{"error": {"message": "who are you", "type": "NotAuthorizedException", "code": 401}}'
-        self.send_response(401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def test_rest_catalog_lists_nested_namespaces_without_views_and_pins(tmp_path: Path) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    table.commit(
+        [ManifestFile((File("a", ("eu",)),), BY_REGION, 1, 11)],
+        snapshot_id=11,
+        sequence_number=1,
+        timestamp_ms=1,
+    )
+    location = table.register(tmp_path / "catalog.db", "db.events")
+    table.register(tmp_path / "catalog.db", "db.deep.er.t")
+    add_row(tmp_path, "lake", "v", "VIEW")
+    with serving(RestServer(tmp_path / "catalog.db")) as url:
+        catalog = PyIcebergCatalog("lake", {"type": "rest", "uri": url})
+        assert [str(t) for t in catalog.tables()] == ["lake.db.events", "lake.db.deep.er.t"]
+        assert catalog.pointers([EVENTS, TableId.parse("lake.db.v")]) == {EVENTS: location}
+        state = catalog.pin(EVENTS)
+        assert catalog.measure(state, POLICY).partitions["region=eu"].data_files == 1
+        assert [f.path for f in catalog.live_files(state, ["region=eu"])] == ["a"]
+        with pytest.raises(UnknownTableError):
+            catalog.pin(TableId.parse("lake.db.v"))
 
 
 def test_rest_catalog_that_denies_is_refused_with_its_reason() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Denying)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        properties = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}"}
-        with pytest.raises(ConfigurationError, match="NotAuthorizedException: who are you"):
-            PyIcebergCatalog("lake", properties).tables()
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with (
+        serving(RestServer(None, denies=True)) as url,
+        pytest.raises(ConfigurationError, match="NotAuthorizedException: who are you"),
+    ):
+        PyIcebergCatalog("lake", {"type": "rest", "uri": url}).tables()
