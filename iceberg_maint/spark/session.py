@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import RefusedError
@@ -17,6 +21,23 @@ SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12"
 SUPPORTED_JAVA = range(17, 24)
 
 
+@contextmanager
+def keeping_sigint() -> Iterator[None]:
+    """Gives SIGINT back to who had it before a Spark context started in the body.
+
+    Spark's own handler calls the JVM in the middle of whatever call the signal interrupts; that
+    call then ends in a network error, and an interrupt looks like one failed batch among others.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def build_session(settings: SparkSettings) -> SparkSession:
     """The session of this process, started when there is none, and checked.
 
@@ -28,7 +49,8 @@ def build_session(settings: SparkSettings) -> SparkSession:
     builder = SparkSession.builder
     for key, value in spark_conf(settings).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with keeping_sigint():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     check_session(spark)
     return spark
