@@ -372,3 +372,20 @@ def test_rest_catalog_that_denies_is_refused_with_its_reason() -> None:
         pytest.raises(ConfigurationError, match="NotAuthorizedException: who are you"),
     ):
         PyIcebergCatalog("lake", {"type": "rest", "uri": url}).tables()
+
+
+@pytest.mark.postgres
+def test_catalog_on_postgresql_lists_and_pins(tmp_path: Path, postgres_url: str) -> None:
+    writer = SqlCatalog("pg_lake", uri=postgres_url, warehouse=tmp_path.as_uri())
+    writer.create_namespace("db")
+    table = writer.create_table("db.events", SCHEMA, partition_spec=BY_REGION)
+    table.append(ROWS)
+    catalog = PyIcebergCatalog(
+        "pg_lake", {"type": "sql", "uri": postgres_url, "warehouse": tmp_path.as_uri()}
+    )
+    name = TableId.parse("pg_lake.db.events")
+    assert catalog.tables() == (name,)
+    assert catalog.pointers([name]) == {name: table.metadata_location}
+    assert set(catalog.measure(catalog.pin(name), POLICY).partitions) == {"region=eu", "region=us", "region"}
+    writer.destroy_tables()
+    writer.engine.dispose()

@@ -1,0 +1,101 @@
+"""The reading part of Iceberg's REST catalog API over loopback HTTP, in front of a SQLite catalog."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+_SEPARATOR = "\x1f"
+
+
+class RestServer(ThreadingHTTPServer):
+    """Answers from `database`; with `denies` every request is unauthorised."""
+
+    def __init__(self, database: Path | None, *, denies: bool = False) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.database, self.denies = database, denies
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def rows(self) -> list[tuple[tuple[str, ...], str, str, str]]:
+        """Namespace, name, metadata location and type of everything in the catalog."""
+        assert self.database is not None
+        with closing(sqlite3.connect(self.database)) as connection:
+            query = "SELECT table_namespace, table_name, metadata_location, iceberg_type FROM iceberg_tables"
+            return [(tuple(ns.split(".")), *rest) for ns, *rest in connection.execute(query)]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: RestServer
+
+    def do_GET(self) -> None:
+        if self.server.denies:
+            self._error(401, "NotAuthorizedException", "who are you")
+            return
+        url = urlsplit(self.path)
+        match [unquote(part) for part in url.path.strip("/").split("/")]:
+            case ["v1", "config"]:
+                self._answer(200, {"defaults": {}, "overrides": {}})
+            case ["v1", "namespaces"]:
+                parent = parse_qs(url.query).get("parent", [""])[0]
+                self._answer(
+                    200, {"namespaces": self._namespaces(tuple(parent.split(_SEPARATOR)) if parent else ())}
+                )
+            case ["v1", "namespaces", namespace, "tables"]:
+                here = tuple(namespace.split(_SEPARATOR))
+                names = [n for ns, n, _, kind in self.server.rows() if ns == here and kind == "TABLE"]
+                self._answer(200, {"identifiers": [{"namespace": here, "name": n} for n in names]})
+            case ["v1", "namespaces", namespace, "tables", name]:
+                self._table(tuple(namespace.split(_SEPARATOR)), name)
+            case _:
+                self._error(404, "NotFoundException", self.path)
+
+    def _namespaces(self, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+        depth = len(parent)
+        return sorted(
+            {ns[: depth + 1] for ns, *_ in self.server.rows() if ns[:depth] == parent and len(ns) > depth}
+        )
+
+    def _table(self, namespace: tuple[str, ...], name: str) -> None:
+        for ns, found, location, kind in self.server.rows():
+            if (ns, found, kind) == (namespace, name, "TABLE"):
+                metadata = json.loads(Path(location.removeprefix("file://")).read_text())
+                self._answer(200, {"metadata-location": location, "metadata": metadata, "config": {}})
+                return
+        self._error(404, "NoSuchTableException", name)
+
+    def _error(self, code: int, kind: str, message: str) -> None:
+        self._answer(code, {"error": {"message": message, "type": kind, "code": code}})
+
+    def _answer(self, code: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(server: RestServer) -> Iterator[str]:
+    """Runs the server for the time of the block; gives its address."""
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
