@@ -15,7 +15,7 @@ from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitResult, CommitStatus
-from iceberg_maint.core.partition import PartitionField, PartitionSpec
+from iceberg_maint.core.partition import ALL, PartitionField, PartitionSpec
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.proof import Proof
@@ -59,8 +59,8 @@ class SetClock:
 class Table:
     """One table of a catalog in memory; every change is a commit."""
 
-    def __init__(self, catalog: FakeCatalog, name: str) -> None:
-        made = fake_table(f"{catalog.name}.{name}", (), specs=(SPEC,))
+    def __init__(self, catalog: FakeCatalog, name: str, spec: PartitionSpec = SPEC) -> None:
+        made = fake_table(f"{catalog.name}.{name}", (), specs=(spec,))
         self._catalog = catalog
         self._now = FakeTable(replace(made.state, uuid=str(uuid.uuid4())), ())
         catalog.put(self._now)
@@ -94,7 +94,8 @@ class Table:
         """`files` new files of 1,000 bytes in one commit."""
         number = len(self.state.snapshots) + 1
         names = [f"{day}-{number}-{i}.parquet" for i in range(files)]
-        self.commit((), [LiveFile(n, kind, 0, key(day), 10, 1000, number, "parquet") for n in names])
+        partition = ALL if self.state.specs[0].is_unpartitioned else key(day)
+        self.commit((), [LiveFile(n, kind, 0, partition, 10, 1000, number, "parquet") for n in names])
 
     def drop(self, day: str) -> None:
         self.commit([f.path for f in self.files if f.partition == key(day)], ())
@@ -114,8 +115,8 @@ class Catalog(FakeCatalog):
         self.unreadable: set[str] = set()
         self.made: dict[TableId, Table] = {}
 
-    def create(self, name: str) -> Table:
-        table = Table(self, name)
+    def create(self, name: str, spec: PartitionSpec = SPEC) -> Table:
+        table = Table(self, name, spec)
         self.made[table.state.table] = table
         return table
 

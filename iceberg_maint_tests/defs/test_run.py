@@ -8,7 +8,9 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
+from iceberg_maint.catalog.fake import UNPARTITIONED
 from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.partition import ALL
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.defs.keys import asset_key, check_key
@@ -173,3 +175,35 @@ def test_partition_over_several_batches_is_materialized_after_the_last(world: Wo
     assert world.materialized(T) == {key("d1")}
     [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
     assert event.materialization.metadata["iceberg_maint/batches"].value == len(seen)
+
+
+def test_unpartitioned_table_is_one_partition(world: World) -> None:
+    world.catalog.create("db.flat", UNPARTITIONED).add("any", 8)
+    world.observe()
+    assert world.tick() == {"lake.db.flat": [ALL]}
+    assert world.maintain("lake.db.flat", ALL).success
+    assert world.materialized("lake.db.flat") == {ALL}
+    assert world.tick() == {"lake.db.flat": []}
+
+
+def test_crashed_run_is_requested_again_only_for_what_it_left(world: World, sick: Table) -> None:
+    def run_of_a_dead_worker() -> None:
+        """What Dagster knows of a worker that was killed: a run that started and planned, and ended by monitoring."""
+        job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(
+            asset_selection={KEY}, asset_check_selection=None
+        )
+        run = world.instance.create_run_for_job(
+            job,
+            asset_selection={KEY},
+            status=dg.DagsterRunStatus.STARTED,
+            tags={
+                "dagster/asset_partition_range_start": key("d1"),
+                "dagster/asset_partition_range_end": key("d3"),
+            },
+        )
+        world.instance.report_run_failed(run)
+
+    assert world.tick()[T] == [key("d1"), key("d2"), key("d3")]
+    world.maintain(T, key("d1"))
+    run_of_a_dead_worker()
+    assert world.tick()[T] == [key("d2"), key("d3")]

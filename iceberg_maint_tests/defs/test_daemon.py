@@ -1,0 +1,243 @@
+"""The real thing: `dagster dev` on real tables heals them by itself, and through crashes, backfills and Terminate."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+import yaml
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.state import BATCH_PROPERTY
+from iceberg_maint.defs.keys import asset_key
+from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint_tests.conftest import PROJECT
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+DAYS = ("d1", "d2", "d3")
+CONFIG = """\
+ledger: sqlite:///{dir}/ledger.db
+catalogs:
+  lake:
+    type: jdbc
+    uri: sqlite:///{dir}/catalog.db
+    warehouse: file://{dir}/wh
+spark:
+  master: local[1]
+  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: "1"}}
+defaults:
+  windows: {{max_partitions_per_batch: 1}}
+tables:
+  lake.db.calm: {{rewrite_data_files: {{min_input_files: 100}}}}
+  lake.db.stopped: {{paused: true}}
+"""
+BACKFILL = """
+mutation Backfill($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+
+
+def _make_table(catalog: SqlCatalog, name: str) -> Table:
+    """Three partitions of six small files each."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
+    table = catalog.create_table(f"db.{name}", schema, partition_spec=spec)
+    for number in range(6):
+        table.append(
+            pa.table(
+                {
+                    "id": pa.array(range(number * 30, number * 30 + 30)),
+                    "day": [d for d in DAYS for _ in range(10)],
+                }
+            )
+        )
+    return table
+
+
+def rows(table: Table) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(r.values()) for r in table.scan().to_arrow().to_pylist())
+
+
+@dataclass
+class Daemon:
+    """A running `dagster dev` and ways to look at it."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    port: int
+    instance: dg.DagsterInstance
+    catalog: SqlCatalog
+    ledger: SqlLedger
+    before: dict[str, Counter[tuple[Any, ...]]]
+
+    def wait(self, what: str, done: Callable[[], Any], seconds: float = 240) -> Any:
+        """Asks once a second; fails with the daemon's last lines."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                break
+            if found := done():
+                return found
+            time.sleep(1)
+        log = (self.folder / "daemon.log").read_text("utf-8", "replace")
+        runs = [(r.run_id[:8], r.job_name, r.status.value, dict(r.tags)) for r in self.instance.get_runs()]
+        raise AssertionError(f"not within {seconds} s: {what}\n{runs}\n{log[-8000:]}")
+
+    def table(self, name: str) -> Table:
+        return self.catalog.load_table(f"db.{name}")
+
+    def materialized(self, name: str) -> set[str]:
+        return set(self.instance.get_materialized_partitions(asset_key(TableId.parse(f"lake.db.{name}"))))
+
+    def maintenance_runs(self, name: str) -> list[dg.DagsterRun]:
+        """Oldest first."""
+        key = asset_key(TableId.parse(f"lake.db.{name}"))
+        return [r for r in reversed(self.instance.get_runs()) if key in (r.asset_selection or ())]
+
+    def batch_commits(self, name: str) -> Counter[str]:
+        """How often each batch is in the table's history."""
+        snapshots = self.table(name).metadata.snapshots
+        summaries = [s.summary.additional_properties for s in snapshots if s.summary]
+        return Counter(s[BATCH_PROPERTY] for s in summaries if BATCH_PROPERTY in s)
+
+    def client(self) -> Any:
+        from dagster_graphql import DagsterGraphQLClient
+
+        return DagsterGraphQLClient("127.0.0.1", port_number=self.port)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    for name in ("wh", "home", "crash"):
+        (folder / name).mkdir()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
+    catalog.create_namespace("db")
+    before = {name: rows(_make_table(catalog, name)) for name in ("sick", "calm", "stopped")}
+    (folder / "config.yaml").write_text(CONFIG.format(dir=folder), "utf-8")
+    for point in ("between_batches", "inside_batch"):
+        (folder / "crash" / f"lake.db.sick {point}").touch()
+    settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
+    settings["run_monitoring"]["poll_interval_seconds"] = 2
+    (folder / "home" / "dagster.yaml").write_text(yaml.safe_dump(settings), "utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    environ = {
+        **os.environ,
+        "DAGSTER_HOME": str(folder / "home"),
+        "ICEBERG_MAINT_CONFIG": str(folder / "config.yaml"),
+        "CRASH_DIR": str(folder / "crash"),
+        "PYTHONPATH": str(PROJECT),
+    }
+    command = [str(Path(sys.executable).parent / "dagster"), "dev", "-m", "iceberg_maint_tests.defs.crashing"]
+    with (folder / "daemon.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "-h", "127.0.0.1", "-p", str(port)],
+            env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    instance = dg.DagsterInstance.from_config(str(folder / "home"))
+    ledger = SqlLedger(f"sqlite:///{folder}/ledger.db")
+    try:
+        yield Daemon(folder, process, port, instance, catalog, ledger, before)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        instance.dispose()
+        catalog.close()
+
+
+def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -> None:
+    def healed() -> bool:
+        return daemon.materialized("sick") == {f"day={d}" for d in DAYS} and all(
+            r.is_finished for r in daemon.maintenance_runs("sick")
+        )
+
+    daemon.wait("healed by automation, through two crashes", healed, seconds=500)
+    assert not list((daemon.folder / "crash").iterdir())
+    between, inside, last = daemon.maintenance_runs("sick")
+    assert [r.status.value for r in (between, inside, last)] == ["FAILURE", "FAILURE", "SUCCESS"]
+    assert (inside.parent_run_id, last.parent_run_id) == (between.run_id, inside.run_id)
+    assert list(daemon.batch_commits("sick").values()) == [1, 1, 1]
+    table = daemon.table("sick")
+    assert rows(table) == daemon.before["sick"]
+    assert len(table.inspect.files()) == len(DAYS)
+
+
+def test_backfill_of_two_separate_partitions_touches_exactly_these_and_ends_green(daemon: Daemon) -> None:
+    daemon.wait("calm observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.calm"))
+    answer = daemon.client()._execute(
+        BACKFILL,
+        {
+            "params": {
+                "assetSelection": [{"path": ["lake", "db", "calm"]}],
+                "partitionNames": ["day=d1", "day=d3"],
+            }
+        },
+    )["launchPartitionBackfill"]
+    assert answer["__typename"] == "LaunchBackfillSuccess", answer
+    backfill_id = answer["backfillId"]
+
+    def finished() -> Any:
+        backfill = daemon.instance.get_backfill(backfill_id)
+        return backfill if backfill is not None and backfill.status.value.startswith("COMPLETED") else None
+
+    assert daemon.wait("backfill finished", finished).status.value == "COMPLETED_SUCCESS"
+    assert daemon.materialized("calm") == {"day=d1", "day=d3"}
+    assert daemon.batch_commits("calm") == Counter()
+
+
+def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
+    table = TableId.parse("lake.db.stopped")
+    daemon.wait("stopped observed", lambda: daemon.ledger.health(table))
+    (daemon.folder / "crash" / f"{table} wait").touch()
+    config = daemon.folder / "config.yaml"
+    config.write_text(config.read_text("utf-8").replace("{paused: true}", "{paused: false}"), "utf-8")
+    reloaded = daemon.client().reload_repository_location("iceberg_maint_tests.defs.crashing")
+    assert reloaded.status.name == "SUCCESS"
+    daemon.wait("worker waiting", (daemon.folder / "crash" / "waiting").exists)
+    [run] = [r for r in daemon.maintenance_runs("stopped") if not r.is_finished]
+    daemon.client().terminate_run(run.run_id)
+
+    def ended() -> Any:
+        at = daemon.instance.get_run_by_id(run.run_id)
+        return at if at is not None and at.is_finished else None
+
+    assert daemon.wait("run ended", ended).status is dg.DagsterRunStatus.CANCELED
+    assert daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
+    uuid = str(daemon.table("stopped").metadata.table_uuid)
+    history = daemon.ledger.history(uuid, str(table), Operation.REWRITE_DATA_FILES)
+    assert history.lease_owner is None
+    assert history.of("day=d1") == PartitionHistory()
+    assert daemon.ledger.open_attempts(uuid) == ()
+    assert len(daemon.ledger.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == len(DAYS)
+    assert rows(daemon.table("stopped")) == daemon.before["stopped"]
