@@ -15,11 +15,16 @@ from iceberg_maint.spark.session import keeping_sigint
 def test_signal_cancels_once_and_raises_once() -> None:
     cancelled = threading.Event()
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated, match="SIGTERM"), terminated_by_signals(cancelled.set):
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+
+    def stopped_twice() -> None:
+        with terminated_by_signals(cancelled.set):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Terminated, match="SIGTERM"):
+        stopped_twice()
     assert cancelled.wait(5)
     assert signal.getsignal(signal.SIGTERM) is before
 
