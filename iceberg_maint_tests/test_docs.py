@@ -17,6 +17,7 @@ from iceberg_maint.core.health import metric_docs
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.policy import PolicyKey, policy_keys
 from iceberg_maint.core.reasons import SENTENCES, Reason, Verdict
+from iceberg_maint.core.verification import StoredProof, VerificationStatus
 from iceberg_maint.errors import CODES, EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -64,7 +65,9 @@ def test_every_reason_is_documented_by_its_sentence() -> None:
     assert {r.value: documented.get(r.value) for r in Reason} == {r.value: SENTENCES[r] for r in Reason}
 
 
-@pytest.mark.parametrize("words", [Verdict, OutcomeStatus, CommitStatus, Rejection])
+@pytest.mark.parametrize(
+    "words", [Verdict, OutcomeStatus, CommitStatus, Rejection, VerificationStatus, StoredProof]
+)
 def test_every_status_word_is_documented(words: type[StrEnum]) -> None:
     assert [w.value for w in words if f"`{w.value}`" not in page("reasons")] == []
 

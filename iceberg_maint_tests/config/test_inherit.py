@@ -53,7 +53,9 @@ def test_catalog_may_only_be_left_out_when_there_is_one() -> None:
     "patterns", [("lake.logs.web_2024", "logs.web_2024"), ("lake.logs.web_*", "lake.logs.*2024")]
 )
 def test_tie_on_one_key_is_refused(patterns: tuple[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match=r"match lake\.logs\.web_2024 equally well and both set max_run_seconds"):
+    with pytest.raises(
+        ConfigurationError, match=r"match lake\.logs\.web_2024 equally well and both set max_run_seconds"
+    ):
         seconds(*patterns)
 
 
