@@ -10,7 +10,7 @@ import dagster as dg
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.checks import check_specs
 from iceberg_maint.defs.condition import maintenance_condition
-from iceberg_maint.defs.keys import asset_key, group_name, op_name, partitions_name, pool_name
+from iceberg_maint.defs.keys import FORCE_TAG, asset_key, group_name, op_name, partitions_name, pool_name
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.run import MaintenanceRun
 
@@ -24,7 +24,11 @@ def build_table_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.A
     partitions = dg.DynamicPartitionsDefinition(name=partitions_name(table))
     spec = dg.AssetSpec(
         asset_key(table, prefix),
-        description=f"Iceberg table `{table}`. Materializing a partition maintains it.",
+        description=(
+            f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is left as "
+            f"it is unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
+            "order in which the partitions were first seen."
+        ),
         partitions_def=partitions,
         skippable=True,
         kinds={"iceberg", "spark"},

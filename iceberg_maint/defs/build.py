@@ -53,7 +53,7 @@ def build_definitions(
         lake,
         table_list,
         lambda table: in_shard(table, index, count),
-        lambda: reload_location(webserver_url),
+        lambda location: reload_location(webserver_url, location),
         running,
     )
     return dg.Definitions(

@@ -6,17 +6,16 @@ from urllib.parse import urlsplit
 
 from dagster import DagsterError
 
-LOCATION_NAME = "iceberg_maint"
-"""As in `workspace.yaml`."""
 BY_HAND = (
     "the table list changed: reload the code location (Deployment > Reload), or set "
     "ICEBERG_MAINT_DAGSTER_URL to have it done"
 )
 
 
-def reload_location(webserver_url: str | None, location: str = LOCATION_NAME) -> str:
-    """Reloads over GraphQL; without an address, or when that fails, says how to do it by hand."""
-    if webserver_url is None:
+def reload_location(webserver_url: str | None, location: str | None) -> str:
+    """Reloads the location of this name over GraphQL; without an address or a name (outside the
+    daemon), or when that fails, says how to do it by hand."""
+    if webserver_url is None or location is None:
         return BY_HAND
     from dagster_graphql import DagsterGraphQLClient, ReloadRepositoryLocationStatus
 

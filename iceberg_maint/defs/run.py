@@ -79,8 +79,6 @@ class MaintenanceRun:
             if why.code in _PASSING_CODES:
                 self._retry(str(why), why)
             raise dg.Failure(str(why), allow_retries=False) from why
-        except dg.Failure:
-            raise
         except Exception as why:  # noqa: BLE001 - a hiccup is tried again, three times in all
             self._retry(f"{type(why).__name__}: {why}", why)
         self._finish(outcome, requested)

@@ -23,8 +23,8 @@ TABLES_PER_RUN = 400
 REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
-Reload = Callable[[], str]
-"""Asks Dagster to load the code location again; says in a sentence what came of it."""
+Reload = Callable[[str | None], str]
+"""Asks Dagster to load the code location of this name again; says in a sentence what came of it."""
 
 
 def build_automation_sensors(
@@ -82,7 +82,10 @@ def build_changes_sensor(
     @dg.sensor(name="table_changes", job=job, minimum_interval_seconds=60, default_status=status)
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         check_instance(context.instance)
-        messages = follow_table_list(tables, lake, table_list, belongs, reload)
+        origin = context.code_location_origin
+        messages = follow_table_list(
+            tables, lake, table_list, belongs, lambda: reload(origin.location_name if origin else None)
+        )
         for message in messages:
             context.log.info(message)
         if observing(context.instance):
@@ -114,7 +117,7 @@ def follow_table_list(
     lake: Lake,
     path: Path,
     belongs: Callable[[TableId], bool],
-    reload: Reload,
+    reload: Callable[[], str],
 ) -> list[str]:
     """Compares the catalogs with the table list and with what is loaded; rewrites the list and
     asks for a reload where they differ. A catalog that does not answer keeps its tables. Views

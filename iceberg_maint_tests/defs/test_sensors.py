@@ -8,10 +8,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster_graphql import ReloadRepositoryLocationInfo, ReloadRepositoryLocationStatus
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.keys import OBSERVE_JOB
-from iceberg_maint.defs.reload import BY_HAND
+from iceberg_maint.defs.reload import BY_HAND, reload_location
 from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
     build_automation_sensors,
@@ -181,3 +182,43 @@ def test_reload_without_an_address_says_what_to_do(world: World) -> None:
     world.catalog.create("db.u").add("d1", 1)
     world.observe(definitions=definitions)
     assert BY_HAND in sensor_tick(world, definitions).skip_message
+
+
+class _Client:
+    """Stands for a webserver's client; `answer` is its status or an error."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer, self.asked = answer, []
+
+    def __call__(self, host: str, **options: object) -> _Client:
+        self.asked.append((host, options["port_number"], options["use_https"]))
+        return self
+
+    def reload_repository_location(self, location: str) -> object:
+        self.asked.append(location)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return ReloadRepositoryLocationInfo(status=self.answer, message="no such location")
+
+
+def test_reload_asks_the_webserver_for_this_location(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = _Client(ReloadRepositoryLocationStatus.SUCCESS)
+    monkeypatch.setattr("dagster_graphql.DagsterGraphQLClient", client)
+    assert reload_location("https://ui:8443", "maint_1") == "the table list changed: code location reloaded"
+    assert client.asked == [("ui", 8443, True), "maint_1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (ReloadRepositoryLocationStatus.FAILURE, "no such location"),
+        (ConnectionError("refused"), "ConnectionError: refused"),
+    ],
+)
+def test_reload_that_fails_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, answer: object, says: str
+) -> None:
+    monkeypatch.setattr("dagster_graphql.DagsterGraphQLClient", _Client(answer))
+    message = reload_location("http://127.0.0.1:3000", "iceberg_maint")
+    assert message.startswith(BY_HAND)
+    assert says in message
