@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.backoff import failed
@@ -140,6 +141,12 @@ def maintain(
                 run.settled += settle_open_attempts(tools.catalog.pin(table), tools, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
+        except BaseException as why:
+            # What was done until then stays on record, whatever ended the run.
+            run.stopped_by, run.message = Reason.TERMINATED, f"ended by {type(why).__name__}"
+            with suppress(Exception):
+                _end(seen, decision, run)
+            raise
     return _end(seen, decision, run)
 
 
@@ -331,7 +338,8 @@ def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
         partitions=_partition_outcomes(decision, run),
         message=run.message,
     )
-    if run.outcomes or run.settled or status is not OutcomeStatus.NO_OP:
+    terminated = run.stopped_by is Reason.TERMINATED
+    if run.outcomes or run.settled or terminated or status is not OutcomeStatus.NO_OP:
         _record(seen, outcome, run)
     return outcome
 

@@ -369,6 +369,11 @@ def test_terminated_while_writing_hands_the_batch_back() -> None:
     assert world.cancelled == 1
     assert world.history("p=a").crashes == 0
     assert world.open_work() == (0, 2)
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert (record.outcome.reason, record.outcome.message) == (
+        Reason.TERMINATED,
+        "ended by KeyboardInterrupt",
+    )
     found = world.run()
     assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]
     assert world.open_work() == (0, 0)
