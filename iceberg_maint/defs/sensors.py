@@ -23,6 +23,8 @@ TABLES_PER_RUN = 400
 REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
+_UNDER_WAY = "an observe run is queued or running"
+
 Reload = Callable[[str | None], str]
 """Asks Dagster to load the code location of this name again; says in a sentence what came of it."""
 
@@ -55,8 +57,13 @@ def build_observe_schedule(
     """Observes what changed, whether or not the sensor saw it."""
 
     @dg.schedule(name="observe_schedule", job=job, cron_schedule=cron, default_status=status)
-    def observe_schedule(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
+    def observe_schedule(
+        context: dg.ScheduleEvaluationContext,
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         check_instance(context.instance)
+        if observing(context.instance):
+            yield dg.SkipReason(_UNDER_WAY)
+            return
         at = context.scheduled_execution_time.isoformat()
         for number, chunk in enumerate(_chunks(tables, TABLES_PER_RUN)):
             yield _observe_request(chunk, f"{at} {number}")
@@ -89,7 +96,7 @@ def build_changes_sensor(
         for message in messages:
             context.log.info(message)
         if observing(context.instance):
-            return dg.SkipReason("; ".join([*messages, "an observe run is queued or running"]))
+            return dg.SkipReason("; ".join([*messages, _UNDER_WAY]))
         changed = changed_tables(tables, lake)
         if not changed:
             return dg.SkipReason("; ".join([*messages, f"none of {len(tables)} tables changed"]))

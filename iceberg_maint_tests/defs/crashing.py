@@ -75,4 +75,5 @@ defs = build_definitions(
     replace(_lake, ledger=_Ledger(_lake.ledger), engine_of=lambda session: _Engine(_lake.engine_of(session))),
     load_table_list(_list, _lake),
     _list,
+    webserver_url=os.environ["ICEBERG_MAINT_DAGSTER_URL"],
 )

@@ -49,6 +49,7 @@ defaults:
   windows: {{max_partitions_per_batch: 1}}
 tables:
   lake.db.calm: {{rewrite_data_files: {{min_input_files: 100}}}}
+  lake.db.late: {{rewrite_data_files: {{min_input_files: 100}}}}
   lake.db.stopped: {{paused: true}}
 """
 BACKFILL = """
@@ -153,6 +154,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         "DAGSTER_HOME": str(folder / "home"),
         "ICEBERG_MAINT_CONFIG": str(folder / "config.yaml"),
         "CRASH_DIR": str(folder / "crash"),
+        "ICEBERG_MAINT_DAGSTER_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": str(PROJECT),
     }
     command = [str(Path(sys.executable).parent / "dagster"), "dev", "-m", "iceberg_maint_tests.defs.crashing"]
@@ -182,6 +184,9 @@ def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -
             r.is_finished for r in daemon.maintenance_runs("sick")
         )
 
+    # For the last test: a table that is made while the daemon runs.
+    daemon.wait("code location loaded", (daemon.folder / ".iceberg_maint" / "tables.json").exists)
+    _make_table(daemon.catalog, "late")
     daemon.wait("healed by automation, through two crashes", healed, seconds=500)
     assert not list((daemon.folder / "crash").iterdir())
     between, inside, last = daemon.maintenance_runs("sick")
@@ -241,3 +246,10 @@ def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     assert daemon.ledger.open_attempts(uuid) == ()
     assert len(daemon.ledger.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == len(DAYS)
     assert rows(daemon.table("stopped")) == daemon.before["stopped"]
+
+
+def test_new_table_becomes_an_asset_by_itself(daemon: Daemon) -> None:
+    """Only a table of the loaded definitions is observed."""
+    name = "iceberg/lake.db.late"
+    keys = daemon.wait("late observed", lambda: daemon.instance.get_dynamic_partitions(name))
+    assert keys == [f"day={d}" for d in DAYS]

@@ -152,7 +152,7 @@ def test_changed_tables_leaves_out_dropped_ones(world: World) -> None:
     assert [t for t, _ in changed_tables([T, U], world.lake)] == [T]
 
 
-def test_schedule_asks_to_observe_all_tables_in_pieces(
+def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 2)
@@ -165,8 +165,12 @@ def test_schedule_asks_to_observe_all_tables_in_pieces(
         at = datetime(2027, 1, 1, tzinfo=UTC)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             tick = schedule.evaluate_tick(context)
-    assert requested(tick) == [["lake.db.a", "lake.db.b"], ["lake.db.c"]]
-    assert len({r.run_key for r in tick.run_requests}) == 2
+        assert requested(tick) == [["lake.db.a", "lake.db.b"], ["lake.db.c"]]
+        assert len({r.run_key for r in tick.run_requests}) == 2
+        job = world.definitions.resolve_job_def(OBSERVE_JOB)
+        instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
+            assert requested(schedule.evaluate_tick(context)) == []
 
 
 def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates() -> None:
