@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BUSY_TIMEOUT_MS = 30_000
+_BUSY_TIMEOUT_SECONDS = 30
 
 
 class Listing(Protocol):
@@ -89,20 +90,20 @@ class SqlListing:
         url = sa.make_url(self._properties["uri"])
         if url.get_backend_name() != "sqlite":
             return sa.create_engine(url, pool_pre_ping=True)
-        # SQLite would make an empty file of a mistyped path.
-        if not Path(url.database or "").is_file():
-            raise ConfigurationError(
-                "ICM-104",
-                f"catalog '{self._name}' cannot be reached: {url.database} does not exist.",
-                "correct the uri, or make the catalog's first table.",
-            )
-        engine = sa.create_engine(url)
-        sa.event.listen(engine, "connect", _set_busy_timeout)
-        return engine
+        # No pool: a kept connection would go on reading a file that has been replaced.
+        connect = partial(_open_sqlite, self._name, Path(url.database or ""))
+        return sa.create_engine(url, creator=connect, poolclass=sa.NullPool)
 
 
-def _set_busy_timeout(connection: Any, _record: object) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+def _open_sqlite(name: str, file: Path) -> sqlite3.Connection:
+    if not file.is_file():
+        raise ConfigurationError(
+            "ICM-104",
+            f"catalog '{name}' cannot be reached: {file} does not exist.",
+            "correct the uri, or make the catalog's first table.",
+        )
+    # mode=rw: by default SQLite makes an empty file of a mistyped path.
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_SECONDS)
 
 
 class ServiceListing:

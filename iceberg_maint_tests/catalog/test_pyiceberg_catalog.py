@@ -115,10 +115,23 @@ def test_catalog_is_not_reached_before_first_use_and_never_made(tmp_path: Path) 
         catalog.tables()
     assert refused.value.code == "ICM-104"
     assert not (tmp_path / "none").exists()
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        catalog.tables()
+    assert not (tmp_path / "none" / "catalog.db").exists()
     (tmp_path / "empty.db").touch()
     empty = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path / 'empty.db'}"})
     with pytest.raises(ConfigurationError, match="no such table: iceberg_tables"):
         empty.tables()
+
+
+def test_catalog_file_that_was_replaced_is_read_anew(
+    tmp_path: Path, events: Table, catalog: PyIcebergCatalog
+) -> None:
+    assert catalog.tables() == (EVENTS,)
+    (tmp_path / "catalog.db").rename(tmp_path / "old.db")
+    TableFiles(tmp_path / "t", SCHEMA, [BY_REGION]).register(tmp_path / "catalog.db", "db.other")
+    assert [str(t) for t in catalog.tables()] == ["lake.db.other"]
 
 
 @pytest.mark.parametrize(
