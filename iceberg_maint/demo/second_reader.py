@@ -50,14 +50,14 @@ class SecondReader:
     def copy(self, metadata_location: str, parquet: Path) -> int:
         """Copies the table's rows, deletes applied, into a Parquet file; returns their number."""
         self._db.execute(
-            f"COPY (SELECT * FROM {_scan(metadata_location)}) TO {_text(str(parquet))} (FORMAT parquet)"
+            f"COPY (SELECT * FROM {scan(metadata_location)}) TO {_text(str(parquet))} (FORMAT parquet)"
         )
         return self._count(f"SELECT count(*) FROM read_parquet({_text(str(parquet))})")
 
     def compare(self, parquet: Path, metadata_location: str) -> Comparison:
         """Row for row: multiset difference both ways over all columns, NULL equal to NULL."""
         before = f"SELECT * FROM read_parquet({_text(str(parquet))})"
-        after = f"SELECT * FROM {_scan(metadata_location)}"
+        after = f"SELECT * FROM {scan(metadata_location)}"
         return Comparison(
             rows_before=self._count(f"SELECT count(*) FROM ({before})"),
             rows_after=self._count(f"SELECT count(*) FROM ({after})"),
@@ -73,7 +73,8 @@ class SecondReader:
         return int(self._db.execute(query).fetchone()[0])
 
 
-def _scan(metadata_location: str) -> str:
+def scan(metadata_location: str) -> str:
+    """The SQL expression with which DuckDB reads a table's metadata file."""
     return f"iceberg_scan({_text(unquote(urlsplit(metadata_location).path))})"
 
 

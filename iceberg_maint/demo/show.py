@@ -11,6 +11,7 @@ from iceberg_maint.core.reasons import Finding
 from iceberg_maint.core.record import Record
 from iceberg_maint.defs.headless import Requested
 from iceberg_maint.demo.place import Place
+from iceberg_maint.demo.second_reader import scan
 from iceberg_maint.demo.tables import DemoTable
 from iceberg_maint.demo.verdict import End, Look, TableResult
 from iceberg_maint.report.draw import draw_outcome, grid, word
@@ -101,7 +102,7 @@ def ending(
         f"  iceberg-maint tables {config}\n"
         f"  iceberg-maint why lake.demo.cdc_equality_deletes {config}\n"
         f"  iceberg-maint history {config}\n"
-        f"  DuckDB: SELECT * FROM iceberg_scan('{tables[0].after.measured.metadata_location.removeprefix('file://')}')",
+        f"  DuckDB: SELECT count(*) FROM {scan(tables[0].after.measured.metadata_location)}",
         soft_wrap=True,
     )
 
