@@ -1,0 +1,92 @@
+"""A lake to rewrite tables of, as the product does it: catalog, planner, engine, gate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import CommitResult
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.planner import plan_rewrite
+from iceberg_maint.core.policy import OutputSpec, Policy, ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.ports import Ticket, Written
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.spark.writers import Writers
+
+FULL = RewriteDataFilesPolicy()
+FOOTER = RewriteDataFilesPolicy(proof=ProofLevel.FOOTER)
+TARGET_BYTES = 1 << 20
+
+_names = itertools.count()
+
+
+@dataclass
+class Workshop:
+    """Plans, writes and commits on one session and catalog."""
+
+    spark: SparkSession
+    catalog: PyIcebergCatalog
+    bridge: Bridge = field(init=False)
+    writers: Writers = field(init=False)
+    engine: SparkEngine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bridge = Bridge(self.spark)
+        self.writers = Writers(self.bridge)
+        self.engine = SparkEngine(lambda: self.spark, lambda _table: READER, NO_PAUSE)
+
+    def new_name(self, prefix: str) -> str:
+        """A table name not used before."""
+        return f"lake.{prefix}.t{next(_names)}"
+
+    def sql(self, statement: str) -> Any:
+        return self.spark.sql(statement)
+
+    def batch(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[str] | None = None,
+        output_spec: OutputSpec = OutputSpec.OWN,
+        target_bytes: int = TARGET_BYTES,
+    ) -> Batch:
+        """The one batch that rewrites these partitions whole (all by default)."""
+        state = self.catalog.pin(TableId.parse(name))
+        policy = Policy(rewrite_data_files=RewriteDataFilesPolicy(output_spec=output_spec))
+        keys = partitions or tuple(self.catalog.measure(state, policy.rewrite_data_files).partitions)
+        due = tuple(PartitionDecision(key, Verdict.RUN, Reason.FORCED) for key in keys)
+        decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)
+        live = self.catalog.live_files(state, keys)
+        [batch] = plan_rewrite(state, decision, live, policy, target_bytes).batches
+        return batch
+
+    def commit(self, batch: Batch, written: Written, *, engine: SparkEngine | None = None) -> CommitResult:
+        ticket = Ticket(f"token-{batch.batch_id}", 1, "run", 1, lambda: True, lambda _base, _location: None)
+        return (engine or self.engine).commit(batch, written, ticket)
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """Rows by Spark, as text, sorted."""
+        return sorted((tuple(r) for r in self.spark.table(name).collect()), key=repr)
+
+    def lineage(self, name: str) -> list[tuple[Any, ...]]:
+        frame = self.spark.table(name).select("*", "_row_id", "_last_updated_sequence_number")
+        return sorted((tuple(r) for r in frame.collect()), key=repr)
+
+
+def workshop_of(spark: SparkSession, lake_dir: Path) -> Workshop:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{lake_dir / 'catalog.db'}",
+        "warehouse": lake_dir.as_uri(),
+    }
+    return Workshop(spark, PyIcebergCatalog("lake", properties))
