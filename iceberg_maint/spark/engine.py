@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -20,6 +20,7 @@ from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.commit import Pause, commit_batch
+from iceberg_maint.spark.session import keeping_sigint
 from iceberg_maint.spark.staging import GroupTasks, load_planned_table, plan_tasks
 
 if TYPE_CHECKING:
@@ -69,13 +70,13 @@ class SparkEngine:
         """Writes and proves the replacement of every group, up to `max_concurrent_groups` at once.
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, or what
-        Spark raised; what was written until then is deleted, since nobody else knows of it.
+        Spark raised; what other groups have written by then is left to the orphan pass.
         """
         bridge = self._started()
         java_table = load_planned_table(bridge, batch)
         footers = policy.proof is ProofLevel.FOOTER
         planned = plan_tasks(bridge, java_table, batch, column_stats=footers)
-        table = native.describe(bridge, java_table, batch.table, batch.format_version)
+        table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
         results = self._run(bridge, table, batch, planned, policy)
         written: list[WrittenFile] = []
         outputs: dict[str, Any] = {}
@@ -136,7 +137,8 @@ class SparkEngine:
     def _started(self) -> Bridge:
         with self._bridge_lock:
             if self._bridge is None:
-                self._bridge = Bridge(self._session())
+                with keeping_sigint():
+                    self._bridge = Bridge(self._session())
             return self._bridge
 
     def _run(
@@ -156,13 +158,14 @@ class SparkEngine:
             # Each Python thread has its own thread in the JVM: its session and job group are set here.
             bridge.activate()
             bridge.spark.sparkContext.setJobGroup(
-                job_group, f"{batch.table} {group_tasks.group.partition} (batch {batch.batch_id})"
+                job_group,
+                f"{batch.table} {group_tasks.group.partition} (batch {batch.batch_id})",
+                interruptOnCancel=True,
             )
             return native.rewrite_group(bridge, table, batch, group_tasks, policy)
 
         self._job_groups.add(job_group)
         pool = ThreadPoolExecutor(policy.max_concurrent_groups, "iceberg-maint-group")
-        futures: list[Future[native.GroupResult | None]] = []
         try:
             futures = [pool.submit(one, group_tasks) for group_tasks in planned]
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -174,7 +177,6 @@ class SparkEngine:
             stopped.set()
             self.cancel()
             pool.shutdown(wait=True, cancel_futures=True)
-            _discard(bridge, table, futures)
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -217,13 +219,3 @@ def _proof(results: Sequence[native.GroupResult], written: Sequence[WrittenFile]
         fingerprint=fingerprint.total(parts).text() if level is ProofLevel.FULL else None,
         detail=detail,
     )
-
-
-def _discard(
-    bridge: Bridge, table: native.Table, futures: Sequence[Future[native.GroupResult | None]]
-) -> None:
-    """Deletes what finished groups wrote; a group that failed cleaned up after itself."""
-    results = [f.result() for f in futures if f.done() and not f.cancelled() and f.exception() is None]
-    for result in results:
-        for file in bridge.iterate(result.files) if result is not None else ():
-            table.java.io().deleteFile(str(file.location()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from iceberg_maint.core.policy import OutputSpec, RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.ports import Written
 from iceberg_maint.spark import native
+from iceberg_maint.spark.bridge import JVM_ERRORS
 from iceberg_maint_tests.spark.workshop import FOOTER, FULL, Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -342,23 +344,56 @@ def test_read_of_other_files_than_planned_is_refused(shop: Workshop, monkeypatch
     assert refusal.value.code == "ICM-101"
 
 
-def test_write_that_fails_leaves_no_file_behind(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = sick_table(shop, 2)
-    folder = Path(shop.writers.load(name).location().removeprefix("file:")) / "data"
-    before = sorted(folder.rglob("*.parquet"))
-    real = native.rewrite_group
+def test_write_group_that_fails_fails_the_batch_and_starts_no_other(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
 
-    def second_fails(bridge: Any, table: Any, batch: Any, tasks: Any, policy: Any) -> Any:
-        result = real(bridge, table, batch, tasks, policy)
-        if tasks.group is batch.groups[1]:
-            raise RuntimeError("no space left")
-        return result
+    def first_fails(_bridge: Any, _table: Any, _batch: Any, tasks: Any, _policy: Any) -> Any:
+        started.append(tasks.group)
+        raise RuntimeError("no space left")
 
-    monkeypatch.setattr(native, "rewrite_group", second_fails)
-    with pytest.raises(RuntimeError):
-        shop.engine.write(shop.batch(name), replace(FULL, max_concurrent_groups=1))
-    left = set(folder.rglob("*.parquet")) - set(before)
-    assert len(left) <= 1  # The failing group's own file: it failed after its write.
+    monkeypatch.setattr(native, "rewrite_group", first_fails)
+    batch = shop.batch(sick_table(shop, 2))
+    with pytest.raises(RuntimeError, match="no space left"):
+        shop.engine.write(batch, replace(FULL, max_concurrent_groups=1))
+    assert started == [batch.groups[0]]
+
+
+def test_cancel_from_another_thread_stops_the_running_jobs(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import functions as F
+
+    running = threading.Event()
+    real_write = native._write
+
+    def tell(*arguments: Any) -> None:
+        running.set()
+        real_write(*arguments)
+
+    asleep = F.expr("if(java_method('java.lang.Thread', 'sleep', 60000L) is null, id, id)")
+    real = native._rows
+    monkeypatch.setattr(
+        native, "_rows", lambda table, source, group: real(table, source, group).withColumn("id", asleep)
+    )
+    monkeypatch.setattr(native, "_write", tell)
+    tracker = shop.spark.sparkContext.statusTracker()
+    stop = threading.Thread(target=lambda: (running.wait(30), cancel_when_active()))
+
+    def cancel_when_active() -> None:
+        for _ in range(300):
+            if tracker.getActiveJobsIds():
+                break
+            threading.Event().wait(0.05)
+        shop.engine.cancel()
+
+    stop.start()
+    name = sick_table(shop, 1)
+    with pytest.raises(JVM_ERRORS):
+        shop.engine.write(shop.batch(name), FULL)
+    stop.join(30)
+    assert tracker.getActiveJobsIds() == []
 
 
 def test_commit_of_files_another_process_wrote_uses_their_json(shop: Workshop) -> None:
