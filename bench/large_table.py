@@ -24,7 +24,7 @@ MANIFESTS = 12
 VECTORS, DELETES = 4_000, 1_000
 _FIRST_DAY = 20_000
 _FIRST_MS = 1_728_000_000_000
-_VERSION = "2"
+_VERSION = "3"
 
 
 def large_table() -> Path:

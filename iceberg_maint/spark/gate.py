@@ -21,8 +21,8 @@ from iceberg_maint.core.change import (
     MetadataReader,
     Since,
     TableVersion,
-    read_file_change,
 )
+from iceberg_maint.core.difference import read_file_change
 from iceberg_maint.core.gate import Intent, Violation
 from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, Manifest, ManifestEntry, ManifestReader
 from iceberg_maint.errors import FenceLostError
@@ -145,7 +145,12 @@ def read_change(
         new=after,
         lineage=_lineage(bridge, base, before.manifests, intent.snapshot_id),
         files=read_file_change(
-            before.manifests, after.manifests, intent.snapshot_sequence_number, unpartitioned, read
+            before.manifests,
+            after.manifests,
+            after.snapshot_id,
+            intent.snapshot_sequence_number,
+            unpartitioned,
+            read,
         ),
     )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from iceberg_maint.core.change import Change, Lineage, Since, TableVersion, read_file_change
+from iceberg_maint.core.change import Change, Lineage, Since, TableVersion
+from iceberg_maint.core.difference import read_file_change
 from iceberg_maint.core.gate import GroupIntent, Intent
 from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry
 
@@ -32,25 +33,33 @@ class File:
     positions: frozenset[tuple[str, int]] = frozenset()
     referenced: str | None = None
 
-    def entry(self, status: EntryStatus = EntryStatus.EXISTING) -> ManifestEntry:
+    @property
+    def records(self) -> int:
+        return max(1, len(self.rows))
+
+    def entry(self, status: EntryStatus = EntryStatus.EXISTING, snapshot_id: int = 0) -> ManifestEntry:
         return ManifestEntry(
             status=status,
-            snapshot_id=0,
+            snapshot_id=snapshot_id,
             data_sequence_number=self.seq,
             path=self.path,
             kind=self.kind,
             partition=self.place[1],
-            record_count=max(1, len(self.rows)),
+            record_count=self.records,
             referenced_data_file=self.referenced,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The live files in their manifests; each manifest is a list of files of one kind and spec."""
+    """The live files in their manifests, and the ones that the last commit marked deleted there.
+
+    A manifest holds files of one kind and spec; the snapshot that wrote it is part of its path.
+    """
 
     manifests: Mapping[str, tuple[File, ...]] = field(default_factory=dict)
     seq: int = 0
+    marked: Mapping[str, tuple[File, ...]] = field(default_factory=dict)
     since: tuple[Since, ...] = ()
 
     @property
@@ -69,15 +78,22 @@ class Lake:
         """Adds files and takes paths away; manifests that lose a file are written anew."""
         gone, seq = set(without), self.seq + 1
         manifests: dict[str, tuple[File, ...]] = {}
+        marked: dict[str, tuple[File, ...]] = {}
         for path, held in self.manifests.items():
             kept = tuple(f for f in held if f.path not in gone)
-            manifests[path if len(kept) == len(held) else f"{path}~{seq}"] = kept
+            if len(kept) == len(held):
+                manifests[path] = held
+                if path in self.marked:
+                    marked[path] = self.marked[path]
+                continue
+            manifests[f"{path}~{seq}"] = kept
+            marked[f"{path}~{seq}"] = tuple(f for f in held if f.path in gone)
         for index, file in enumerate(files):
             manifests[f"m{seq}-{index}"] = (file,)
         adds = any(f.kind is not FileKind.DATA for f in files)
         removes = any(f.path in gone for f in self.deletes)
         since = Since(seq, operation, adds, removes, ours=False)
-        return Lake(manifests, seq, (since, *self.since))
+        return Lake(manifests, seq, marked, (since, *self.since))
 
     def rows(self) -> list[int]:
         """What a reader sees, sorted."""
@@ -97,28 +113,39 @@ class Lake:
         return (data.path, position) in delete.positions and data.seq <= delete.seq
 
     def listed(self) -> tuple[Manifest, ...]:
-        return tuple(_manifest(path, files, self.seq) for path, files in self.manifests.items())
+        return tuple(self._listed(path, files) for path, files in self.manifests.items())
+
+    def entries(self, path: str) -> list[ManifestEntry]:
+        """All entries of one manifest: added by the commit that made it, or rewritten by a later one."""
+        status = EntryStatus.EXISTING if "~" in path else EntryStatus.ADDED
+        live = [f.entry(status, _written(path)) for f in self.manifests[path]]
+        return live + [f.entry(EntryStatus.DELETED, _written(path)) for f in self.marked.get(path, ())]
+
+    def _listed(self, path: str, files: tuple[File, ...]) -> Manifest:
+        marked = self.marked.get(path, ())
+        rows = sum(f.records for f in files)
+        return Manifest(
+            path=path,
+            length_bytes=1,
+            is_deletes=any(f.kind is not FileKind.DATA for f in (*files, *marked)),
+            spec_id=next((f.place[0] for f in (*files, *marked)), 0),
+            sequence_number=_written(path),
+            min_sequence_number=min((f.seq for f in files), default=_written(path)),
+            added_snapshot_id=_written(path),
+            added_files=0 if "~" in path else len(files),
+            existing_files=len(files) if "~" in path else 0,
+            deleted_files=len(marked),
+            added_rows=0 if "~" in path else rows,
+            existing_rows=rows if "~" in path else 0,
+        )
 
     def version(self, snapshot_id: int, parent_id: int | None) -> TableVersion:
         return TableVersion("u", 2, 0, SPECS, UNPARTITIONED, snapshot_id, parent_id, self.listed())
 
 
-def _manifest(path: str, files: tuple[File, ...], seq: int) -> Manifest:
-    written = int(path.rpartition("~")[2]) if "~" in path else int(path[1:].partition("-")[0])
-    return Manifest(
-        path=path,
-        length_bytes=1,
-        is_deletes=any(f.kind is not FileKind.DATA for f in files),
-        spec_id=files[0].place[0] if files else 0,
-        sequence_number=written,
-        min_sequence_number=min((f.seq for f in files), default=seq),
-        added_snapshot_id=0,
-        added_files=0,
-        existing_files=len(files),
-        deleted_files=0,
-        added_rows=0,
-        existing_rows=0,
-    )
+def _written(path: str) -> int:
+    """The snapshot that wrote the manifest; it is its sequence number too."""
+    return int(path.rpartition("~")[2]) if "~" in path else int(path[1:].partition("-")[0])
 
 
 def intent_on(pinned: Lake, sources: Iterable[File], outputs: Iterable[File]) -> Intent:
@@ -135,16 +162,15 @@ def intent_on(pinned: Lake, sources: Iterable[File], outputs: Iterable[File]) ->
 
 def change_of(pinned: Lake, base: Lake, new: Lake, opened: list[str] | None = None) -> Change:
     """What the commit from `base` to `new` does; `opened` receives the manifests that were read."""
-    every = {**base.manifests, **new.manifests}
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
         if opened is not None:
             opened.append(path)
-        return (f.entry() for f in every[path])
+        return iter((new if path in new.manifests else base).entries(path))
 
     return Change(
         base=base.version(base.seq, None),
         new=new.version(new.seq, base.seq),
         lineage=Lineage(pinned_exists=True, reaches_pinned=True, since=base.since[: base.seq - pinned.seq]),
-        files=read_file_change(base.listed(), new.listed(), pinned.seq, UNPARTITIONED, read),
+        files=read_file_change(base.listed(), new.listed(), new.seq, pinned.seq, UNPARTITIONED, read),
     )

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.core.change import Change, Entry, Lineage, Since, read_file_change, scope_of
+from iceberg_maint.core.change import Change, Entry, FileChange, Lineage, Since, scope_of
+from iceberg_maint.core.difference import read_file_change
 from iceberg_maint.core.gate import STALE_RULES, Intent, Rule, applies, check, intent_of
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile
-from iceberg_maint.core.state import EntryStatus, FileKind, ManifestEntry
+from iceberg_maint.core.state import FileKind, Manifest, ManifestEntry
 from iceberg_maint_tests.core.lake import UNPARTITIONED, File, Lake, Place, change_of, intent_on
 
 ALL: Place = (0, ())
@@ -165,33 +166,61 @@ def test_sequence_numbers_of_format_v1_pass_as_zero() -> None:
     assert rules(intended, change) == set()
 
 
-def test_kept_file_with_another_sequence_number_is_refused() -> None:
-    pinned = Lake().commit(File("f1", P1, 1, rows=(1,))).commit(File("f2", P1, 2, rows=(2,)))
-    both = replace(pinned, manifests={"m2-0": (pinned.data[0], pinned.data[1], File("f3", P1, 1))})
-    new = rewritten(both, both)
-    tampered = {
-        path: tuple(replace(f, seq=0) if f.path == "f3" else f for f in files)
-        for path, files in new.manifests.items()
+def difference(base: Lake, new: Lake, **listed: object) -> FileChange:
+    """The difference where the new list says `listed` of the manifest that holds the output."""
+
+    def lie(manifest: Manifest) -> Manifest:
+        return replace(manifest, **listed) if manifest.path == f"m{new.seq}-0" else manifest  # type: ignore[arg-type]
+
+    def read(path: str, *_: int) -> list[ManifestEntry]:
+        return (new if path in new.manifests else base).entries(path)
+
+    return read_file_change(
+        base.listed(), [lie(m) for m in new.listed()], new.seq, base.seq, UNPARTITIONED, read
+    )
+
+
+def tampered(lake: Lake, of: str, **changes: object) -> Lake:
+    """The lake with other facts about one file, in its manifests."""
+    manifests = {
+        m: tuple(replace(f, **changes) if f.path == of else f for f in files)  # type: ignore[arg-type]
+        for m, files in lake.manifests.items()
     }
-    assert rules(intent(both), change_of(both, both, new)) == set()
-    found = rules(intent(both), change_of(both, both, replace(new, manifests=tampered)))
-    assert found == {Rule.KEPT_FILES}
+    return replace(lake, manifests=manifests)
+
+
+def test_kept_delete_with_another_sequence_number_is_refused() -> None:
+    pinned = table_of(P1, P1, P1)
+    both = tuple(File(f"d{n}", P1, 3, FileKind.POSITION_DELETES, referenced=f"f{n}") for n in (1, 3))
+    pinned = replace(pinned, manifests={**pinned.manifests, "m3-1": both})
+    output = File("new", P1, pinned.seq, rows=(1, 2))
+    new = pinned.commit(output, operation="replace", without=["f1", "f2", "d1"])
+    assert rules(intent(pinned), change_of(pinned, pinned, new)) == set()
+    older = tampered(new, "d3", seq=2)
+    assert rules(intent(pinned), change_of(pinned, pinned, older)) == {Rule.KEPT_FILES}
+
+
+def test_kept_data_file_lost_without_a_mark_is_refused() -> None:
+    pinned = replace(
+        table_of(P1, P1), manifests={"m2-0": tuple(File(f"f{n}", P1, 2, rows=(n,)) for n in (1, 2, 3))}
+    )
+    new = rewritten(pinned, pinned)
+    assert rules(intent(pinned), change_of(pinned, pinned, new)) == set()
+    lost = replace(new, manifests={**new.manifests, f"m2-0~{new.seq}": ()})
+    assert rules(intent(pinned), change_of(pinned, pinned, lost)) == {Rule.REMOVED_FILES, Rule.LIVE_COUNT}
+    swapped = tampered(new, "f3", path="alien", rows=(7, 8))
+    assert rules(intent(pinned), change_of(pinned, pinned, swapped)) == {
+        Rule.REMOVED_FILES,
+        Rule.ADDED_FILES,
+    }
 
 
 def test_manifest_that_does_not_hold_what_its_list_says_is_refused() -> None:
     pinned = table_of(P1, P1)
-    new = rewritten(pinned, pinned)
-    change = change_of(pinned, pinned, new)
-    lying = replace(new, manifests={**new.manifests, f"m{new.seq}-0": ()})
-    files = change_of(pinned, pinned, lying).files
-    assert files.altered == ()
-    listed = [replace(m, added_files=2) if m.path == f"m{new.seq}-0" else m for m in new.listed()]
-    every = {**pinned.manifests, **new.manifests}
-    found = read_file_change(
-        pinned.listed(), listed, pinned.seq, UNPARTITIONED, lambda p, *_: [f.entry() for f in every[p]]
-    )
-    assert found.altered == (f"manifest m{new.seq}-0 holds 0 ADDED entries, its list says 2",)
-    assert rules(intent(pinned), replace(change, files=replace(change.files, altered=found.altered))) == {
+    found = difference(pinned, rewritten(pinned, pinned), added_files=2)
+    assert found.altered == ("manifest m3-0 holds 1 ADDED entries, its list says 2",)
+    intended, change = good()
+    assert rules(intended, replace(change, files=replace(change.files, altered=found.altered))) == {
         Rule.KEPT_FILES
     }
 
@@ -333,7 +362,34 @@ def test_change_opens_only_manifests_that_differ() -> None:
     opened: list[str] = []
     new = rewritten(pinned, pinned)
     change_of(pinned, pinned, new, opened)
-    assert sorted(opened) == ["m1-0", "m1-0~53", "m2-0", "m2-0~53", "m53-0"]
+    assert sorted(opened) == ["m1-0~53", "m2-0~53", "m53-0"]
+
+
+def test_change_opens_replaced_manifests_that_are_not_accounted_for() -> None:
+    pinned = table_of(P1, P1, Q1)
+    unmarked = replace(rewritten(pinned, pinned), marked={})
+    opened: list[str] = []
+    change = change_of(pinned, pinned, unmarked, opened)
+    assert sorted(opened) == ["m1-0", "m1-0~4", "m2-0", "m2-0~4", "m4-0"]
+    assert {e.path for e in change.files.removed} == {"f1", "f2"}
+    assert rules(intent(pinned), change) == set()
+
+
+def test_change_compares_both_sides_where_counts_are_left_out() -> None:
+    """As a v1 writer lists its manifests."""
+    pinned = table_of(P1, P1)
+    new = rewritten(pinned, pinned)
+    before = [replace(m, existing_files=None, added_rows=None) for m in pinned.listed()]
+    found = read_file_change(
+        before,
+        new.listed(),
+        new.seq,
+        pinned.seq,
+        UNPARTITIONED,
+        lambda path, *_: (new if path in new.manifests else pinned).entries(path),
+    )
+    assert ({e.path for e in found.removed}, {e.path for e in found.added}) == ({"f1", "f2"}, {"new"})
+    assert (found.live_before, found.altered) == (None, ())
 
 
 def test_change_opens_delete_manifests_since_the_pinned_snapshot_only() -> None:
@@ -389,30 +445,17 @@ def test_vanished_delete_of_a_removed_file_passes() -> None:
 
 def test_manifest_kept_under_other_facts_is_refused() -> None:
     pinned = table_of(P1, P1, Q1)
-    new = rewritten(pinned, pinned)
-    listed = [replace(m, min_sequence_number=9) if m.path == "m3-0" else m for m in new.listed()]
-    every = {**pinned.manifests, **new.manifests}
+    change = change_of(pinned, pinned, rewritten(pinned, pinned))
+    listed = [replace(m, min_sequence_number=9) if m.path == "m3-0" else m for m in change.new.manifests]
     found = read_file_change(
-        pinned.listed(), listed, pinned.seq, UNPARTITIONED, lambda p, *_: [f.entry() for f in every[p]]
+        change.base.manifests,
+        listed,
+        4,
+        pinned.seq,
+        UNPARTITIONED,
+        lambda path, *_: rewritten(pinned, pinned).entries(path),
     )
     assert found.altered == ("manifest m3-0 is listed with other facts than before",)
-
-
-def test_deleted_entry_is_not_live() -> None:
-    pinned = table_of(P1, P1)
-    new = rewritten(pinned, pinned)
-    every = {**pinned.manifests, **new.manifests}
-    gone = {f"m1-0~{new.seq}": pinned.manifests["m1-0"], f"m2-0~{new.seq}": pinned.manifests["m2-0"]}
-    listed = [replace(m, existing_files=0, deleted_files=1) if m.path in gone else m for m in new.listed()]
-
-    def read(path: str, *_: int) -> list[ManifestEntry]:
-        if path in gone:
-            return [f.entry(EntryStatus.DELETED) for f in gone[path]]
-        return [f.entry() for f in every[path]]
-
-    found = read_file_change(pinned.listed(), listed, pinned.seq, UNPARTITIONED, read)
-    assert {e.path for e in found.removed} == {"f1", "f2"}
-    assert found.altered == ()
 
 
 def test_intent_of_batch_names_files_by_group() -> None:
