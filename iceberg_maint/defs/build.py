@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +43,27 @@ def build_definitions(
     (index, count) of this code location; `automation` says whether sensors and schedule are on
     at the first load. Connects to nothing.
     """
+    # Partitioned checks are preview and the sensor in user code is beta in Dagster; both are chosen
+    # knowingly, and a thousand tables would say so two thousand times at every start.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return _build(
+            lake, tables, table_list, prefix, shard, webserver_url, observe_cron, automation=automation
+        )
+
+
+def _build(
+    lake: Lake,
+    tables: Sequence[TableId],
+    table_list: Path,
+    prefix: Sequence[str],
+    shard: tuple[int, int],
+    webserver_url: str | None,
+    observe_cron: str,
+    *,
+    automation: bool,
+) -> dg.Definitions:
     index, count = shard
     mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
     job = build_observe_job(mine, lake, prefix)

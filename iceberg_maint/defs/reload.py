@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from dagster import DagsterError
-
 BY_HAND = (
     "the table list changed: reload the code location (Deployment > Reload), or set "
     "ICEBERG_MAINT_DAGSTER_URL to have it done"
@@ -17,7 +15,11 @@ def reload_location(webserver_url: str | None, location: str | None) -> str:
     daemon), or when that fails, says how to do it by hand."""
     if webserver_url is None or location is None:
         return BY_HAND
-    from dagster_graphql import DagsterGraphQLClient, ReloadRepositoryLocationStatus
+    from dagster_graphql import (
+        DagsterGraphQLClient,
+        DagsterGraphQLClientError,
+        ReloadRepositoryLocationStatus,
+    )
 
     url = urlsplit(webserver_url)
     try:
@@ -28,8 +30,15 @@ def reload_location(webserver_url: str | None, location: str | None) -> str:
             timeout=20,
         )
         info = client.reload_repository_location(location)
-    except (DagsterError, OSError) as why:
-        return f"{BY_HAND} ({webserver_url}: {type(why).__name__}: {why})"
+    except (DagsterGraphQLClientError, OSError) as why:
+        return f"{BY_HAND} ({webserver_url} does not answer: {_cause(why)})"
     if info.status is not ReloadRepositoryLocationStatus.SUCCESS:
         return f"{BY_HAND} ({webserver_url}: {info.message})"
     return "the table list changed: code location reloaded"
+
+
+def _cause(why: BaseException) -> str:
+    """The innermost reason, on one line: the client's own text repeats its whole query."""
+    while why.__cause__ is not None:
+        why = why.__cause__
+    return f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"

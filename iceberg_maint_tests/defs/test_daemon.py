@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -32,7 +33,11 @@ from iceberg_maint.defs.keys import asset_key
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning"),  # dagster's client of gql
+]
 
 DAYS = ("d1", "d2", "d3")
 CONFIG = """\
@@ -168,12 +173,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     try:
         yield Daemon(folder, process, port, instance, catalog, ledger, before)
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         try:
-            process.wait(30)
+            process.wait(20)
         except subprocess.TimeoutExpired:
+            pass
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
         instance.dispose()
         catalog.close()
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster_graphql import ReloadRepositoryLocationInfo, ReloadRepositoryLocationStatus
+from dagster_graphql import (
+    DagsterGraphQLClientError,
+    ReloadRepositoryLocationInfo,
+    ReloadRepositoryLocationStatus,
+)
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.keys import OBSERVE_JOB
@@ -205,6 +209,13 @@ class _Client:
         return ReloadRepositoryLocationInfo(status=self.answer, message="no such location")
 
 
+def _refused() -> Exception:
+    """As the client raises it when nobody listens."""
+    error = DagsterGraphQLClientError("Exception occured during execution of query")
+    error.__cause__ = ConnectionError("refused")
+    return error
+
+
 def test_reload_asks_the_webserver_for_this_location(monkeypatch: pytest.MonkeyPatch) -> None:
     client = _Client(ReloadRepositoryLocationStatus.SUCCESS)
     monkeypatch.setattr("dagster_graphql.DagsterGraphQLClient", client)
@@ -216,7 +227,7 @@ def test_reload_asks_the_webserver_for_this_location(monkeypatch: pytest.MonkeyP
     ("answer", "says"),
     [
         (ReloadRepositoryLocationStatus.FAILURE, "no such location"),
-        (ConnectionError("refused"), "ConnectionError: refused"),
+        (_refused(), "http://127.0.0.1:3000 does not answer: ConnectionError: refused"),
     ],
 )
 def test_reload_that_fails_says_what_to_do(
