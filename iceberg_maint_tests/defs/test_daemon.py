@@ -174,10 +174,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         yield Daemon(folder, process, port, instance, catalog, ledger, before)
     finally:
         process.send_signal(signal.SIGINT)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
-        except subprocess.TimeoutExpired:
-            pass
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
