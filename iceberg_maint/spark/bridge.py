@@ -33,6 +33,7 @@ class Bridge:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
+        assert spark._jvm is not None, "a classic session, not Spark Connect"
         self.jvm: Any = spark._jvm
         self.gateway: Any = spark.sparkContext._gateway
         self.session: Any = spark._jsparkSession
@@ -110,6 +111,8 @@ class Bridge:
         with _callback_lock:
             if _callback_users == 0:
                 ensure_callback_server_started(self.gateway)
+                # py4j listens on a thread of its own, which may come later than Java's first call.
+                self.gateway._callback_server.server_socket.listen(5)
             _callback_users += 1
         try:
             yield
