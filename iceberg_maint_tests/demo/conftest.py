@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +44,3 @@ def small_lake(tmp_path: Path) -> SmallLake:
     app = build(where.prepare(os.environ))
     writers = writers_of(app, where, SMALL)
     return SmallLake(where, app, Writers(writers.catalog, no_session, where, SMALL))
-
-
-Build = Callable[[Writers], None]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from py4j.java_gateway import CallbackServer
 
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.spark.session import check_conf, check_session, check_versions, versions
@@ -208,3 +210,26 @@ def test_causes_of_a_java_exception_are_named_outermost_first(spark: SparkSessio
     assert any(name.endswith("NoSuchTableException") for name in cause_classes(failure.value))
     assert "nothing" in one_line(failure.value)
     assert not connection_lost(failure.value)
+
+
+@pytest.mark.spark
+def test_callbacks_server_listens_before_its_own_thread_does(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """py4j's server thread is held back, as on a busy machine: Java must get through all the same."""
+    from iceberg_maint.spark.bridge import Bridge
+
+    may_run = threading.Event()
+    own_run = CallbackServer.run
+
+    def held_back(server: CallbackServer) -> None:
+        may_run.wait(60)
+        own_run(server)
+
+    monkeypatch.setattr(CallbackServer, "run", held_back)
+    bridge = Bridge(spark)
+    with bridge.callbacks():
+        try:
+            socket.create_connection(("127.0.0.1", bridge.gateway._python_proxy_port), timeout=5).close()
+        finally:
+            may_run.set()
