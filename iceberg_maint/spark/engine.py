@@ -95,8 +95,9 @@ class SparkEngine:
                     )
                 )
         proof = _proof(results, written, policy.proof)
-        sources, deletes = _sources(bridge, planned)
-        self._prepared[batch.batch_id] = _Prepared(sources, deletes, outputs)
+        if proof.equal:
+            sources, deletes = _sources(bridge, planned)
+            self._prepared[batch.batch_id] = _Prepared(sources, deletes, outputs)
         return Written(tuple(written), proof)
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
@@ -162,7 +163,11 @@ class SparkEngine:
                 f"{batch.table} {group_tasks.group.partition} (batch {batch.batch_id})",
                 interruptOnCancel=True,
             )
-            return native.rewrite_group(bridge, table, batch, group_tasks, policy)
+            try:
+                return native.rewrite_group(bridge, table, batch, group_tasks, policy)
+            except BaseException:
+                stopped.set()
+                raise
 
         self._job_groups.add(job_group)
         pool = ThreadPoolExecutor(policy.max_concurrent_groups, "iceberg-maint-group")

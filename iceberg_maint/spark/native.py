@@ -103,7 +103,7 @@ def rewrite_group(
     with staged(bridge, table.java, group_tasks.tasks) as group_id:
         from pyspark.sql import Observation
 
-        source = _source(bridge, table, group_id, _read_options(batch, group, policy))
+        source = _source(bridge, table, group, group_id, _read_options(batch, group, policy))
         seen = Observation()
         measures = _measures(table, source.schema, group, full=full)
         rows = _rows(table, source.observe(seen, *measures), group)
@@ -176,9 +176,15 @@ def max_output_bytes(batch: Batch, policy: RewriteDataFilesPolicy) -> int:
     return (target + size_limits(policy, target).large_above_bytes) // 2
 
 
-def _source(bridge: Bridge, table: Table, group_id: str, options: Mapping[str, str]) -> DataFrame:
+def _source(
+    bridge: Bridge, table: Table, group: FileGroup, group_id: str, options: Mapping[str, str]
+) -> DataFrame:
+    """Rows with their file; where deletes apply the deleted ones too, marked, so that kept +
+    removed = read can be counted.
+    """
     frame = read_staged(bridge, table.java, table.name, group_id, options)
-    return frame.select(*_columns(table), *table.lineage, "_file", "_deleted")
+    marks = ("_file", "_deleted") if _has_deletes(group) else ("_file",)
+    return frame.select(*_columns(table), *table.lineage, *marks)
 
 
 def _columns(table: Table) -> list[str]:
