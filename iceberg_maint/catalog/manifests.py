@@ -30,6 +30,8 @@ CONTENT, PATH, FORMAT, PARTITION, RECORDS, FILE_BYTES = 134, 100, 101, 102, 103,
 LOWER_BOUNDS, UPPER_BOUNDS = 125, 128
 EQUALITY_IDS, SORT_ORDER_ID, REFERENCED_FILE, CONTENT_OFFSET, CONTENT_BYTES = 135, 140, 143, 144, 145
 
+_STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth of reading an entry
+
 _LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513)
 _ENTRY_FIELDS = (
     *(STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, CONTENT, PATH, FORMAT),
@@ -94,7 +96,7 @@ def make_reader(io: FileIO) -> ManifestReader:
             *columns, strict=True
         ):
             yield ManifestEntry(
-                status=EntryStatus(status),
+                status=_STATUSES[status],
                 snapshot_id=snapshot_id if snapshot is None else snapshot,
                 data_sequence_number=_inherited(seq, status, sequence_number, path),
                 path=file,
