@@ -17,6 +17,7 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.core.state import LiveFile, TableState
+from iceberg_maint.core.verification import MaintenanceCommit, Verification
 
 
 class Catalog(Protocol):
@@ -118,6 +119,16 @@ class Engine(Protocol):
 
     def cancel(self) -> None:
         """Stops running jobs of this engine, from another thread or a signal handler."""
+        ...
+
+
+class Verifier(Protocol):
+    """Proves commits again (Spark)."""
+
+    def verify(self, commit: MaintenanceCommit) -> Verification:
+        """Reads the files in which the commit differs from its parent, as readers see them in
+        both. Raises RefusedError ICM-102 when the table is another one by now.
+        """
         ...
 
 

@@ -16,7 +16,7 @@ from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
-from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Verifier
 from iceberg_maint.survey import PolicyOf, Tools
 
 if TYPE_CHECKING:
@@ -199,6 +199,12 @@ class App:
         from iceberg_maint.spark.engine import SparkEngine
 
         return SparkEngine(session, self.metadata_reader)
+
+    def verifier(self) -> Verifier:
+        """What proves commits again; Spark starts when it first has something to read."""
+        from iceberg_maint.spark.verify import SparkVerifier
+
+        return SparkVerifier(self.session)
 
     def metadata_reader(self, table: str) -> MetadataReader:
         """How the commit gate reads the table's manifests: by the reader that measured them."""

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Maintain tables; resumes what was left."),
     "history": ("past", "Show the records of what was done."),
     "reconcile": ("past", "Settle attempts whose process never reported back."),
+    "verify": ("verify", "Prove a maintenance commit again, from its files."),
     "pause": ("hold", "Leave a table, or the fleet, alone."),
     "resume": ("hold", "End a pause."),
     "release": ("hold", "Release partitions from quarantine and back-off."),

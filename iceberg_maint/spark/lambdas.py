@@ -30,6 +30,9 @@ class Lambdas:
         self._task_location = self._then(self._task_file, location)
         deletes = self._getter(task, "deletes", "java.util.List")
         self._no_deletes = self._then(deletes, self._getter("java.util.List", "isEmpty", None))
+        self.task_deletes_digest = self._as(
+            "java.util.function.Function", self._then(deletes, self._digest_of("java.util.List"))
+        )
         self.task_location = self._as("java.util.function.Function", self._task_location)
         self.has_no_deletes = self._as("java.util.function.Predicate", self._no_deletes)
 
@@ -71,6 +74,17 @@ class Lambdas:
         joining = self._bridge.jvm.java.util.stream.Collectors.joining(SEPARATOR)
         text = str(stream.collect(joining))
         return text.split(SEPARATOR) if text else []
+
+    def _digest_of(self, argument: str) -> Any:
+        """A function: what `toString` says of an object, as a digest of fixed length (MD5)."""
+        to_string = self._getter("java.lang.Object", "toString", "java.lang.String")
+        to_bytes = self._getter("java.lang.String", "getBytes", "[B")
+        digest = self._lookup.findStatic(
+            self._class("java.util.UUID"), "nameUUIDFromBytes", self._type("java.util.UUID", "[B")
+        )
+        text = to_string.asType(self._type("java.lang.String", argument))
+        name = to_string.asType(self._type("java.lang.String", "java.util.UUID"))
+        return self._then(self._then(self._then(text, to_bytes), digest), name)
 
     def _strings(self, texts: Collection[str]) -> Any:
         pattern = self._bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)

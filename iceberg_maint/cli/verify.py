@@ -1,0 +1,72 @@
+"""Prove a commit again: verify."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iceberg_maint.cli.session import Session, command
+from iceberg_maint.core.verification import Side, Verification, VerificationStatus, find_commit
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
+
+_EXIT_CODES = {
+    VerificationStatus.PROVED: EXIT_DONE,
+    VerificationStatus.DIFFERENT: EXIT_FAILED,
+    VerificationStatus.UNPROVABLE: EXIT_REFUSED,
+    VerificationStatus.NOT_OURS: EXIT_REFUSED,
+}
+_COLOURS = {VerificationStatus.PROVED: "green", VerificationStatus.DIFFERENT: "red"}
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option(
+    "--snapshot", "snapshot_id", type=int, help="The snapshot to prove; else the newest one of ours."
+)
+@command
+def verify(session: Session, name: str, snapshot_id: int | None) -> int:
+    """Prove again that a maintenance commit of TABLE changed no row, by reading what it removed and
+    what it added.
+    """
+    app = session.app()
+    table = app.find(name)
+    found = find_commit(app.catalogs[table.catalog].pin(table), snapshot_id)
+    verdict = found if isinstance(found, Verification) else app.verifier().verify(found)
+
+    def draw(console: Any) -> None:
+        from rich.markup import escape
+
+        colour = _COLOURS.get(verdict.status, "yellow")
+        of = "" if verdict.snapshot_id is None else f" snapshot {verdict.snapshot_id}"
+        console.print(
+            f"[bold]{escape(verdict.table)}[/]{of}: [{colour}]{verdict.status}[/]: {escape(verdict.detail)}"
+        )
+
+    session.emit(_document(verdict), draw)
+    return _EXIT_CODES[verdict.status]
+
+
+def _document(verdict: Verification) -> dict[str, Any]:
+    return {
+        "table": verdict.table,
+        "snapshot": verdict.snapshot_id,
+        "parent": verdict.parent_id,
+        "batch_id": verdict.batch_id,
+        "status": verdict.status,
+        "detail": verdict.detail,
+        "before": _side(verdict.before),
+        "after": _side(verdict.after),
+        "stored": verdict.stored,
+    }
+
+
+def _side(side: Side | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    return {
+        "data_files": side.data_files,
+        "delete_files": side.delete_files,
+        "rows": side.fingerprint.rows,
+        "fingerprint": side.fingerprint.text(),
+    }

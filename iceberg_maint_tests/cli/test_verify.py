@@ -1,0 +1,91 @@
+"""`verify` on the lake in memory: which commit it takes, what it prints, how it exits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pytest
+
+from iceberg_maint.core.proof import Fingerprint
+from iceberg_maint.core.verification import (
+    Evidence,
+    MaintenanceCommit,
+    Side,
+    Verification,
+    judge_commit,
+    unprovable,
+)
+from iceberg_maint_tests.cli.conftest import Lake
+from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
+
+ROWS, OTHERS = Fingerprint(3, ((1, 2), (3, 4))), Fingerprint(3, ((1, 2), (3, 5)))
+
+
+@dataclass
+class SetVerifier:
+    """Says what it was told to, and keeps what it was asked."""
+
+    evidence: Evidence | None
+    asked: list[MaintenanceCommit] = field(default_factory=list)
+
+    def verify(self, commit: MaintenanceCommit) -> Verification:
+        self.asked.append(commit)
+        if self.evidence is None:
+            return unprovable(commit, "file mem://a is gone")
+        return judge_commit(commit, self.evidence)
+
+
+def verifier(lake: Lake, monkeypatch: pytest.MonkeyPatch, evidence: Evidence | None) -> SetVerifier:
+    found = SetVerifier(evidence)
+    monkeypatch.setattr(lake.app, "verifier", lambda: found)
+    return found
+
+
+def test_verify_of_equal_sides_exits_0_with_both(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake("run", "db.sick")
+    asked = verifier(lake, monkeypatch, Evidence(Side(10, 1, ROWS), Side(1, 0, ROWS))).asked
+    document = lake.json("verify", "db.sick")
+    assert (document["status"], document["stored"]) == ("PROVED", "NOT_COMPARABLE")
+    assert document["before"] == {
+        "data_files": 10,
+        "delete_files": 1,
+        "rows": 3,
+        "fingerprint": ROWS.text(),
+    }
+    assert (document["snapshot"], document["parent"]) == (asked[0].snapshot_id, asked[0].parent_id)
+    contract = set(re.findall(r'"([a-z_]+)"', CONTRACT.read_text(encoding="utf-8")))
+    assert keys_of(document) - contract == set()
+
+
+def test_verify_takes_the_snapshot_asked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake("run", "db.sick", "--set", "windows.max_partitions_per_batch=1")
+    asked = verifier(lake, monkeypatch, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS))).asked
+    newest = lake.json("verify", "db.sick")["snapshot"]
+    lake.json("verify", "db.sick", "--snapshot", str(newest - 1))
+    assert [c.snapshot_id for c in asked] == [newest, newest - 1]
+
+
+def test_verify_of_different_rows_exits_1_and_shows_both(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake("run", "db.sick")
+    verifier(lake, monkeypatch, Evidence(Side(10, 0, ROWS), Side(1, 0, OTHERS)))
+    result = lake("verify", "db.sick")
+    assert result.exit_code == 1
+    assert "DIFFERENT" in result.stdout
+    assert ROWS.text() in result.stdout
+    assert OTHERS.text() in result.stdout
+
+
+def test_verify_of_what_is_gone_exits_3(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake("run", "db.sick")
+    verifier(lake, monkeypatch, None)
+    assert lake.json("verify", "db.sick", exit_code=3)["status"] == "UNPROVABLE"
+
+
+def test_verify_of_a_table_never_maintained_exits_3_and_starts_nothing(lake: Lake) -> None:
+    document = lake.json("verify", "db.healthy", exit_code=3)
+    assert (document["status"], document["before"], document["stored"]) == ("NOT_OURS", None, None)
+
+
+def test_verify_of_an_unknown_table_exits_2(lake: Lake) -> None:
+    assert lake("verify", "db.nothing").exit_code == 2

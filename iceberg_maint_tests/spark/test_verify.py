@@ -1,0 +1,262 @@
+"""Commits proved again on real tables, and differences planted that must be found."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import CommitStatus
+from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.state import TOKEN_PROPERTY
+from iceberg_maint.core.verification import (
+    MaintenanceCommit,
+    StoredProof,
+    Verification,
+    VerificationStatus,
+    find_commit,
+)
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports import Ticket
+from iceberg_maint.spark import native
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint.spark.verify import SparkVerifier
+from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER, Output, Rewrite, prepare
+from iceberg_maint_tests.spark.writers import Row, Writers
+
+pytestmark = pytest.mark.spark
+
+A, B, C, D = ({"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}, {"id": 4, "v": "d"})
+_names = itertools.count()
+
+
+class Lake:
+    """Tables of this module, maintained by the real engine or by hand, and verified."""
+
+    def __init__(self, spark: SparkSession, lake_dir: Path) -> None:
+        self.writers = Writers(Bridge(spark))
+        uri = f"sqlite:///{lake_dir / 'catalog.db'}"
+        warehouse = (lake_dir / "warehouse").as_uri()
+        self.catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": warehouse})
+        self.engine = SparkEngine(lambda: spark, lambda _: READER, NO_PAUSE)
+        self.verifier = SparkVerifier(lambda: spark)
+
+    def table(self, *files: Sequence[Row], **more: Any) -> str:
+        """A table with these files, one commit each."""
+        name = f"lake.verify.t{next(_names)}"
+        table = self.writers.create(name, **more)
+        for rows in files:
+            self.writers.append(table, rows)
+        return name
+
+    def rewrite(self, name: str, files: int | None = None, *, proved: bool = True) -> None:
+        """Rewrites the first so many files as one, by the engine."""
+        chosen = self.writers.files(self.writers.load(name))[:files]
+        batch = prepare(self.writers, name, Output(chosen, ())).batch
+        by_path = {t.file().location(): t for t in self.writers.tasks(self.writers.load(name))}
+        (group,) = batch.groups
+        planned = tuple(
+            replace(f, delete_files=tuple(d.location() for d in by_path[f.path].deletes()))
+            for f in group.files
+        )
+        batch = replace(batch, groups=(replace(group, files=planned, partition="__all__"),))
+        written = self.engine.write(batch, RewriteDataFilesPolicy())
+        assert written.proof.equal is proved, written.proof.detail
+        ticket = Ticket("token", 1, "run", 1, lambda: True, lambda *_: None)
+        assert self.engine.commit(batch, written, ticket).status is CommitStatus.COMMITTED
+
+    def find(self, name: str, snapshot_id: int | None = None) -> MaintenanceCommit | Verification:
+        return find_commit(self.catalog.pin(TableId.parse(name)), snapshot_id)
+
+    def verify(self, name: str) -> Verification:
+        found = self.find(name)
+        assert isinstance(found, MaintenanceCommit)
+        return self.verifier.verify(found)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, lake_dir: Path) -> Lake:
+    return Lake(spark, lake_dir)
+
+
+def by_hand(lake: Lake, name: str, rows: Sequence[Row], files: int | None = None) -> Rewrite:
+    """A rewrite of the first so many files that writes these rows, whatever was in the files."""
+    return prepare(lake.writers, name, Output(lake.writers.files(lake.writers.load(name))[:files], rows))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_verify_commit_of_the_engine_is_proved_with_its_stored_fingerprint(lake: Lake, version: int) -> None:
+    name = lake.table([A, B], [C], [D], version=version)
+    lake.rewrite(name, 2)
+    found = lake.verify(name)
+    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.data_files, found.after.data_files) == (2, 1)
+    assert found.before.fingerprint == found.after.fingerprint
+    assert found.after.fingerprint.rows == 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_verify_applies_the_deletes_of_the_parent(lake: Lake, version: int) -> None:
+    name = lake.table([A, B], [C], version=version, properties={"write.delete.mode": "merge-on-read"})
+    lake.writers.sql(f"delete from {name} where id = 2")
+    lake.rewrite(name)
+    found = lake.verify(name)
+    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.delete_files, found.after.delete_files) == (1, 0)
+    assert found.after.fingerprint.rows == 2
+
+
+def test_verify_of_deletes_newer_than_the_plan_is_proved_without_the_stored_fingerprint(lake: Lake) -> None:
+    name = lake.table([A, B], [C])
+    rewrite = by_hand(lake, name, [A, B, C])
+    lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
+    assert rewrite.commit().status is CommitStatus.COMMITTED
+    found = lake.verify(name)
+    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.NOT_COMPARABLE)
+    assert found.after is not None
+    assert (found.after.delete_files, found.after.fingerprint.rows) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[A, B, {"id": 3, "v": "x"}], [A, B], [A, B, {"id": 3, "v": None}], [A, A, C]],
+    ids=["changed", "lost", "null", "doubled"],
+)
+def test_verify_of_other_rows_is_different(lake: Lake, rows: list[Row]) -> None:
+    name = lake.table([A, B], [C], [D])
+    assert by_hand(lake, name, rows, 2).commit().status is CommitStatus.COMMITTED
+    found = lake.verify(name)
+    assert found.status is VerificationStatus.DIFFERENT
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (3, len(rows))
+    assert found.before.fingerprint.text() in found.detail
+
+
+@pytest.mark.parametrize("column", ["v", "_row_id", "_last_updated_sequence_number"])
+def test_verify_of_one_value_changed_on_v3_is_different(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    """The engine with a fault in what it writes; nobody heeds its proof."""
+    rows = native._rows
+    fault = functions.expr(f"if(id = 3, {column} || '9', {column})")
+
+    def spoiled(*given: Any) -> DataFrame:
+        frame = rows(*given)
+        return frame.withColumn(column, fault.cast(frame.schema[column].dataType))
+
+    name = lake.table([A, B], [C], [D], version=3)
+    monkeypatch.setattr(native, "_rows", spoiled)
+    lake.rewrite(name, 2, proved=False)
+    found = lake.verify(name)
+    assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (3, 3)
+
+
+def test_verify_of_rows_brought_back_is_different(lake: Lake) -> None:
+    """A delete newer than the plan, dropped by the commit: the row it deleted is back."""
+    name = lake.table([A, B], [C])
+    rewrite = by_hand(lake, name, [A, B, C])
+    delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
+    commit_dropping(lake, rewrite, delete)
+    found = lake.verify(name)
+    assert found.status is VerificationStatus.DIFFERENT
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (2, 3)
+
+
+def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_different(lake: Lake) -> None:
+    name = lake.table([A], [B], [C])
+    delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 3}])
+    rewrite = by_hand(lake, name, [A, B], 2)
+    commit_dropping(lake, rewrite, delete)
+    found = lake.verify(name)
+    assert found.status is VerificationStatus.DIFFERENT
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.data_files, found.after.data_files) == (3, 2)
+    assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (2, 3)
+
+
+def commit_dropping(lake: Lake, rewrite: Rewrite, delete: Any) -> None:
+    """The rewrite with the gate open, taking a delete with it that it must leave."""
+    table = lake.writers.load(rewrite.batch.table)
+    operation = table.newRewrite().validateFromSnapshot(table.currentSnapshot().snapshotId())
+    for file in (*rewrite.sources, delete):
+        operation.deleteFile(file)
+    for file in rewrite.outputs:
+        operation.addFile(file)
+    operation.set(TOKEN_PROPERTY, "token-1")
+    operation.commit()
+
+
+def test_verify_of_a_fingerprint_that_was_not_these_rows_is_different(lake: Lake) -> None:
+    name = lake.table([A, B], [C])
+    lake.rewrite(name)
+    commit = lake.find(name)
+    assert isinstance(commit, MaintenanceCommit)
+    assert commit.stored is not None
+    found = lake.verifier.verify(replace(commit, stored=commit.stored + commit.stored))
+    assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
+
+
+def test_verify_after_the_schema_changed_is_proved_without_the_stored_fingerprint(lake: Lake) -> None:
+    name = lake.table([A, B], [C])
+    lake.rewrite(name)
+    lake.writers.sql(f"alter table {name} add column w int")
+    found = lake.verify(name)
+    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.NOT_COMPARABLE)
+
+
+@pytest.mark.parametrize("gone", ["source", "output", "delete", "manifest list"])
+def test_verify_without_a_file_is_unprovable_and_names_it(lake: Lake, gone: str) -> None:
+    name = lake.table([A, B], [C])
+    delete = lake.writers.delete_at(
+        lake.writers.load(name), {lake.writers.files(lake.writers.load(name))[0].location(): [1]}
+    )
+    source = lake.writers.files(lake.writers.load(name))[1].location()
+    parent = lake.writers.load(name).currentSnapshot().manifestListLocation()
+    lake.rewrite(name)
+    output = lake.writers.files(lake.writers.load(name))[0].location()
+    places = {"source": source, "output": output, "delete": delete.location(), "manifest list": parent}
+    lake.writers.load(name).io().deleteFile(places[gone])
+    found = lake.verify(name)
+    assert found.status is VerificationStatus.UNPROVABLE
+    assert found.detail == f"file {places[gone]} is gone"
+
+
+def test_verify_after_the_parent_expired_is_unprovable(lake: Lake) -> None:
+    name = lake.table([A, B], [C])
+    parent = lake.writers.load(name).currentSnapshot().snapshotId()
+    lake.rewrite(name)
+    commit = lake.find(name)
+    assert isinstance(commit, MaintenanceCommit)
+    lake.writers.load(name).expireSnapshots().expireSnapshotId(parent).commit()
+    late, now = lake.verifier.verify(commit), lake.find(name)
+    assert isinstance(now, Verification)
+    assert late.status is now.status is VerificationStatus.UNPROVABLE
+    assert now.detail == f"parent {parent} of snapshot {commit.snapshot_id} has been expired"
+
+
+def test_verify_of_a_table_made_anew_is_refused(lake: Lake) -> None:
+    name = lake.table([A], [B])
+    lake.rewrite(name)
+    commit = lake.find(name)
+    assert isinstance(commit, MaintenanceCommit)
+    with pytest.raises(RefusedError, match="ICM-102"):
+        lake.verifier.verify(replace(commit, table_uuid="another"))
