@@ -139,7 +139,8 @@ def read_change(
     """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
     before, after = _version(bridge, base, reader), _version(bridge, new, reader)
     unpartitioned = before.unpartitioned_specs | after.unpartitioned_specs
-    read = _with_references(bridge, io, (base, new), reader.manifest)
+    with_deletes = frozenset(m.path for m in (*before.manifests, *after.manifests) if m.is_deletes)
+    read = _with_references(bridge, io, (base, new), with_deletes, reader.manifest)
     return Change(
         base=before,
         new=after,
@@ -203,12 +204,18 @@ def _any(summary: dict[str, str], keys: tuple[str, ...]) -> bool:
 
 
 def _with_references(
-    bridge: Bridge, io: Any, versions: tuple[Any, Any], read: ManifestReader
+    bridge: Bridge,
+    io: Any,
+    versions: tuple[Any, Any],
+    with_deletes: frozenset[str],
+    read: ManifestReader,
 ) -> ManifestReader:
     """Position deletes without a referenced file get the one their path bounds name, as Iceberg
     itself takes it: older writers leave the field out."""
 
     def reading(path: str, sequence_number: int, snapshot_id: int) -> Iterable[ManifestEntry]:
+        if path not in with_deletes:
+            return read(path, sequence_number, snapshot_id)
         entries = list(read(path, sequence_number, snapshot_id))
         if not any(_lacks_reference(e) for e in entries):
             return entries
