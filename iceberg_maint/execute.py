@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
@@ -207,13 +208,16 @@ def _terminated(
     outcome = _outcome(
         batch, _Ended(OutcomeStatus.FAILED, Reason.TERMINATED, "stopped before its commit"), 0.0
     )
-    tools.ledger.finish_attempt(
-        lease,
-        attempt.attempt_id,
-        BatchStatus.PLANNED,
-        outcome,
-        {p: undone(h) for p, h in past.items()},
-    )
+    # An attempt that cannot be handed back is settled by the next run; a failure here must not take
+    # the place of the interrupt, or the program would go on.
+    with suppress(Exception):
+        tools.ledger.finish_attempt(
+            lease,
+            attempt.attempt_id,
+            BatchStatus.PLANNED,
+            outcome,
+            {p: undone(h) for p, h in past.items()},
+        )
 
 
 def _removed_deletes(snapshot: Snapshot) -> int:

@@ -194,6 +194,7 @@ def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: _Run, lease: L
         replans += 1
         if replans > MAX_REPLANS:
             run.stopped_by = Reason.STALE
+            _back_off_stale(seen, run)
             return
         seen = _look(table, policy_of, run)
 
@@ -239,20 +240,32 @@ def _back_off_gainless(plan: Plan, seen: Survey, run: _Run) -> None:
     planned = {p for b in plan.batches for p in b.partitions}
     due = {p.partition for p in seen.decision.due()} - planned
     gainless = {left.partition: left.reason for left in plan.leftovers if left.reason in _GAINLESS}
+    _back_off({p: reason for p, reason in gainless.items() if p in due}, seen, run)
+
+
+def _back_off_stale(seen: Survey, run: _Run) -> None:
+    """What goes stale however often it is planned waits as after a lost commit; asked for again at
+    once, it would be written for nothing for ever."""
+    last = {p: o.reason for o in run.outcomes for p in o.partitions}
+    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, seen, run)
+
+
+def _back_off(why: Mapping[str, Reason], seen: Survey, run: _Run) -> None:
     now_ms = run.tools.clock.now_ms()
     histories = {
-        p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value)
-        for p, reason in gainless.items()
-        if p in due
+        p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value) for p, reason in why.items()
     }
     if histories:
-        run.tools.ledger.set_partition_history(seen.state.uuid, plan.operation, histories)
+        run.tools.ledger.set_partition_history(seen.state.uuid, Operation.REWRITE_DATA_FILES, histories)
 
 
 def _without(seen: Survey, resumed: list[Batch]) -> Survey:
+    """What is left to plan beside the resumed batches, which spend of the same budget."""
     covered = {p for b in resumed for p in b.partitions}
     kept = tuple(p for p in seen.decision.partitions if p.partition not in covered)
-    return replace(seen, decision=replace(seen.decision, partitions=kept))
+    budget = seen.decision.budget_bytes
+    left = None if budget is None else max(0, budget - sum(b.input_bytes for b in resumed))
+    return replace(seen, decision=replace(seen.decision, partitions=kept, budget_bytes=left))
 
 
 def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:

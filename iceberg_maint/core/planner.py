@@ -10,7 +10,7 @@ stricter on purpose, `docs/decisions/0004-where-our-planner-is-stricter.md` says
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iceberg_maint.core.binpack import pack
@@ -105,7 +105,13 @@ def plan_rewrite(
     groups: list[FileGroup] = []
     for due in decision.due():
         found, left = plan_groups(
-            state, due, by_partition.get(due.partition, ()), policy, target_bytes, decision.budget_bytes
+            state,
+            due,
+            by_partition.get(due.partition, ()),
+            policy,
+            target_bytes,
+            decision.budget_bytes,
+            decision.budget_reason,
         )
         groups += found
         leftovers += left
@@ -131,20 +137,22 @@ def plan_groups(
     policy: Policy,
     target_bytes: int,
     budget_bytes: int | None = None,
+    budget_reason: Reason = Reason.RUN_BUDGET,
 ) -> tuple[list[FileGroup], list[Leftover]]:
     """File groups of one partition, none larger than a batch or the budget may be.
 
-    Files under equality deletes and files that alone exceed a batch are left over.
+    Left over are files under equality deletes, files that alone exceed a cap of policy and, for
+    `budget_reason`, those that exceed what is left of the budget now.
     """
     rules = _Rules.of(due, policy.rewrite_data_files, target_bytes)
     windows = policy.windows
-    most = windows.max_bytes_per_batch
-    if budget_bytes is not None:
-        most = min(most, budget_bytes)
-    cap = min(most, policy.rewrite_data_files.max_group_bytes)
+    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    most = min(cap for cap in caps if cap is not None)
+    left_bytes = most if budget_bytes is None else min(most, budget_bytes)
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
     blocked: list[Candidate] = []
     too_large: list[Candidate] = []
+    later: list[Candidate] = []
     for candidate in found:
         if candidate.equality_deletes:
             blocked.append(candidate)
@@ -152,22 +160,38 @@ def plan_groups(
             continue
         elif candidate.file.size_bytes > most:
             too_large.append(candidate)
+        elif candidate.file.size_bytes > left_bytes:
+            later.append(candidate)
         else:
             by_spec[candidate.file.spec_id].append(candidate)
     groups = [
         _group(state, due.partition, spec_id, packed, rules)
-        for spec_id, chosen in sorted(by_spec.items())
-        for packed in pack(chosen, cap, lambda c: c.file.size_bytes, windows.max_files_per_batch)
-        if rules.keeps(packed)
+        for spec_id, packed in _packed(by_spec, rules, windows, left_bytes)
     ]
     leftovers = [
         Leftover(due.partition, reason, len(left), sum(c.file.size_bytes for c in left))
-        for reason, left in ((Reason.EQUALITY_DELETES, blocked), (Reason.FILE_TOO_LARGE, too_large))
+        for reason, left in (
+            (budget_reason, later),
+            (Reason.EQUALITY_DELETES, blocked),
+            (Reason.FILE_TOO_LARGE, too_large),
+        )
         if left
     ]
     if not groups and not leftovers:
-        leftovers.append(Leftover(due.partition, Reason.NO_GAIN))
+        cramped = left_bytes < most and any(_packed(by_spec, rules, windows, most))
+        leftovers.append(Leftover(due.partition, budget_reason if cramped else Reason.NO_GAIN))
     return groups, leftovers
+
+
+def _packed(
+    by_spec: Mapping[int, Sequence[Candidate]], rules: _Rules, windows: WindowsPolicy, most_bytes: int
+) -> Iterator[tuple[int, Sequence[Candidate]]]:
+    """The groups worth a rewrite, each with its spec, none above these bytes."""
+    cap = min(most_bytes, rules.policy.max_group_bytes)
+    for spec_id, chosen in sorted(by_spec.items()):
+        for packed in pack(chosen, cap, lambda c: c.file.size_bytes, windows.max_files_per_batch):
+            if rules.keeps(packed):
+                yield spec_id, packed
 
 
 def _group(

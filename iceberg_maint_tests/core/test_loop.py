@@ -17,9 +17,11 @@ from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
+from iceberg_maint.heartbeat import leased
 from iceberg_maint.maintain import BatchEnded, PlanReady
+from iceberg_maint.ports import Lease
 from iceberg_maint_tests.core.build import delete
-from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, World
+from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, SetClock, World
 
 LEDGER_STEPS = (
     "acquire_lease",
@@ -228,7 +230,8 @@ def test_stale_batch_is_planned_again_in_the_same_run() -> None:
     assert world.open_work() == (0, 0)
 
 
-def test_stale_again_and_again_is_left_to_the_next_run() -> None:
+def test_stale_again_and_again_backs_off() -> None:
+    """Or automation would have it written for nothing at every tick."""
     world = World("a")
 
     def stale(_batch: Batch) -> None:
@@ -237,8 +240,9 @@ def test_stale_again_and_again_is_left_to_the_next_run() -> None:
     world.before_write = stale
     found = world.run()
     assert [b.reason for b in found.batches] == [Reason.STALE] * 3
-    assert world.history("p=a").not_before_ms is None
+    assert world.history("p=a").ineffective == 1
     assert world.our_commits() == 0
+    assert world.run().reason is Reason.BACK_OFF
 
 
 @pytest.mark.parametrize(
@@ -379,6 +383,22 @@ def test_terminated_while_writing_hands_the_batch_back() -> None:
     assert world.open_work() == (0, 0)
 
 
+def test_terminated_under_a_lost_lease_stays_terminated() -> None:
+    """An interrupt that became a lost lease would have the program go on with the next table."""
+    world = World()
+
+    def interrupt(_batch: Batch) -> None:
+        world.expire_leases()
+        raise KeyboardInterrupt
+
+    world.before_write = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        world.run()
+    world.before_write = lambda _batch: None
+    world.run()
+    assert world.open_work() == (0, 0)
+
+
 def test_lost_fence_stops_before_the_table_is_touched() -> None:
     world = World()
     stolen = []
@@ -464,6 +484,18 @@ def test_hour_budget_holds_across_runs() -> None:
     assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.HOUR_BUDGET)
 
 
+def test_resumed_batches_spend_of_the_run_budget() -> None:
+    windows = WindowsPolicy(max_partitions_per_batch=1, max_bytes_per_run=120)
+    world = World("ab", replace(POLICY, windows=windows))
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:write"))
+    world.expire_leases()
+    world.append("p=c", 12)
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]
+    assert {p: r for p, _, r in found.partitions}["p=c"] is Reason.RUN_BUDGET
+
+
 def test_useless_commit_is_told_and_backs_off() -> None:
     world = World("a")
 
@@ -519,3 +551,28 @@ def test_partition_the_table_cannot_have_is_refused() -> None:
 def test_partition_without_files_is_empty() -> None:
     found = World("a").run(partitions=frozenset({"p=z"}))
     assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.EMPTY)
+
+
+def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
+    class Unreachable:
+        def __init__(self) -> None:
+            self.ledger = World().ledger
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.ledger, name)
+
+        def release_lease(self, _lease: Lease) -> None:
+            raise OSError("the database went away")
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        leased(
+            Unreachable(),  # type: ignore[arg-type]
+            SetClock(),
+            table_uuid="u",
+            table=str(TABLE),
+            owner="me",
+            min_fence=0,
+        ),
+    ):
+        raise KeyboardInterrupt

@@ -203,6 +203,25 @@ def test_plan_file_above_a_batch_is_left_over() -> None:
     assert found.leftovers == (Leftover("p=a", Reason.FILE_TOO_LARGE, 1, 500),)
 
 
+@pytest.mark.parametrize(("left_bytes", "files", "size"), [(5, 6, 60), (15, 0, 0)])
+def test_plan_what_the_hour_has_no_room_for_is_not_called_hopeless(
+    left_bytes: int, files: int, size: int
+) -> None:
+    """Neither too large nor without gain: these two are backed off, and end in quarantine."""
+    table, policy = table_of(small(6)), policy_of(windows=WindowsPolicy(max_bytes_per_hour=1000))
+    decision = replace(decide(table, policy), budget_bytes=left_bytes, budget_reason=Reason.HOUR_BUDGET)
+    found = plan(table, policy, decision)
+    assert found.batches == ()
+    assert found.leftovers == (Leftover("p=a", Reason.HOUR_BUDGET, files, size),)
+
+
+def test_plan_file_above_the_whole_hour_is_too_large() -> None:
+    table, policy = table_of([*small(6), data("huge", 500)]), WindowsPolicy(max_bytes_per_hour=400)
+    found = plan(table, policy_of(windows=policy))
+    assert groups_of(found) == [[f"p=a/{i}" for i in range(6)]]
+    assert found.leftovers == (Leftover("p=a", Reason.FILE_TOO_LARGE, 1, 500),)
+
+
 @pytest.mark.parametrize(
     ("windows", "batches"),
     [
