@@ -51,7 +51,6 @@ def build_session(settings: SparkSettings) -> SparkSession:
         builder = builder.config(key, value)
     with keeping_sigint():
         spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     check_session(spark)
     return spark
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from iceberg_maint.errors import ConfigurationError, RefusedError
@@ -34,13 +35,16 @@ PINNED: Mapping[str, str] = {
 }
 """Safety and silence: these win over what a user sets; a contradiction is refused."""
 
+_LOGGING = Path(__file__).with_name("log4j2.json")
+
 DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "iceberg_maint",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
-    "spark.log.level": "ERROR",
+    # Errors only. Spark's own default talks on every start, and on errors too.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
 }
 
 REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
