@@ -143,6 +143,9 @@ class MemoryEngine:
     def versions(self) -> dict[str, str]:
         return {"memory": "1"}
 
+    def start(self) -> None:
+        pass
+
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         self.before_write(batch)
         self.written.append(batch.partitions)

@@ -94,6 +94,7 @@ class Daemon:
     """A running `dagster dev` and ways to look at it."""
 
     folder: Path
+    environ: dict[str, str]
     process: subprocess.Popen[bytes]
     port: int
     instance: dg.DagsterInstance
@@ -163,15 +164,16 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         "PYTHONPATH": str(PROJECT),
     }
     command = [str(Path(sys.executable).parent / "dagster"), "dev", "-m", "iceberg_maint_tests.defs.crashing"]
+    # First, because Dagster's processes must not make its database at the same time.
+    instance = dg.DagsterInstance.from_config(str(folder / "home"))
+    ledger = SqlLedger(f"sqlite:///{folder}/ledger.db")
     with (folder / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "-h", "127.0.0.1", "-p", str(port)],
             env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    instance = dg.DagsterInstance.from_config(str(folder / "home"))
-    ledger = SqlLedger(f"sqlite:///{folder}/ledger.db")
     try:
-        yield Daemon(folder, process, port, instance, catalog, ledger, before)
+        yield Daemon(folder, environ, process, port, instance, catalog, ledger, before)
     finally:
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -224,6 +226,31 @@ def test_backfill_of_two_separate_partitions_touches_exactly_these_and_ends_gree
     assert daemon.wait("backfill finished", finished).status.value == "COMPLETED_SUCCESS"
     assert daemon.materialized("calm") == {"day=d1", "day=d3"}
     assert daemon.batch_commits("calm") == Counter()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--partition", "day=d2", {"day=d2"}),
+        ("--partition-range", "day=d2...day=d3", {"day=d2", "day=d3"}),
+    ],
+)
+def test_command_line_of_dagster_touches_exactly_what_it_names(
+    daemon: Daemon, option: str, value: str, expected: set[str]
+) -> None:
+    daemon.wait("late observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.late"))
+    subprocess.run(
+        [
+            str(Path(sys.executable).parent / "dagster"), "asset", "materialize",
+            "-m", "iceberg_maint.definitions", "--select", 'key:"lake/db/late"', option, value,
+        ],
+        env=daemon.environ, cwd=daemon.folder, check=True, capture_output=True,
+    )  # fmt: skip
+    key = asset_key(TableId.parse("lake.db.late"))
+    run = daemon.instance.get_runs(limit=1)[0]
+    events = daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    assert {e.dagster_event.partition for e in events} == expected
+    assert {e.dagster_event.asset_key for e in events} == {key}
 
 
 def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
