@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
@@ -178,6 +179,19 @@ def test_resume_keeps_to_the_partitions_asked_for() -> None:
     assert world.writes == [("p=b",), ("p=a",)]
 
 
+def test_resume_does_not_touch_more_than_was_asked_for() -> None:
+    """The open batch holds both partitions: it is planned anew, for the one asked for."""
+    world = World(policy=replace(POLICY, windows=WindowsPolicy(max_partitions_per_batch=2)))
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:save_plan"))
+    world.expire_leases()
+    world.run(partitions=frozenset({"p=b"}))
+    assert world.writes == [("p=b",)]
+    assert len(world.files("p=a")) == 6
+    world.run()
+    assert world.writes == [("p=b",), ("p=a",)]
+
+
 def test_resume_leaves_out_a_batch_whose_inputs_are_gone() -> None:
     world = World("a")
     with pytest.raises(Killed):
@@ -298,6 +312,19 @@ def test_write_that_fails_backs_off() -> None:
     assert found.batches[0].message == "OSError: disk full second line"
     assert world.history("p=a").ineffective == 1
     assert world.our_commits() == 0
+
+
+@pytest.mark.parametrize("why", [RefusedError("ICM-103", "no Java found"), OSError("no jars")])
+def test_engine_that_cannot_start_is_no_failure_of_a_partition(why: Exception) -> None:
+    world = World("a")
+    world.unfit = why
+    for _ in range(5):
+        with pytest.raises(type(why), match=r"no Java found|no jars"):
+            world.run()
+    assert world.history("p=a") == PartitionHistory()
+    assert world.open_work() == (0, 1)
+    world.unfit = None
+    assert world.run().outcome is OutcomeStatus.IMPROVED
 
 
 def test_write_refused_for_equality_deletes_is_unsupported() -> None:
