@@ -60,10 +60,12 @@ def execute(
 ) -> BatchOutcome:
     """Runs one persisted batch to an outcome that is persisted too.
 
-    Raises FenceLostError when the lease is gone, and whatever interrupted it (Terminate,
+    Raises FenceLostError when the lease is gone, what the engine raises when it cannot start, and whatever interrupted it (Terminate,
     KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
     open, to be settled from the table.
     """
+    # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+    tools.engine().start()
     started = tools.clock.monotonic_seconds()
     past = {p: history.of(p) for p in batch.partitions}
     now_ms = tools.clock.now_ms()

@@ -107,6 +107,11 @@ class Engine(Protocol):
         """Names and versions of engine parts, for the record."""
         ...
 
+    def start(self) -> None:
+        """Starts what writing needs, unless it runs. Raises RefusedError ICM-103 or ICM-105 where
+        nothing can be written safely."""
+        ...
+
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         """Reads the batch's files at its snapshot and writes their replacement. Raises
         RefusedError when what would be read is not what was planned.

@@ -23,6 +23,7 @@ from iceberg_maint.errors import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
     IcebergMaintError,
+    UnknownTableError,
 )
 from iceberg_maint.maintain import BatchEnded, BatchStarted, Event, PlanReady, Request, maintain
 
@@ -40,9 +41,10 @@ _REFUSALS = {
 
 @dataclass(slots=True)
 class _Result:
-    """What became of one table."""
+    """What became of one table; `named` by the caller, else found in the catalog's list."""
 
     table: TableId
+    named: bool = True
     outcome: OperationOutcome | None = None
     error: dict[str, str | None] | None = None
     codes: set[int] = field(default_factory=lambda: {EXIT_DONE})
@@ -133,7 +135,7 @@ def run(
     try:
         with terminated_by_signals(cancel), RunProgress(session.logs()) as progress:
             for table in chosen:
-                result = _Result(table)
+                result = _Result(table, named=bool(names))
                 results.append(result)
                 request = Request(run_id, frozenset(partitions) or None, left, force)
                 _maintain_one(app, result, request, overrides, progress, session)
@@ -175,7 +177,9 @@ def _maintain_one(
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         result.error = {"code": error.code, "message": error.message, "fix": error.fix}
-        result.codes.add(error.exit_code)
+        # Dropped since the catalog listed it: nobody asked for it by name, nothing is wrong.
+        dropped = isinstance(error, UnknownTableError) and not result.named
+        result.codes.add(EXIT_DONE if dropped else error.exit_code)
     except Exception as error:  # noqa: BLE001 - one table's failure must not keep the others ill
         session.say(traceback.format_exc())
         line = f"{type(error).__name__}: {' '.join(str(error).split())}"

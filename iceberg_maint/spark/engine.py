@@ -18,7 +18,7 @@ from iceberg_maint.core.policy import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, one_line
 from iceberg_maint.spark.commit import Pause, commit_batch
 from iceberg_maint.spark.session import keeping_sigint
 from iceberg_maint.spark.staging import GroupTasks, load_planned_table, plan_tasks
@@ -65,6 +65,15 @@ class SparkEngine:
         from iceberg_maint.spark.session import versions
 
         return {} if self._bridge is None else versions(self._bridge.spark)
+
+    def start(self) -> None:
+        """Starts the session. Raises what starting it raises, RuntimeError when its JVM has died:
+        batches started on that would all fail, and none of them is to blame."""
+        bridge = self._started()
+        try:
+            bridge.jvm.java.lang.System.nanoTime()
+        except (*JVM_ERRORS, OSError) as why:
+            raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
 
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         """Writes and proves the replacement of every group, up to `max_concurrent_groups` at once.

@@ -63,7 +63,7 @@ def table_of(name: str, files: Mapping[str, int], **more: Any) -> FakeTable:
 @dataclass
 class SwapEngine:
     """Replaces each group's files by one. `results` are given instead of a commit, one per batch;
-    `errors` are raised by `write`.
+    `errors` are raised by `write`, `unfit` by `start`.
     """
 
     catalog: FakeCatalog
@@ -71,9 +71,14 @@ class SwapEngine:
     errors: list[BaseException] = field(default_factory=list)
     batches: list[str] = field(default_factory=list)
     cancelled: int = 0
+    unfit: Exception | None = None
 
     def versions(self) -> dict[str, str]:
         return {"spark": "4.1.4", "iceberg": "1.12.0"}
+
+    def start(self) -> None:
+        if self.unfit is not None:
+            raise self.unfit
 
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         if self.errors:

@@ -148,6 +148,23 @@ def test_table_that_cannot_be_read_does_not_keep_the_others_ill(
     assert document["tables"][1]["operations"][0]["outcome"] == "IMPROVED"
 
 
+def test_table_dropped_since_it_was_listed_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    sick = lake.catalog.content.pop(TableId.parse("lake.db.sick"))
+    monkeypatch.setattr(lake.catalog, "tables", lambda: (*lake.catalog.content, sick.state.table))
+    document = lake.json("run")
+    assert [t.get("error", {}).get("code") for t in document["tables"]] == [None, "ICM-126"]
+    assert lake.json("run", "db.sick", exit_code=2)["tables"][0]["error"]["code"] == "ICM-126"
+
+
+def test_engine_that_cannot_start_is_refused_with_its_code(lake: Lake) -> None:
+    lake.engine.unfit = RefusedError("ICM-103", "no Java found; Spark needs Java 17 to 23.", "install a JDK.")
+    for _ in range(5):
+        document = lake.json("run", exit_code=3)
+        assert [t.get("error", {}).get("code") for t in document["tables"]] == [None, "ICM-103"]
+    lake.engine.unfit = None
+    assert outcomes(lake.json("run"))["lake.db.sick"] == "IMPROVED"
+
+
 def test_wrong_table_property_is_a_configuration_error_of_that_table(lake: Lake) -> None:
     table = lake.catalog.content[TableId.parse("lake.db.healthy")]
     table.state.properties["maintenance.mode"] = "on"  # type: ignore[index]

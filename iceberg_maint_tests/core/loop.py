@@ -113,6 +113,7 @@ class World:
         self.write_result: Callable[[Written], Written] = lambda written: written
         self.reject: Rejection | None = None
         self.unknown: str = ""
+        self.unfit: Exception | None = None
         self.events: list[Event] = []
 
     # the table
@@ -198,6 +199,10 @@ class LoopEngine:
 
     def versions(self) -> dict[str, str]:
         return {"loop": "1"}
+
+    def start(self) -> None:
+        if self.world.unfit is not None:
+            raise self.world.unfit
 
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         self.process.step("before:write")

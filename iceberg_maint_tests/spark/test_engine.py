@@ -1,0 +1,36 @@
+"""The engine without a JVM."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from iceberg_maint.core.change import MetadataReader
+from iceberg_maint.spark.engine import SparkEngine
+
+
+def no_reader(_table: str) -> MetadataReader:
+    raise AssertionError("nothing is read")
+
+
+@pytest.mark.parametrize("how", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("no answer")])
+def test_start_on_a_jvm_that_has_died_says_so(how: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead:
+        @property
+        def jvm(self) -> NoReturn:
+            raise how
+
+    engine = SparkEngine(lambda: None, no_reader)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(engine, "_bridge", Dead())
+    with pytest.raises(RuntimeError, match="Spark's JVM has died or does not answer: "):
+        engine.start()
+
+
+def test_start_raises_what_the_session_raises() -> None:
+    def unfit() -> Any:
+        raise OSError("no jars")
+
+    with pytest.raises(OSError, match=r"^no jars$"):
+        SparkEngine(unfit, no_reader).start()
