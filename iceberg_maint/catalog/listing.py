@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInst
 from pyiceberg.io import FileIO, load_file_io
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnreadableTableError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -32,11 +32,12 @@ class Listing(Protocol):
         ...
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
-        """Metadata locations of those tables that exist."""
+        """Metadata locations of those tables that exist and can be loaded."""
         ...
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
-        """Metadata location and the file access to it; None when there is no such table."""
+        """Metadata location and the file access to it; None when there is no such table. Raises
+        UnreadableTableError ICM-101 when the catalog answers and cannot load it."""
         ...
 
 
@@ -118,8 +119,13 @@ class ServiceListing:
         )
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
-        opened = ((table, self.open(table)) for table in tables)
-        return {table: found[0] for table, found in opened if found is not None}
+        locations: dict[TableId, str] = {}
+        for table in tables:
+            # A broken table must not hide the others; who opens it learns why.
+            with suppress(UnreadableTableError):
+                if found := self.open(table):
+                    locations[table] = found[0]
+        return locations
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         def load(catalog: Catalog) -> tuple[str, FileIO] | None:
@@ -127,6 +133,13 @@ class ServiceListing:
                 loaded = catalog.load_table(table.in_catalog)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except Exception as error:
+                catalog.list_namespaces()  # Raises when it is the catalog that does not answer.
+                raise UnreadableTableError(
+                    "ICM-101",
+                    f"cannot load {table}: {_first_line(error)}.",
+                    "restore the file, or register the table again.",
+                ) from error
             return loaded.metadata_location, loaded.io
 
         return self._call(load)
@@ -165,10 +178,13 @@ def _reaching(name: str, where: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Drivers, HTTP and Thrift clients each raise their own; the first line says what happened.
-        cause = getattr(error, "orig", None) or error
-        line = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         fix = "check the address, the credentials and that the service runs."
         if isinstance(error, NotInstalledError):
             fix = "install the package."
-        message = f"catalog '{name}' at {where} cannot be reached: {line}."
+        message = f"catalog '{name}' at {where} cannot be reached: {_first_line(error)}."
         raise ConfigurationError("ICM-104", message, fix) from error
+
+
+def _first_line(error: Exception) -> str:
+    cause = getattr(error, "orig", None) or error
+    return (str(cause).strip() or type(cause).__name__).splitlines()[0]

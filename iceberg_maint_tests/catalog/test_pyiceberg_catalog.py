@@ -357,6 +357,19 @@ def test_service_catalog_lists_nested_namespaces_pins_and_tells_of_gone_tables(t
     behind.engine.dispose()
 
 
+def test_service_catalog_with_a_broken_table_still_tells_of_the_others(tmp_path: Path) -> None:
+    catalog = PyIcebergCatalog("lake", {"type": "in-memory", "warehouse": tmp_path.as_uri()})
+    behind = catalog._listing._catalog
+    behind.create_namespace("db")
+    good, broken = (behind.create_table(f"db.{name}", SCHEMA) for name in ("good", "broken"))
+    Path(broken.metadata_location.removeprefix("file://")).unlink()
+    names = [TableId.parse("lake.db.good"), TableId.parse("lake.db.broken")]
+    assert catalog.pointers(names) == {names[0]: good.metadata_location}
+    with pytest.raises(UnreadableTableError, match=r"^ICM-101 cannot load lake\.db\.broken: "):
+        catalog.pin(names[1])
+    behind.engine.dispose()
+
+
 def test_rest_catalog_lists_nested_namespaces_without_views_and_pins(tmp_path: Path) -> None:
     table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
     table.commit(
