@@ -14,6 +14,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Attempt, BatchStatus, Lease
 from iceberg_maint.survey import Tools
@@ -31,8 +32,11 @@ class Settled:
 
 
 def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
-    """Settles every open attempt of a table. Empty when another run holds the table's lease."""
+    """Settles every open attempt of a table. Raises RefusedError ICM-109 when there are some and
+    another run holds the table's lease."""
     state = tools.catalog.pin(table)
+    if not tools.ledger.open_attempts(state.uuid):
+        return ()
     with leased(
         tools.ledger,
         tools.clock,
@@ -43,7 +47,11 @@ def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
         wait_seconds=LEASE_TTL_SECONDS + 5,
     ) as lease:
         if lease is None:
-            return ()
+            raise RefusedError(
+                "ICM-109",
+                f"{table}: another run holds the lease; its attempts are not to be settled.",
+                "wait for it to end.",
+            )
         return settle_open_attempts(tools.catalog.pin(table), tools, lease)
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.session import Session, command
+from iceberg_maint.cli.session import Session, command, gravest
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.wiring import App
@@ -50,15 +50,28 @@ def resume(session: Session, name: str | None) -> int:
 @command
 def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> int:
     """Release partitions from quarantine and back-off; without TABLE those of the whole fleet."""
+    from iceberg_maint.report.document import error_document
+
     if partitions and name is None:
         raise click.UsageError("--partition needs a TABLE.")
     app = session.app()
     chosen = list(app.tables()) if name is None else [app.find(name)]
-    released = {str(t): _release(app, t, frozenset(partitions)) for t in chosen}
+    released: dict[str, list[str]] = {}
+    failed: list[dict[str, object]] = []
+    codes = {0}
+    for table in chosen:
+        try:
+            released[str(table)] = _release(app, table, frozenset(partitions))
+        except IcebergMaintError as error:
+            codes.add(error.exit_code)
+            session.say(f"{table}: {error}")
+            failed.append({"table": str(table), "error": error_document(error)})
     shown = [{"table": t, "partitions": keys} for t, keys in released.items() if keys or name is not None]
     lines = [f"released: {t} {key}" for t, keys in released.items() for key in keys]
-    session.emit({"released": shown}, lambda console: console.print("\n".join(lines) or "nothing was held"))
-    return 0
+    session.emit(
+        {"released": [*shown, *failed]}, lambda console: console.print("\n".join(lines) or "nothing was held")
+    )
+    return gravest(codes)
 
 
 def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:

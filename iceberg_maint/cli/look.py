@@ -12,7 +12,7 @@ from iceberg_maint.core.decide import decide_rewrite
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.policy import Mode, Policy
-from iceberg_maint.core.reasons import Decision
+from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
@@ -171,8 +171,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
 
     app = session.app()
     table = app.find(name)
-    requested = None if partition is None else frozenset({partition})
-    seen = survey(table, app.policy_of(overrides), app.tools(table), requested=requested)
+    seen = survey(table, app.policy_of(overrides), app.tools(table))
     if partition is not None and partition not in seen.measured.partitions:
         raise UnknownTableError(
             "ICM-126",
@@ -182,7 +181,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     effective = app.effective_policy(table, seen.state.properties, overrides)
     last = app.ledger.records(str(table), 1)
     explained = explain(
-        seen.decision,
+        seen.decision if partition is None else _narrowed(seen.decision, partition),
         seen.measured,
         effective.policy,
         effective.sources,
@@ -192,6 +191,15 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     )
     session.emit(why_document(explained), lambda console: draw_why(console, explained))
     return 0
+
+
+def _narrowed(decision: Decision, partition: str) -> Decision:
+    """The decision as far as it concerns one partition. Asking for that partition alone would be
+    another decision: back-off does not hold for who is asked for, and it has the budget to itself."""
+    (one,) = (p for p in decision.partitions if p.partition == partition)
+    if one.verdict is Verdict.RUN and decision.verdict is not Verdict.RUN:  # mode advise
+        return replace(decision, partitions=(one,))
+    return replace(decision, verdict=one.verdict, reason=one.reason, partitions=(one,), until_ms=one.until_ms)
 
 
 def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:

@@ -40,6 +40,7 @@ def history(session: Session, name: str | None, limit: int) -> int:
 def reconcile(session: Session, name: str | None) -> int:
     """Settle attempts whose process never reported back, from what the table says."""
     from iceberg_maint.reconcile import reconcile as settle_table
+    from iceberg_maint.report.document import error_document
     from iceberg_maint.report.draw import draw_rows
 
     app = session.app()
@@ -54,6 +55,7 @@ def reconcile(session: Session, name: str | None) -> int:
         except IcebergMaintError as error:
             codes.add(error.exit_code)
             session.say(f"{table}: {error}")
+            shown.append({"table": str(table), "error": error_document(error)})
             continue
         if settled:
             shown.append({"table": str(table), "attempts": to_data(settled)})

@@ -164,6 +164,17 @@ def test_why_tells_four_different_truths(lake: Lake) -> None:
     assert len({why(lake, "db.healthy")["change"], waiting["change"], held["change"]}) == 3
 
 
+def test_why_of_one_partition_is_the_decision_of_the_next_run(lake: Lake) -> None:
+    hold(lake, "day=1", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
+    waiting = why(lake, "db.sick", "--partition", "day=1")
+    assert (waiting["verdict"], waiting["reason"]) == ("DEFER", "back_off")
+    assert waiting["next"]["until_ms"] == NOW_MS + 60_000
+    assert why(lake, "db.sick", "--partition", "day=2")["next"]["due_partitions"] == ["day=2"]
+    healthy = why(lake, "db.sick", "--partition", "day=3")
+    assert healthy["truth"] == "Healthy: no threshold is crossed in any of 1 partitions."
+    assert [p["partition"] for p in healthy["partitions"]] == ["day=3"]
+
+
 def test_why_says_what_would_have_to_change(lake: Lake) -> None:
     change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
     assert (

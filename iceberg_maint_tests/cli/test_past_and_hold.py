@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.fleet import fleet, fleet_frame
-from iceberg_maint_tests.cli.conftest import REJECTED, Lake
+from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake
 
 SICK = TableId.parse("lake.db.sick")
 
@@ -99,3 +103,31 @@ def test_release_clears_back_off_and_quarantine_of_what_was_asked(lake: Lake) ->
 def test_reconcile_with_nothing_open_says_so(lake: Lake) -> None:
     assert lake("reconcile").stdout == "nothing to settle\n"
     assert lake.json("reconcile", "db.sick") == {"tables": []}
+
+
+def test_reconcile_under_another_run_s_lease_does_not_say_that_all_is_settled(lake: Lake) -> None:
+    lake.engine.results = [UNKNOWN]
+    lake("run", "db.sick")
+    state = lake.catalog.pin(SICK)
+    assert lake.app.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
+    document = lake.json("reconcile", exit_code=3)
+    (sick,) = document["tables"]
+    assert (sick["table"], sick["error"]["code"]) == ("lake.db.sick", "ICM-109")
+
+
+def test_release_of_the_fleet_goes_past_a_table_that_cannot_be_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick")
+    pin = lake.catalog.pin
+
+    def unreadable(table: TableId) -> TableState:
+        if table.name == "healthy":
+            raise RefusedError("ICM-101", "metadata file is missing.", "restore it.")
+        return pin(table)
+
+    monkeypatch.setattr(lake.catalog, "pin", unreadable)
+    document = lake.json("release", exit_code=3)
+    assert document["released"][0] == {"table": "lake.db.sick", "partitions": ["day=1", "day=2"]}
+    assert document["released"][1]["error"]["code"] == "ICM-101"
