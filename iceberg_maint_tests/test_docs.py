@@ -78,6 +78,12 @@ def test_every_error_code_is_documented() -> None:
     assert [code for code, meaning in CODES.items() if not documented[code].startswith(meaning)] == []
 
 
+def test_every_error_code_is_given_by_somebody() -> None:
+    sources = "".join(f.read_text(encoding="utf-8") for f in (DOCS.parent / "iceberg_maint").rglob("*.py"))
+    once_in_the_list = 1
+    assert [code for code in CODES if sources.count(f'"{code}"') == once_in_the_list] == []
+
+
 def test_every_health_metric_is_documented_as_it_is() -> None:
     documented = rows("contract")
     assert {m: documented.get(m) for m in metric_docs()} == metric_docs()

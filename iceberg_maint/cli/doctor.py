@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from iceberg_maint.cli.session import Session, command
-from iceberg_maint.errors import EXIT_DONE, ConfigurationError, IcebergMaintError, RefusedError
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError, RefusedError
 
 if TYPE_CHECKING:
     from iceberg_maint.wiring import App
@@ -86,6 +86,9 @@ def _try(name: str, body: Callable[[], str]) -> Check:
         return Check(name, OK, body())
     except IcebergMaintError as error:
         return Check(name, FAILED, str(error), error.code, error.exit_code)
+    except Exception as error:  # noqa: BLE001 - the other checks are wanted all the same
+        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return Check(name, FAILED, line, None, EXIT_FAILED)
 
 
 def _packages() -> str:

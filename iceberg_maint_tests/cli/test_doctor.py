@@ -95,3 +95,12 @@ def test_dagster_instance_without_run_monitoring_is_refused(
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     status, detail = checks(lake, "--no-spark", exit_code=3)["dagster"]
     assert (status, detail[:7]) == ("failed", "ICM-117")
+
+
+def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(lake.app, "spark_versions", broken)
+    (failed,) = (c for c in lake.json("doctor", exit_code=1)["checks"] if c["status"] == "failed")
+    assert (failed["check"], failed["detail"], failed["code"]) == ("spark", "OSError: no space left", None)
