@@ -13,7 +13,7 @@ from typing import Any
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
-from iceberg_maint.core.state import Manifest, Ref, Snapshot, TableState
+from iceberg_maint.core.state import Ref, Snapshot, TableState
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 
 NEWEST_FORMAT_VERSION = 3
@@ -147,8 +147,3 @@ def check_manifest_list(table: TableId, snapshot: Snapshot) -> str:
             "commit to the table once with a current engine.",
         )
     return snapshot.manifest_list
-
-
-def manifests_by_path(lists: Iterable[Iterable[Manifest]]) -> dict[str, Manifest]:
-    """Distinct manifests of several manifest lists."""
-    return {m.path: m for manifests in lists for m in manifests}

@@ -18,7 +18,7 @@ from iceberg_maint.core.policy import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native
-from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import Pause, commit_batch
 from iceberg_maint.spark.session import keeping_sigint
 from iceberg_maint.spark.staging import GroupTasks, load_planned_table, plan_tasks
@@ -72,7 +72,9 @@ class SparkEngine:
         bridge = self._started()
         try:
             bridge.jvm.java.lang.System.nanoTime()
-        except (*JVM_ERRORS, OSError) as why:
+        except Exception as why:
+            if not connection_lost(why):
+                raise
             raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
 
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
