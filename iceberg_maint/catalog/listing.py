@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -159,7 +160,8 @@ class ServiceListing:
         return [TableId(self._name, tuple(parts[:-1]), parts[-1]) for parts in found]
 
     def _call(self, work: Callable[[Catalog], T]) -> T:
-        with _reaching(self._name, self._properties.get("uri", self._properties["type"])):
+        where = self._properties.get("uri", self._properties["type"])
+        with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)):  # no user, no password
             return work(self._catalog)
 
     @cached_property

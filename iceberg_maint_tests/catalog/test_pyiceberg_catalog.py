@@ -138,7 +138,7 @@ def test_catalog_file_that_was_replaced_is_read_anew(
     "properties",
     [
         {"type": "sql", "uri": "postgresql+psycopg2://me:hush@127.0.0.1:1/db"},
-        {"type": "rest", "uri": "http://127.0.0.1:1"},
+        {"type": "rest", "uri": "http://me:hush@127.0.0.1:1"},
         {"type": "hive", "uri": "thrift://127.0.0.1:1"},
     ],
     ids=["postgresql", "rest", "hive"],
