@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import psutil
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
@@ -145,9 +146,9 @@ def _measure(folder: Path, variant: str) -> dict[str, Any]:
     table = run.bridge.load_table(TABLE)
     start = int(table.currentSnapshot().snapshotId())
     summary = table.currentSnapshot().summary()
-    before_cpu, before = _cpu_seconds(run.bridge), time.monotonic()
+    before_cpu, before = _cpu_seconds(), time.monotonic()
     outputs = run.rewrite(TABLE)
-    wall, cpu = time.monotonic() - before, _cpu_seconds(run.bridge) - before_cpu
+    wall, cpu = time.monotonic() - before, _cpu_seconds() - before_cpu
     for name, snapshot in ((TABLE, start), (WARM, run.warm_start)):
         run.bridge.load_table(name).manageSnapshots().setCurrentSnapshot(snapshot).commit()
     spark.stop()
@@ -161,11 +162,11 @@ def _measure(folder: Path, variant: str) -> dict[str, Any]:
     }
 
 
-def _cpu_seconds(bridge: Any) -> float:
-    """CPU of this process and of its JVM, which runs as a child."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    beans = bridge.jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
-    return own.ru_utime + own.ru_stime + beans.getProcessCpuTime() / 1e9
+def _cpu_seconds() -> float:
+    """CPU of this process and of its JVM, which is its child."""
+    own = psutil.Process()
+    processes = [own, *(p for p in own.children(recursive=True) if "java" in p.name())]
+    return sum(t.user + t.system for t in (p.cpu_times() for p in processes))
 
 
 class _Stock:
