@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 from pyiceberg.io import FileIO
@@ -20,6 +20,7 @@ from iceberg_maint.catalog.manifests import (
     UPPER_BOUNDS,
     LiveEntries,
     has_live_files,
+    only_path,
     read_live_entries,
 )
 from iceberg_maint.catalog.measure import Columns, Mask, to_columns
@@ -27,10 +28,6 @@ from iceberg_maint.catalog.metadata import check_manifest_list
 from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.state import FileKind, LiveFile, Manifest, TableState
 from iceberg_maint.errors import RefusedError
-
-DELETE_FILE_PATH = 2147483546
-"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
-Bounds = Sequence[tuple[int, bytes]] | None
 
 
 def read_columns(io: FileIO, state: TableState) -> Columns:
@@ -103,13 +100,6 @@ def find_live(
     return frozenset(found)
 
 
-def _only_path(lower: Bounds, upper: Bounds) -> str | None:
-    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
-    Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
-    first, last = dict(lower or ()).get(DELETE_FILE_PATH), dict(upper or ()).get(DELETE_FILE_PATH)
-    return first.decode() if first is not None and first == last else None
-
-
 def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:
     return (m for m in state.manifests if m.is_deletes is deletes and has_live_files(m))
 
@@ -137,7 +127,7 @@ def _files(
             continue
         referenced, offset, equality_ids, lower, upper = rest or (None, None, None, None, None)
         if of is FileKind.POSITION_DELETES and referenced is None:
-            referenced = _only_path(lower, upper)
+            referenced = only_path(lower, upper)
         yield LiveFile(
             path=path,
             kind=of,

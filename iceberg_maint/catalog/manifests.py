@@ -19,6 +19,7 @@ from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEn
 from iceberg_maint.errors import UnreadableTableError
 
 Integers = NDArray[np.int64]
+Bounds = Sequence[tuple[int, bytes]] | None
 
 KINDS = tuple(FileKind)
 """File kinds by the code used in columns."""
@@ -28,6 +29,8 @@ DATA, POSITION_DELETES, EQUALITY_DELETES, DELETION_VECTOR = range(4)
 STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER = 0, 1, 3, 4
 CONTENT, PATH, FORMAT, PARTITION, RECORDS, FILE_BYTES = 134, 100, 101, 102, 103, 104
 LOWER_BOUNDS, UPPER_BOUNDS = 125, 128
+DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 EQUALITY_IDS, SORT_ORDER_ID, REFERENCED_FILE, CONTENT_OFFSET, CONTENT_BYTES = 135, 140, 143, 144, 145
 
 _STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth of reading an entry
@@ -37,6 +40,8 @@ _ENTRY_FIELDS = (
     *(STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, CONTENT, PATH, FORMAT),
     *(PARTITION, RECORDS, REFERENCED_FILE, CONTENT_OFFSET),
 )
+
+_REFERENCED = _ENTRY_FIELDS.index(REFERENCED_FILE)
 
 
 def read_bytes(io: FileIO, location: str, what: str) -> bytes:
@@ -92,6 +97,7 @@ def make_reader(io: FileIO) -> ManifestReader:
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
         columns = _columns(io, path, _ENTRY_FIELDS, "manifest")
+        columns[_REFERENCED] = _referenced(io, path, columns)
         for status, snapshot, seq, content, file, form, partition, rows, referenced, offset in zip(
             *columns, strict=True
         ):
@@ -108,6 +114,27 @@ def make_reader(io: FileIO) -> ManifestReader:
             )
 
     return read
+
+
+def only_path(lower: Bounds, upper: Bounds) -> str | None:
+    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
+    Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
+    first, last = dict(lower or ()).get(DELETE_FILE_PATH), dict(upper or ()).get(DELETE_FILE_PATH)
+    return first.decode() if first is not None and first == last else None
+
+
+def _referenced(io: FileIO, path: str, columns: Sequence[Column]) -> Column:
+    """The referenced data files, by the bounds where position deletes leave them out."""
+    given = columns[_REFERENCED]
+    contents, formats = (columns[_ENTRY_FIELDS.index(i)] for i in (CONTENT, FORMAT))
+    lacking = [
+        own is None and content == POSITION_DELETES and _kind(content, form) == POSITION_DELETES
+        for own, content, form in zip(given, contents, formats, strict=True)
+    ]
+    if not any(lacking):
+        return given
+    bounds = zip(*_columns(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest"), strict=True)
+    return [only_path(*b) if lacks else own for b, lacks, own in zip(bounds, lacking, given, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

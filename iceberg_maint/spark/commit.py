@@ -181,15 +181,17 @@ def _after_swap(
     if raised is not None and not isinstance(raised, Exception):
         raise raised
     base = gate.base_snapshot_id
-    message = "" if raised is None else one_line(raised)
+    message, lost = "", False
     try:
+        if raised is not None:
+            message, lost = one_line(raised), _lost_swap(raised)
         snapshot_id = _find_token(bridge, load(batch.table), token, base)
     except Exception as why:  # noqa: BLE001 - not being able to look is not knowing
         message = f"{message or 'committed'}; the table could not be read back: {one_line(why)}"
         return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)
     if snapshot_id is not None:
         return CommitResult(CommitStatus.COMMITTED, None, snapshot_id, base, tries, message)
-    if gate.error is not None and _lost_swap(gate.error):
+    if gate.error is not None and lost:
         return CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, None, base, tries, message)
     message = message or "the catalog reported success, the table does not show the commit"
     return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from iceberg_maint.core.change import (
@@ -24,7 +23,7 @@ from iceberg_maint.core.change import (
 )
 from iceberg_maint.core.difference import read_file_change
 from iceberg_maint.core.gate import Intent, Violation
-from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, Manifest, ManifestEntry, ManifestReader
+from iceberg_maint.core.state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge
 
@@ -121,7 +120,7 @@ class CommitGate:
         if self._used:
             raise GateRefusedError("an operation commits once; a retry needs a new one")
         self._used = True
-        change = read_change(self._bridge, self._delegate.io(), base, metadata, self._intent, self._reader)
+        change = read_change(self._bridge, base, metadata, self._intent, self._reader)
         self.base_snapshot_id = change.base.snapshot_id
         self.violations = self._check(self._intent, change)
         if self.violations:
@@ -133,14 +132,10 @@ class CommitGate:
         self._delegate.commit(base, metadata)
 
 
-def read_change(
-    bridge: Bridge, io: Any, base: Any, new: Any, intent: Intent, reader: MetadataReader
-) -> Change:
+def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
     """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
     before, after = _version(bridge, base, reader), _version(bridge, new, reader)
     unpartitioned = before.unpartitioned_specs | after.unpartitioned_specs
-    with_deletes = frozenset(m.path for m in (*before.manifests, *after.manifests) if m.is_deletes)
-    read = _with_references(bridge, io, (base, new), with_deletes, reader.manifest)
     return Change(
         base=before,
         new=after,
@@ -151,7 +146,7 @@ def read_change(
             after.snapshot_id,
             intent.snapshot_sequence_number,
             unpartitioned,
-            read,
+            reader.manifest,
         ),
     )
 
@@ -201,44 +196,3 @@ def _since(facts: dict[str, Any], adding_deletes: set[int]) -> Since:
 
 def _any(summary: dict[str, str], keys: tuple[str, ...]) -> bool:
     return any(int(summary.get(key, 0)) > 0 for key in keys)
-
-
-def _with_references(
-    bridge: Bridge,
-    io: Any,
-    versions: tuple[Any, Any],
-    with_deletes: frozenset[str],
-    read: ManifestReader,
-) -> ManifestReader:
-    """Position deletes without a referenced file get the one their path bounds name, as Iceberg
-    itself takes it: older writers leave the field out."""
-
-    def reading(path: str, sequence_number: int, snapshot_id: int) -> Iterable[ManifestEntry]:
-        if path not in with_deletes:
-            return read(path, sequence_number, snapshot_id)
-        entries = list(read(path, sequence_number, snapshot_id))
-        if not any(_lacks_reference(e) for e in entries):
-            return entries
-        named = _references(bridge, io, versions, path)
-        return [
-            replace(e, referenced_data_file=named.get(e.path)) if _lacks_reference(e) else e for e in entries
-        ]
-
-    return reading
-
-
-def _lacks_reference(entry: ManifestEntry) -> bool:
-    return entry.kind is FileKind.POSITION_DELETES and entry.referenced_data_file is None
-
-
-def _references(bridge: Bridge, io: Any, versions: Iterable[Any], path: str) -> dict[str, str]:
-    """The data file each live position delete file of one manifest is scoped to, by its path; those
-    scoped to a partition are left out (ContentFileUtil.referencedDataFileLocation)."""
-    of = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    for metadata in versions:
-        for manifest in bridge.iterate(metadata.currentSnapshot().deleteManifests(io)):
-            if manifest.path() == path:
-                opened = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, io, metadata.specsById())
-                named = {str(f.location()): of(f) for f in bridge.iterate(opened)}
-                return {file: str(data) for file, data in named.items() if data is not None}
-    return {}

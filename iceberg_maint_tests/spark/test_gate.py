@@ -322,6 +322,18 @@ def test_gate_delete_scoped_to_its_file_by_bounds_only_may_go(writers: Writers) 
     assert writers.load(name).currentSnapshot().summary().get("total-delete-files") == "0"
 
 
+def test_gate_commits_an_operation_once(writers: Writers) -> None:
+    """A second `commit()` on one operation deletes its own first commit's manifests."""
+    name, table = two_files(writers)
+    rewrite = prepare(writers, name, Output(writers.files(table), [A, B, C]))
+    kept: list[Any] = []
+    assert rewrite.by_hand(kept.append) == ()
+    writers.append(table, [D])
+    with writers.bridge.callbacks(), pytest.raises(Py4JJavaError, match="an operation commits once"):
+        kept[0].commit()
+    assert ids(writers, name) == [1, 2, 3, 4]
+
+
 def test_gate_file_that_was_not_planned_is_refused(writers: Writers) -> None:
     name, table = two_files(writers)
     first, second = writers.files(table)
