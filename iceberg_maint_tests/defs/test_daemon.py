@@ -29,7 +29,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.state import BATCH_PROPERTY
-from iceberg_maint.defs.keys import asset_key
+from iceberg_maint.defs.keys import FORCE_TAG, asset_key
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
 
@@ -55,7 +55,7 @@ defaults:
 tables:
   lake.db.calm: {{rewrite_data_files: {{min_input_files: 100}}}}
   lake.db.late: {{rewrite_data_files: {{min_input_files: 100}}}}
-  lake.db.stopped: {{paused: true}}
+  lake.db.stopped: {{rewrite_data_files: {{min_input_files: 100}}}}
 """
 BACKFILL = """
 mutation Backfill($params: LaunchBackfillParams!) {
@@ -175,7 +175,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     try:
         yield Daemon(folder, environ, process, port, instance, catalog, ledger, before)
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
         with contextlib.suppress(ProcessLookupError):
@@ -185,27 +185,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         catalog.close()
 
 
-def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -> None:
-    def healed() -> bool:
-        return daemon.materialized("sick") == {f"day={d}" for d in DAYS} and all(
-            r.is_finished for r in daemon.maintenance_runs("sick")
-        )
-
+def test_backfill_of_two_separate_partitions_touches_exactly_these_and_ends_green(daemon: Daemon) -> None:
     # For the last test: a table that is made while the daemon runs.
     daemon.wait("code location loaded", (daemon.folder / ".iceberg_maint" / "tables.json").exists)
     _make_table(daemon.catalog, "late")
-    daemon.wait("healed by automation, through two crashes", healed, seconds=500)
-    assert not list((daemon.folder / "crash").iterdir())
-    between, inside, last = daemon.maintenance_runs("sick")
-    assert [r.status.value for r in (between, inside, last)] == ["FAILURE", "FAILURE", "SUCCESS"]
-    assert (inside.parent_run_id, last.parent_run_id) == (between.run_id, inside.run_id)
-    assert list(daemon.batch_commits("sick").values()) == [1, 1, 1]
-    table = daemon.table("sick")
-    assert rows(table) == daemon.before["sick"]
-    assert len(table.inspect.files()) == len(DAYS)
-
-
-def test_backfill_of_two_separate_partitions_touches_exactly_these_and_ends_green(daemon: Daemon) -> None:
     daemon.wait("calm observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.calm"))
     answer = daemon.client()._execute(
         BACKFILL,
@@ -226,6 +209,23 @@ def test_backfill_of_two_separate_partitions_touches_exactly_these_and_ends_gree
     assert daemon.wait("backfill finished", finished).status.value == "COMPLETED_SUCCESS"
     assert daemon.materialized("calm") == {"day=d1", "day=d3"}
     assert daemon.batch_commits("calm") == Counter()
+
+
+def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -> None:
+    def healed() -> bool:
+        return daemon.materialized("sick") == {f"day={d}" for d in DAYS} and all(
+            r.is_finished for r in daemon.maintenance_runs("sick")
+        )
+
+    daemon.wait("healed by automation, through two crashes", healed, seconds=500)
+    assert not list((daemon.folder / "crash").glob("lake.db.sick*"))
+    between, inside, last = daemon.maintenance_runs("sick")
+    assert [r.status.value for r in (between, inside, last)] == ["FAILURE", "FAILURE", "SUCCESS"]
+    assert (inside.parent_run_id, last.parent_run_id) == (between.run_id, inside.run_id)
+    assert list(daemon.batch_commits("sick").values()) == [1, 1, 1]
+    table = daemon.table("sick")
+    assert rows(table) == daemon.before["sick"]
+    assert len(table.inspect.files()) == len(DAYS)
 
 
 @pytest.mark.parametrize(
@@ -257,26 +257,28 @@ def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     table = TableId.parse("lake.db.stopped")
     daemon.wait("stopped observed", lambda: daemon.ledger.health(table))
     (daemon.folder / "crash" / f"{table} wait").touch()
-    config = daemon.folder / "config.yaml"
-    config.write_text(config.read_text("utf-8").replace("{paused: true}", "{paused: false}"), "utf-8")
-    reloaded = daemon.client().reload_repository_location("iceberg_maint_tests.defs.crashing")
-    assert reloaded.status.name == "SUCCESS"
+    run_id = daemon.client().submit_job_execution(
+        "__ASSET_JOB",
+        repository_location_name="iceberg_maint_tests.defs.crashing",
+        repository_name="__repository__",
+        tags={"dagster/partition": "day=d1", FORCE_TAG: "true"},
+        asset_selection=[list(table.parts)],
+    )
     daemon.wait("worker waiting", (daemon.folder / "crash" / "waiting").exists)
-    [run] = [r for r in daemon.maintenance_runs("stopped") if not r.is_finished]
-    daemon.client().terminate_run(run.run_id)
+    daemon.client().terminate_run(run_id)
 
     def ended() -> Any:
-        at = daemon.instance.get_run_by_id(run.run_id)
+        at = daemon.instance.get_run_by_id(run_id)
         return at if at is not None and at.is_finished else None
 
     assert daemon.wait("run ended", ended).status is dg.DagsterRunStatus.CANCELED
-    assert daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
+    assert daemon.instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
     uuid = str(daemon.table("stopped").metadata.table_uuid)
     history = daemon.ledger.history(uuid, str(table), Operation.REWRITE_DATA_FILES)
     assert history.lease_owner is None
     assert history.of("day=d1") == PartitionHistory()
     assert daemon.ledger.open_attempts(uuid) == ()
-    assert len(daemon.ledger.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == len(DAYS)
+    assert len(daemon.ledger.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == 1
     assert rows(daemon.table("stopped")) == daemon.before["stopped"]
 
 
