@@ -162,11 +162,11 @@ class App:
         Raises RefusedError ICM-103 for a missing Java or a jar that fails its checksum.
         """
         from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-        from iceberg_maint.spark.java import find_java
+        from iceberg_maint.spark.java import find_java, quiet_home
 
         settings = self.spark_settings()
         java = find_java(os.environ, shim_dir=self.config.cache / "java")
-        os.environ["JAVA_HOME"] = str(java.path)
+        os.environ["JAVA_HOME"] = str(quiet_home(java, self.config.cache / "java"))
         jars = resolve(load_lock(), self.config.cache / "jars", ivy_fetch(java))
         return replace(settings, jars=tuple(map(str, jars)))
 

@@ -7,6 +7,7 @@ caller (`getSubject is not supported`), so every session with `spark.jars` dies.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import re
@@ -30,7 +31,8 @@ INSTALL_GLOBS = (
     "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
 )
 
-# The package's runtime image lacks one incubator module that Spark 4.1 always asks for and does without.
+# Spark 4.1 always asks for one incubator module and does without: the package's runtime image lacks it,
+# every other Java warns of it on stderr.
 _SHIM = """\
 #!/bin/bash
 arguments=()
@@ -171,6 +173,15 @@ def make_shim(home: Path, shim_dir: Path) -> Path:
     if release.is_file():
         _write(shim_dir / "release", release.read_text(encoding="utf-8"), executable=False)
     return shim_dir
+
+
+def quiet_home(java: JavaHome, folder: Path) -> Path:
+    """A JAVA_HOME under `folder` with which Spark starts without the warning of its incubator module."""
+    if java.executable.read_bytes().startswith(_SHIM.partition("exec")[0].encode()):
+        return java.path
+    # One per Java: another process may want another one at this moment.
+    name = hashlib.sha256(os.fsencode(java.path.absolute())).hexdigest()[:12]
+    return make_shim(java.path, folder / f"{java.major_version}-{name}")
 
 
 def _write(path: Path, text: str, *, executable: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.java import JavaHome, find_java, main, major_version, make_shim
+from iceberg_maint.spark.java import JavaHome, find_java, main, major_version, make_shim, quiet_home
 
 
 def make_home(folder: Path, version: str | None, script: str = "exit 0") -> Path:
@@ -133,6 +133,25 @@ def test_shim_made_twice_is_not_written_again(tmp_path: Path) -> None:
     make_shim(packaged, tmp_path / "shim")
     assert (shim / "bin" / "java").stat().st_ino == before
     assert sorted(path.name for path in (shim / "bin").iterdir()) == ["java"]
+
+
+def test_quiet_home_is_of_the_same_java_without_the_flag(tmp_path: Path) -> None:
+    java = JavaHome(make_home(tmp_path / "jdk", "21.0.8", script='printf "<%s>" "$@"'), 21, "JAVA_HOME")
+    quiet = quiet_home(java, tmp_path / "cache")
+    assert major_version(quiet) == 21
+    command = [quiet / "bin" / "java", "--add-modules=jdk.incubator.vector", "Main"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "<Main>"
+
+
+def test_quiet_home_of_a_quiet_home_is_itself(tmp_path: Path) -> None:
+    java = JavaHome(make_home(tmp_path / "jdk", "21.0.8"), 21, "JAVA_HOME")
+    quiet = quiet_home(java, tmp_path / "cache")
+    assert quiet_home(JavaHome(quiet, 21, "JAVA_HOME"), tmp_path / "cache") == quiet
+
+
+def test_quiet_homes_of_two_javas_do_not_meet(tmp_path: Path) -> None:
+    javas = [JavaHome(make_home(tmp_path / name, "21.0.8"), 21, "JAVA_HOME") for name in "ab"]
+    assert len({quiet_home(java, tmp_path / "cache") for java in javas}) == 2
 
 
 def test_command_line_with_a_java_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
