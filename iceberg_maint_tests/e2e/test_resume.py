@@ -1,4 +1,7 @@
-"""SIGKILL between and inside batches: the next run finishes, and no batch is done twice."""
+"""SIGKILL between and inside batches: the next run finishes, and no batch is done twice.
+
+Four runs are killed, each at its point and on its own table; one run of the program then heals all.
+"""
 
 from __future__ import annotations
 
@@ -7,77 +10,125 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_maint.core.state import BATCH_PROPERTY
 from iceberg_maint_tests.e2e.killed_run import POINTS
-from iceberg_maint_tests.e2e.lake import CONFIG, rows_by_duckdb
+from iceberg_maint_tests.e2e.lake import (
+    PARTITIONS,
+    catalog_of,
+    iceberg_maint,
+    make_lake,
+    make_table,
+    rows_by_duckdb,
+)
 
-pytestmark = pytest.mark.spark
-PARTITIONS = 4
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
 FILES_PER_PARTITION = 6
+LAST_BREATH_SECONDS = 8
+"""How much of its lease the dead run of the first table still has when the program starts."""
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """A lake whose table has four sick partitions; every batch takes one of them."""
-    (tmp_path / "config.yaml").write_text(CONFIG.format(dir=tmp_path))
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/wh")
-    catalog.create_namespace("db")
-    schema = pa.schema([("p", pa.int64()), ("v", pa.string())])
-    table = catalog.create_table("db.t", schema)
-    with table.update_spec() as update:
-        update.add_identity("p")
-    for i in range(FILES_PER_PARTITION):
-        values = [f"{i}-{p}" for p in range(PARTITIONS)]
-        table.append(pa.table({"p": list(range(PARTITIONS)), "v": values}, schema=schema))
-    return tmp_path
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What was there before, between and after."""
+
+    folder: Path
+    config: Path
+    rows_before: dict[str, Counter[tuple[object, ...]]]
+    commits_of_killed: dict[str, Counter[str]]
+    lease_expires_ms: int
+    again: subprocess.CompletedProcess[str]
+
+    def operation(self, point: str) -> Any:
+        """What the second run says it did to the table of this point."""
+        tables = {t["table"]: t for t in json.loads(self.again.stdout)["tables"]}
+        (operation,) = tables[f"lake.db.{point}"]["operations"]
+        return operation
+
+
+@pytest.fixture(scope="module")
+def healed(tmp_path_factory: pytest.TempPathFactory) -> Healed:
+    folder = tmp_path_factory.mktemp("resume")
+    config = make_lake(folder)
+    before, killed = {}, {}
+    for point in POINTS:
+        make_table(folder, f"db.{point}", FILES_PER_PARTITION)
+        before[point] = rows_by_duckdb(folder, f"db.{point}")
+        child = [sys.executable, "-m", "iceberg_maint_tests.e2e.killed_run"]
+        ended = subprocess.run(
+            [*child, str(config), f"db.{point}", point, f"killed-{point}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+        killed[point] = commits(folder, point)
+    expires_ms = shorten_leases(folder)
+    return Healed(folder, config, before, killed, expires_ms, iceberg_maint(["run", "--json"], config))
+
+
+def commits(folder: Path, point: str) -> Counter[str]:
+    """How many retained snapshots carry each batch."""
+    snapshots = catalog_of(folder).load_table(f"db.{point}").snapshots()
+    summaries = [s.summary.additional_properties for s in snapshots if s.summary is not None]
+    return Counter(s[BATCH_PROPERTY] for s in summaries if BATCH_PROPERTY in s)
+
+
+def shorten_leases(folder: Path) -> int:
+    """As if the runs had died earlier: all leases are over, but that of the table that comes first
+    in the next run, which must wait for it. Returns when that one ends.
+    """
+    expires_ms = time.time_ns() // 1_000_000 + LAST_BREATH_SECONDS * 1000
+    with sqlite3.connect(folder / "ledger.db") as ledger:
+        ledger.execute("update icm_lease set expires_ms = 0")
+        first = "update icm_lease set expires_ms = ? where table_name = ?"
+        assert ledger.execute(first, [expires_ms, f"lake.db.{min(POINTS)}"]).rowcount == 1
+    return expires_ms
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_run_killed_then_run_again_finishes_and_repeats_no_batch(lake: Path, point: str) -> None:
-    before = rows_by_duckdb(lake, "db.t")
-    child = [sys.executable, "-m", "iceberg_maint_tests.e2e.killed_run"]
-    killed = subprocess.run(
-        [*child, str(lake / "config.yaml"), "db.t", point, "first"], capture_output=True, text=True, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-    done_by_first = _commits(lake)
-    assert sum(done_by_first.values()) == (2 if point == "after_swap" else 1)
-    _let_the_dead_lease_expire(lake)
-
-    again = subprocess.run(
-        [sys.executable, "-m", "iceberg_maint.cli", "run", "--config", str(lake / "config.yaml"), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr[-2000:]
-    (operation,) = json.loads(again.stdout)["tables"][0]["operations"]
+def test_run_killed_then_run_again_finishes_and_repeats_no_batch(healed: Healed, point: str) -> None:
+    by_killed = healed.commits_of_killed[point]
+    assert sum(by_killed.values()) == (2 if point == "after_swap" else 1)
+    assert healed.again.returncode == 0, healed.again.stderr[-2000:]
+    operation = healed.operation(point)
     assert operation["outcome"] == "IMPROVED"
-    commits = _commits(lake)
-    assert set(commits.values()) == {1}
-    assert len(commits) == PARTITIONS
-    redone = {b["batch_id"] for b in operation["batches"]} & set(done_by_first)
-    assert redone == set()
-    assert rows_by_duckdb(lake, "db.t") == before
-    table = SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db").load_table("db.t")
+    after = commits(healed.folder, point)
+    assert len(after) == PARTITIONS
+    assert set(after.values()) == {1}
+    assert {b["batch_id"] for b in operation["batches"]} & set(by_killed) == set()
+    assert rows_by_duckdb(healed.folder, f"db.{point}") == healed.rows_before[point]
+    table = catalog_of(healed.folder).load_table(f"db.{point}")
     files = Counter(t.file.partition[0] for t in table.scan().plan_files())
     assert files == dict.fromkeys(range(PARTITIONS), 1)
 
 
-def _commits(lake: Path) -> Counter[str]:
-    """How many retained snapshots carry each batch."""
-    table = SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db").load_table("db.t")
-    summaries = [s.summary for s in table.snapshots() if s.summary is not None]
-    return Counter(s[BATCH_PROPERTY] for s in summaries if BATCH_PROPERTY in s.additional_properties)
+def test_run_waits_for_the_lease_of_a_dead_run_by_itself(healed: Healed) -> None:
+    with sqlite3.connect(healed.folder / "ledger.db") as ledger:
+        (started_ms,) = ledger.execute(
+            "select min(started_ms) from icm_attempt join icm_batch using (batch_id) "
+            "where icm_attempt.run_id like 'cli-%' and body like ?",
+            [f"%lake.db.{min(POINTS)}%"],
+        ).fetchone()
+    assert started_ms >= healed.lease_expires_ms
 
 
-def _let_the_dead_lease_expire(lake: Path) -> None:
-    with sqlite3.connect(lake / "ledger.db") as ledger:
-        ledger.execute("update icm_lease set expires_ms = 0")
+def test_run_says_on_stderr_nothing_but_what_it_has_to_say(healed: Healed) -> None:
+    assert healed.again.stderr == ""
+
+
+def test_verify_proves_what_a_killed_run_had_committed(healed: Healed) -> None:
+    """The batch whose run died after the swap, before anybody took note."""
+    found = iceberg_maint(["verify", "db.after_swap", "--json"], healed.config)
+    assert found.returncode == 0, found.stderr[-2000:]
+    document = json.loads(found.stdout)
+    assert (document["status"], document["stored"]) == ("PROVED", "EQUAL")
+    assert document["before"]["rows"] == document["after"]["rows"] == FILES_PER_PARTITION
