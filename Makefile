@@ -73,8 +73,9 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 	$(PY) -m bench.health
 
 .PHONY: bench-native
-bench-native: setup  ## the native strategy against stock rewrite_data_files; fails over target
+bench-native: setup  ## the native strategy against stock rewrite_data_files, and the gate; fails over target
 	$(PY) -m bench.native
+	$(PY) -m bench.gate
 
 .PHONY: bench-gate
 bench-gate: setup  ## the commit gate on 200,000 live files; fails over target

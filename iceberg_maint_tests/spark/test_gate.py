@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.gate import Rule
 from iceberg_maint.core.outcome import CommitStatus, Rejection
+from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint_tests.spark.rewrites import Output, Rewrite, open_gate, prepare
+from iceberg_maint.spark.gate import CommitGate, GateRefusedError
+from iceberg_maint_tests.spark.rewrites import READER, Output, Rewrite, open_gate, prepare
 from iceberg_maint_tests.spark.writers import Writers
 
 pytestmark = pytest.mark.spark
@@ -322,16 +324,18 @@ def test_gate_delete_scoped_to_its_file_by_bounds_only_may_go(writers: Writers) 
     assert writers.load(name).currentSnapshot().summary().get("total-delete-files") == "0"
 
 
-def test_gate_commits_an_operation_once(writers: Writers) -> None:
-    """A second `commit()` on one operation deletes its own first commit's manifests."""
+def test_gate_takes_one_commit_only(writers: Writers) -> None:
     name, table = two_files(writers)
     rewrite = prepare(writers, name, Output(writers.files(table), [A, B, C]))
-    kept: list[Any] = []
-    assert rewrite.by_hand(kept.append) == ()
-    writers.append(table, [D])
-    with writers.bridge.callbacks(), pytest.raises(Py4JJavaError, match="an operation commits once"):
-        kept[0].commit()
-    assert ids(writers, name) == [1, 2, 3, 4]
+    operations = table.operations()
+    gate = CommitGate(
+        writers.bridge, operations, rewrite.intent(), READER, open_gate, lambda: False, lambda *_: None
+    )
+    metadata = operations.current()
+    with pytest.raises(FenceLostError):
+        gate.commit(metadata, metadata)
+    with pytest.raises(GateRefusedError, match="commits once"):
+        gate.commit(metadata, metadata)
 
 
 def test_gate_file_that_was_not_planned_is_refused(writers: Writers) -> None:
