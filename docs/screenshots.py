@@ -1,0 +1,66 @@
+"""Takes the pictures of the real UI that the docs show, from a Dagster that `make dev` has opened.
+
+    make dev            # in one terminal; leave it for some minutes, until the ingest job has run
+    make screenshots    # in another
+
+Needs Chromium (`apt-get install chromium`); CHROMIUM names another one than the PATH's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+IMAGES = Path(__file__).resolve().parent / "images"
+TABLE = "assets/lake/demo/flights_by_month"
+SIZE = {"width": 1440, "height": 900}
+MAX_BYTES = 300_000
+# File → (address below the UI's, a text that tells that the page is there).
+PAGES: dict[str, tuple[str, str]] = {
+    "asset-graph": ("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
+    "partitions": (f"{TABLE}?view=partitions", "time_hour_month=2013-01"),
+    "checks": (f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
+    "plots": (f"{TABLE}?view=plots", "iceberg_maint/"),
+    "automation": (f"{TABLE}?view=automation", "maintenance_due"),
+    "health": (f"{TABLE}?view=events", "iceberg_maint/"),
+    "runs": ("runs", "demo_ingest"),
+}
+
+
+def take(page: Page, url: str, name: str) -> None:
+    """One picture. The UI goes on drawing after its text is there, hence the pause."""
+    path, text = PAGES[name]
+    page.goto(f"{url}/{path}", timeout=90_000)
+    page.get_by_text(text).first.wait_for(timeout=60_000)
+    page.wait_for_timeout(4_000)
+    target = IMAGES / f"{name}.png"
+    page.screenshot(path=target)
+    size = target.stat().st_size
+    print(f"{target.name}: {size:,} bytes")
+    if size > MAX_BYTES:
+        raise SystemExit(f"{target} is larger than {MAX_BYTES:,} bytes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="pictures of a running `make dev`")
+    parser.add_argument("--url", default="http://127.0.0.1:3000")
+    parser.add_argument("names", nargs="*", default=list(PAGES))
+    arguments = parser.parse_args()
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        raise SystemExit("no Chromium: install it, or set CHROMIUM")
+    IMAGES.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport=SIZE, color_scheme="dark")
+        for name in arguments.names:
+            take(page, arguments.url, name)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
