@@ -72,9 +72,7 @@ def partition_evaluations(
     """Both partitioned checks of these partitions; failing ones last, because Dagster's list
     shows a check as its last evaluation went. Partitions without files pass."""
     key = asset_key(measured.table, prefix)
-    targets = instance.get_latest_storage_id_by_partition(
-        key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
-    )
+    targets = _targets(instance, key, partitions)
     passing: list[dg.AssetCheckEvaluation] = []
     failing: list[dg.AssetCheckEvaluation] = []
     for partition in sorted(partitions):
@@ -196,7 +194,7 @@ def _evaluation(
     name: str,
     partition: str,
     found: tuple[Finding, ...],
-    target_storage_id: int | None,
+    target: AssetCheckEvaluationTargetMaterializationData | None,
 ) -> dg.AssetCheckEvaluation:
     mine = [f for f in found if f.check == name]
     grave = any(f.severity is Severity.ERROR for f in mine)
@@ -212,12 +210,29 @@ def _evaluation(
         severity=dg.AssetCheckSeverity.ERROR if grave or not mine else dg.AssetCheckSeverity.WARN,
         description="; ".join(_sentence(f) for f in mine) or _DESCRIPTIONS[name],
         metadata=metadata,
-        target_materialization_data=None
-        if target_storage_id is None
-        else AssetCheckEvaluationTargetMaterializationData(
-            storage_id=target_storage_id, run_id="", timestamp=0.0
-        ),
+        target_materialization_data=target,
     )
+
+
+def _targets(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[str]
+) -> dict[str, AssetCheckEvaluationTargetMaterializationData]:
+    """Each partition's latest materialization: without it Dagster takes the evaluation for one of
+    an older state and shows the check as missing."""
+    latest = instance.get_latest_storage_id_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
+    )
+    if not latest:
+        return {}
+    wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(latest.values()))
+    found = {r.storage_id: r for r in instance.fetch_materializations(wanted, limit=len(latest)).records}
+    return {
+        partition: AssetCheckEvaluationTargetMaterializationData(
+            storage_id=storage_id, run_id=found[storage_id].run_id, timestamp=found[storage_id].timestamp
+        )
+        for partition, storage_id in latest.items()
+        if storage_id in found
+    }
 
 
 def _sentence(finding: Finding) -> str:
