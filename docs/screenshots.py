@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -19,23 +20,35 @@ IMAGES = Path(__file__).resolve().parent / "images"
 TABLE = "assets/lake/demo/flights_by_month"
 SIZE = {"width": 1440, "height": 900}
 MAX_BYTES = 300_000
-# File → (address below the UI's, a text that tells that the page is there).
-PAGES: dict[str, tuple[str, str]] = {
-    "asset-graph": ("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
-    "partitions": (f"{TABLE}?view=partitions", "time_hour_month=2013-01"),
-    "checks": (f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
-    "plots": (f"{TABLE}?view=plots", "iceberg_maint/"),
-    "automation": (f"{TABLE}?view=automation", "maintenance_due"),
-    "health": (f"{TABLE}?view=events", "iceberg_maint/"),
-    "runs": ("runs", "demo_ingest"),
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One page: its address below the UI's, a text that tells that it is there, and what to click."""
+
+    path: str
+    text: str
+    click: str | None = None
+
+
+PICTURES: dict[str, Picture] = {
+    "asset-graph": Picture("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
+    "partitions": Picture(
+        f"{TABLE}?view=partitions&partition=time_hour_month%3D2013-01", "time_hour_month=2013-01"
+    ),
+    "checks": Picture(f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
+    "plots": Picture(f"{TABLE}?view=overview", "Plots", click="Plots"),
+    "automation": Picture(f"{TABLE}?view=automation", "maintenance_due"),
 }
 
 
 def take(page: Page, url: str, name: str) -> None:
     """One picture. The UI goes on drawing after its text is there, hence the pause."""
-    path, text = PAGES[name]
-    page.goto(f"{url}/{path}", timeout=90_000)
-    page.get_by_text(text).first.wait_for(timeout=60_000)
+    picture = PICTURES[name]
+    page.goto(f"{url}/{picture.path}", timeout=90_000)
+    page.get_by_text(picture.text).first.wait_for(timeout=60_000)
+    if picture.click is not None:
+        page.get_by_text(picture.click, exact=True).first.click()
     page.wait_for_timeout(4_000)
     target = IMAGES / f"{name}.png"
     page.screenshot(path=target)
@@ -48,7 +61,7 @@ def take(page: Page, url: str, name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="pictures of a running `make dev`")
     parser.add_argument("--url", default="http://127.0.0.1:3000")
-    parser.add_argument("names", nargs="*", default=list(PAGES))
+    parser.add_argument("names", nargs="*", default=list(PICTURES))
     arguments = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if chromium is None:
