@@ -255,10 +255,9 @@ def test_rewrite_of_one_partition_leaves_the_others_alone(shop: Workshop) -> Non
 def test_rewrite_splits_large_groups_into_the_expected_files(shop: Workshop) -> None:
     name = shop.new_name("native")
     shop.sql(f"create table {name} (id bigint, v binary) using iceberg")
+    noise = "aggregate(sequence(1, 16), '', (text, n) -> concat(text, sha2(concat(id, ':', n), 512)))"
     for _ in range(4):
-        shop.sql(
-            f"insert into {name} select /*+ coalesce(1) */ id, unhex(sha2(string(id), 512)) from range(4000)"
-        )
+        shop.sql(f"insert into {name} select /*+ coalesce(1) */ id, unhex({noise}) from range(200)")
     size = sum(f.fileSizeInBytes() for f in shop.writers.files(shop.writers.load(name)))
     batch = shop.batch(name, target_bytes=size // 2)
     written = rewrite(shop, name, target_bytes=size // 2)
@@ -333,21 +332,28 @@ def test_observation_that_counted_a_retried_stage_twice_is_looked_at_again(
     assert rewrite(shop, name).proof.input_records == 30
 
 
-def test_read_of_other_files_than_planned_is_refused(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("policy", [FULL, FOOTER], ids=["full", "footer"])
+def test_read_of_other_files_than_planned_is_refused_before_writing(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, policy: RewriteDataFilesPolicy
+) -> None:
     """What Spark 4.1 does in silence with the read option of Spark 3.5."""
     name = sick_table(shop, 2)
-    real = native.read_staged
 
     def whole_table(bridge: Any, table: Any, identifier: str, group_id: str, options: Any = None) -> Any:
-        return (
-            real(bridge, table, identifier, group_id, options)
-            if options is None
-            else shop.spark.table(identifier)
-        )
+        return shop.spark.read.option("scan-task-set-id", group_id).table(identifier)
 
     monkeypatch.setattr(native, "read_staged", whole_table)
-    with pytest.raises(RefusedError) as refusal:
-        shop.engine.write(shop.batch(name, partitions=["cat"]), FULL)
+    with pytest.raises(RefusedError, match="in place of the planned files") as refusal:
+        shop.engine.write(shop.batch(name, partitions=["cat"]), policy)
+    assert refusal.value.code == "ICM-101"
+
+
+def test_read_of_more_rows_than_planned_is_refused(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = sick_table(shop, 2)
+    real = native._source
+    monkeypatch.setattr(native, "_source", lambda *arguments: real(*arguments).where("id <> 9"))
+    with pytest.raises(RefusedError, match="Spark read") as refusal:
+        shop.engine.write(shop.batch(name), FULL)
     assert refusal.value.code == "ICM-101"
 
 
