@@ -119,3 +119,15 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of a module marked `in_order`, which tell one story, back in its order after the shuffle."""
+    places: dict[str, list[int]] = {}
+    for i, item in enumerate(items):
+        if item.get_closest_marker("in_order"):
+            places.setdefault(item.location[0], []).append(i)
+    for module in places.values():
+        ordered = sorted((items[i] for i in module), key=lambda item: item.location[1] or 0)
+        for place, item in zip(module, ordered, strict=True):
+            items[place] = item
