@@ -24,11 +24,13 @@ MAX_BYTES = 300_000
 
 @dataclass(frozen=True)
 class Picture:
-    """One page: its address below the UI's, a text that tells that it is there, and what to click."""
+    """One page: its address below the UI's, a text that tells that it is there, what to click (a
+    Playwright selector) and the text that tells that the click has worked."""
 
     path: str
     text: str
     click: str | None = None
+    then: str | None = None
 
 
 PICTURES: dict[str, Picture] = {
@@ -37,8 +39,13 @@ PICTURES: dict[str, Picture] = {
         f"{TABLE}?view=partitions&partition=time_hour_month%3D2013-01", "time_hour_month=2013-01"
     ),
     "checks": Picture(f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
-    "plots": Picture(f"{TABLE}?view=overview", "Plots", click="Plots"),
-    "automation": Picture(f"{TABLE}?view=automation", "maintenance_due"),
+    "plots": Picture(f"{TABLE}?view=overview", "Plots", 'text="Plots"', "iceberg_maint/batch_input_files"),
+    "automation": Picture(
+        f"{TABLE}?view=automation",
+        "1 requested",
+        ':text-matches("[0-9]:[0-9]{2} [AP]M"):left-of(:text("1 requested"))',
+        "maintenance_due",
+    ),
 }
 
 
@@ -48,7 +55,9 @@ def take(page: Page, url: str, name: str) -> None:
     page.goto(f"{url}/{picture.path}", timeout=90_000)
     page.get_by_text(picture.text).first.wait_for(timeout=60_000)
     if picture.click is not None:
-        page.get_by_text(picture.click, exact=True).first.click()
+        page.locator(picture.click).first.click()
+    if picture.then is not None:
+        page.get_by_text(picture.then).first.wait_for(timeout=60_000)
     page.wait_for_timeout(4_000)
     target = IMAGES / f"{name}.png"
     page.screenshot(path=target)
