@@ -11,6 +11,7 @@ import pytest
 
 from iceberg_maint.core.outcome import Rejection
 from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind
+from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.core.loop import POLICY, Killed, Process, World
 from iceberg_maint_tests.core.test_loop import STEPS
 
@@ -85,7 +86,8 @@ def test_any_schedule_keeps_every_row_and_ends_healthy(seed: int) -> None:
         if act < 0.25:
             schedule.foreign()
         elif act < 0.35:
-            world.reconcile()
+            with suppress(RefusedError):  # ICM-109: a dead run still holds the lease
+                world.reconcile()
         else:
             schedule.run()
         if schedule.choose.random() < 0.8:
