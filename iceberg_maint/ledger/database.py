@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,7 +163,7 @@ def _sqlite(url: URL, *, in_memory: bool) -> Engine:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         # NORMAL may lose the last commits with the machine's power. A lost ATTEMPT would make a
         # committed batch look as if it had never been tried.
         connection.execute("PRAGMA synchronous = FULL")
@@ -198,3 +200,18 @@ def _postgres(url: URL) -> Engine:
         connection.commit()
 
     return engine
+
+
+def _use_wal(connection: Any) -> None:
+    """Write-ahead log. Turning it on for the first time needs the file alone, and SQLite does not
+    wait for that however long its busy timeout is."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

@@ -27,6 +27,9 @@ PINNED: Mapping[str, str] = {
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": EXTENSIONS,
+    # What is rewritten or verified is read from the files, not from what an earlier task left in
+    # memory; Iceberg's own rewrites leave this cache off as well.
+    "spark.sql.iceberg.executor-cache.delete-files.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",

@@ -157,9 +157,17 @@ class Writers:
         return list(self.bridge.iterate(scan.planFiles()))
 
     def files(self, table: Any, snapshot_id: int | None = None) -> list[Any]:
-        """The live data files of a snapshot, in order of commit and path."""
+        """The live data files of a snapshot, in order of sequence number, commit and path."""
         found = [task.file() for task in self.tasks(table, snapshot_id)]
-        return sorted(found, key=lambda f: (f.dataSequenceNumber() or 0, f.location()))
+        # In format v1 all sequence numbers are 0: the snapshots know which came first.
+        commits = {
+            added.location(): number
+            for number, snapshot in enumerate(self.bridge.iterate(table.snapshots()))
+            for added in self.bridge.iterate(snapshot.addedDataFiles(table.io()))
+        }
+        return sorted(
+            found, key=lambda f: (f.dataSequenceNumber() or 0, commits.get(f.location(), -1), f.location())
+        )
 
     # parts
 
