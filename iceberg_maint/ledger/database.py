@@ -177,8 +177,7 @@ def _sqlite(url: URL, *, in_memory: bool) -> Engine:
 
 def _make_private(path: Path) -> None:
     """The file and its folder, readable by their owner only where we are the ones to make them."""
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, mode=0o700)
+    path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
