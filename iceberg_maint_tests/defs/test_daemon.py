@@ -233,9 +233,12 @@ def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -
 
     daemon.wait("healed by automation, through two crashes", healed, seconds=500)
     assert not list((daemon.folder / "crash").glob("lake.db.sick*"))
-    between, inside, last = daemon.maintenance_runs("sick")
-    assert [r.status.value for r in (between, inside, last)] == ["FAILURE", "FAILURE", "SUCCESS"]
-    assert (inside.parent_run_id, last.parent_run_id) == (between.run_id, inside.run_id)
+    # Between a worker's death and its retry the automation may have asked once more by itself.
+    runs = daemon.maintenance_runs("sick")
+    killed = [r.run_id for r in runs if r.status is dg.DagsterRunStatus.FAILURE]
+    assert len(killed) == 2
+    assert {r.status.value for r in runs if r.run_id not in killed} == {"SUCCESS"}
+    assert set(killed) <= {r.parent_run_id for r in runs}
     assert list(daemon.batch_commits("sick").values()) == [1, 1, 1]
     table = daemon.table("sick")
     assert rows(table) == daemon.before["sick"]
