@@ -10,13 +10,14 @@ from typing import Protocol
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import BatchOutcome, CommitResult
 from iceberg_maint.core.plan import Batch, Plan
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.settle import Settlement
-from iceberg_maint.core.state import LiveFile, TableState
+from iceberg_maint.core.state import FileKind, LiveFile, TableState
 from iceberg_maint.core.verification import MaintenanceCommit, Verification
 
 
@@ -58,8 +59,11 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A data file written and not yet committed. `content` is Iceberg's content-file JSON, from
+    """A file written and not yet committed. `content` is Iceberg's content-file JSON, from
     which the file can be committed by another process; `group` indexes the batch's groups.
+
+    `kind` is DATA of a rewrite, POSITION_DELETES or DELETION_VECTOR of a conversion. Deletion
+    vectors share a path; `content_offset` tells them apart.
     """
 
     path: str
@@ -68,18 +72,27 @@ class WrittenFile:
     spec_id: int
     group: int
     content: str
+    kind: FileKind = FileKind.DATA
+    content_offset: int | None = None
+    referenced_data_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The output of one batch with its proof; nothing is committed yet."""
+    """The output of one batch with its proof; nothing is committed yet.
+
+    `memory` is None where no equality deletes were applied. `scratch_bytes` were written on the
+    way and are of no commit; the orphan pass removes them.
+    """
 
     files: tuple[WrittenFile, ...]
     proof: Proof
+    memory: MemoryUse | None = None
+    scratch_bytes: int = 0
 
     @property
     def output_bytes(self) -> int:
-        """Bytes written."""
+        """Bytes written that are to be committed."""
         return sum(f.size_bytes for f in self.files)
 
 
@@ -112,9 +125,11 @@ class Engine(Protocol):
         nothing can be written safely."""
         ...
 
-    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
-        """Reads the batch's files at its snapshot and writes their replacement. Raises
-        RefusedError when what would be read is not what was planned.
+    def write(self, batch: Batch, policy: Policy) -> Written:
+        """Reads the batch's files at its snapshot and writes what is to be committed: their
+        replacement or, of a conversion, the positions its equality deletes mark. Raises
+        RefusedError when what would be read is not what was planned, ICM-119 for equality deletes
+        that cannot be applied, ICM-124 when they do not fit the declared memory.
         """
         ...
 

@@ -45,3 +45,7 @@ class Operation(StrEnum):
     REWRITE_MANIFESTS = "rewrite_manifests"
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHAN_FILES = "remove_orphan_files"
+
+
+DATA_OPERATIONS = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
+"""What one materialization of a table's data does, in this order."""

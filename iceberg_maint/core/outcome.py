@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
@@ -74,6 +75,7 @@ class BatchOutcome:
     wasted_bytes: int = 0
     proof: Proof | None = None
     message: str = ""
+    memory: MemoryUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iceberg_maint.core.codec import digest
+from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.reasons import Reason
 
 
@@ -21,8 +22,29 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class EqualityDeleteFile:
+    """One equality delete file that a batch applies to its data files.
+
+    It applies to data with a strictly lower sequence number, in its own spec and partition or,
+    when `everywhere`, in all. `drop`: once the batch is committed no live data file needs it, so
+    it goes with the same commit.
+    """
+
+    path: str
+    spec_id: int
+    partition: str
+    everywhere: bool
+    equality_ids: tuple[int, ...]
+    data_sequence_number: int
+    record_count: int
+    size_bytes: int
+    drop: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files of one partition and spec, written together by one job.
+    """Files of one partition and spec, written together by one job; of a conversion, the data
+    files its equality deletes may apply to, of which nothing is written.
 
     `output_spec_id` differs from `spec_id` only when policy moves files to the current spec.
     """
@@ -45,7 +67,8 @@ class Batch:
 
     What must still be true at commit is part of it: table UUID, pinned snapshot, schema, specs,
     live inputs. `batch_id` is the digest of table, snapshot and inputs, so that the same work
-    has the same name whoever plans it.
+    has the same name whoever plans it. `equality_deletes` are all that may apply to a file of the
+    batch at its snapshot, and with them comes the `memory` that applying them needs.
     """
 
     batch_id: str
@@ -60,6 +83,8 @@ class Batch:
     groups: tuple[FileGroup, ...]
     target_file_size_bytes: int
     reasons: tuple[Reason, ...] = ()
+    equality_deletes: tuple[EqualityDeleteFile, ...] = ()
+    memory: MemoryNeed | None = None
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -98,6 +98,39 @@ class RewriteDataFilesPolicy:
     proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
 
 
+class Route(StrEnum):
+    """How equality deletes are cleaned: `convert` them to position deletes or deletion vectors,
+    `rewrite` the data files without the rows, or whichever costs less."""
+
+    AUTO = "auto"
+    CONVERT = "convert"
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletesPolicy:
+    """Section `equality_deletes`: how and in how much memory they are cleaned."""
+
+    route: Route = _key(
+        Route.AUTO, "convert to position deletes or deletion vectors, rewrite the data files, or by cost"
+    )
+    memory: int | None = _key(
+        None,
+        "bytes of execution memory that applying them may take at once; null: half of what Spark has",
+        minimum=1024**2,
+    )
+    scratch: int | None = _key(
+        None,
+        "bytes of shuffle files that applying them may take on disk; more is done in passes; null: no limit",
+        minimum=1024**2,
+    )
+    streaming_consumers: tuple[str, ...] = _key(
+        (),
+        "names of streaming readers of the table; a conversion would show in their stream, so with "
+        "any named the data files are rewritten",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class WindowsPolicy:
     """Section `windows`: how much is taken on at once. Caps are never exceeded."""
@@ -142,6 +175,7 @@ class Policy:
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
     max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
+    equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
     windows: WindowsPolicy = field(default_factory=WindowsPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from iceberg_maint.core.ids import Operation
+
 
 class Verdict(StrEnum):
     """What is decided for a table or partition and operation."""
@@ -50,6 +52,9 @@ class Reason(StrEnum):
     UNKNOWN_COMMIT = "unknown_commit"
     TERMINATED = "terminated"
     NO_EFFECT = "no_effect"
+    OTHER_OPERATION = "other_operation"
+    UNSUPPORTED_KEY = "unsupported_key"
+    MEMORY = "memory"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -74,7 +79,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.BATCH_LIMIT: "left for a later run: the number of batches asked for is done",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run is working on the table",
-    Reason.EQUALITY_DELETES: "equality deletes apply to its rows; this rewrite does not handle them",
+    Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them anew",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
     Reason.STALE: "the table moved on since the batch was planned",
     Reason.CONFLICT: "concurrent commits won every try",
@@ -84,6 +89,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
     Reason.TERMINATED: "terminated by a person or by the system",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
+    Reason.OTHER_OPERATION: "left to the other operation on data, which does it at less cost",
+    Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
+    "cannot be applied safely",
+    Reason.MEMORY: "its equality deletes need more memory than declared; raise equality_deletes.memory",
 }
 
 
@@ -119,6 +128,7 @@ class PartitionDecision:
     """What is to be done with one partition, and why.
 
     `score` ≥ 0 orders the due ones, worse is higher; `until_ms` says when a DEFER ends by itself.
+    `operation` is the one decided on.
     """
 
     partition: str
@@ -128,6 +138,7 @@ class PartitionDecision:
     score: float = 0.0
     candidate_bytes: int = 0
     until_ms: int | None = None
+    operation: Operation = Operation.REWRITE_DATA_FILES
 
 
 @dataclass(frozen=True, slots=True)

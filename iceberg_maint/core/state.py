@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from iceberg_maint.core.ids import TableId
@@ -73,6 +73,8 @@ class TableState:
     """What the metadata file says, pinned at `snapshot` (None: the table is empty).
 
     `snapshots` are all retained snapshots, oldest first; `manifests` those of `snapshot`.
+    `key_types` are the types, by field id, of the current schema's columns that may be equality
+    keys: primitive ones outside lists and maps.
     """
 
     table: TableId
@@ -92,6 +94,7 @@ class TableState:
     snapshot: Snapshot | None
     snapshots: tuple[Snapshot, ...]
     manifests: tuple[Manifest, ...]
+    key_types: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def first_spec_id(self) -> int:
