@@ -29,7 +29,8 @@ from rich.table import Table
 from bench.large_table import large_table
 from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
 from iceberg_maint.core.change import MetadataReader
-from iceberg_maint.core.gate import GroupIntent, Intent, check
+from iceberg_maint.core.gate import check
+from iceberg_maint.core.intent import GroupIntent, Intent
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.gate import CommitGate
 
@@ -122,6 +123,7 @@ def _commit(bridge: Bridge, sources: list[Any], number: int, holds: Callable[[],
         .build()
     )
     group = GroupIntent(
+        "p",
         int(spec.specId()),
         int(spec.specId()),
         frozenset(str(f.location()) for f in sources),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from iceberg_maint.core.change import Change, Entry, Scope
-from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.intent import Intent
 from iceberg_maint.core.state import FileKind
 
 
@@ -68,61 +68,6 @@ class Violation:
     def is_stale(self) -> bool:
         """Whether planning again is the answer."""
         return self.rule in STALE_RULES
-
-
-@dataclass(frozen=True, slots=True)
-class GroupIntent:
-    """One file group: the paths it removes, all of one partition of `spec_id`, and those it adds."""
-
-    spec_id: int
-    output_spec_id: int
-    removed: frozenset[str]
-    added: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What the batch means to change, and what it was planned on."""
-
-    table_uuid: str
-    format_version: int
-    snapshot_id: int
-    snapshot_sequence_number: int
-    schema_id: int
-    groups: tuple[GroupIntent, ...]
-
-    @property
-    def removed(self) -> frozenset[str]:
-        """Paths of all data files to remove."""
-        return frozenset().union(*(g.removed for g in self.groups))
-
-    @property
-    def added(self) -> frozenset[str]:
-        """Paths of all data files to add."""
-        return frozenset().union(*(g.added for g in self.groups))
-
-
-def intent_of(batch: Batch, written: Iterable[tuple[str, int]]) -> Intent:
-    """The intent of a batch whose output files are `written`: (path, index of the group)."""
-    added: list[set[str]] = [set() for _ in batch.groups]
-    for path, group in written:
-        added[group].add(path)
-    return Intent(
-        table_uuid=batch.table_uuid,
-        format_version=batch.format_version,
-        snapshot_id=batch.snapshot_id,
-        snapshot_sequence_number=batch.snapshot_sequence_number,
-        schema_id=batch.schema_id,
-        groups=tuple(
-            GroupIntent(
-                group.spec_id,
-                group.output_spec_id,
-                frozenset(f.path for f in group.files),
-                frozenset(paths),
-            )
-            for group, paths in zip(batch.groups, added, strict=True)
-        ),
-    )
 
 
 def check(intent: Intent, change: Change) -> tuple[Violation, ...]:

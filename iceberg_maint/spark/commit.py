@@ -18,6 +18,7 @@ from typing import Any
 from iceberg_maint.core import gate as rules
 from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.codec import dumps
+from iceberg_maint.core.intent import intent_of, is_conversion
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import (
@@ -77,17 +78,20 @@ def commit_batch(
     load_table: LoadTable | None = None,
     check: Check = rules.check,
 ) -> CommitResult:
-    """Replaces `sources` by `outputs`, the Java DataFiles of `batch` and `written`, in one commit.
+    """Commits `batch`, for which `written` was written, in one commit.
 
-    `deletes` are the Java DeleteFiles that applied to the sources at the pinned snapshot: those
-    scoped to one source (deletion vectors, position deletes of one file) are dropped with it; what
-    is scoped to a partition stays. Raises FenceLostError when the lease is lost before the swap,
-    and whatever interrupts it.
+    A rewrite replaces `sources` by `outputs`, Java DataFiles. A conversion has no sources, and its
+    outputs are Java DeleteFiles; with none it only drops equality deletes that apply to nothing.
+    `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop and
+    the position deletes and deletion vectors of its data files. Of these only the ones go whose
+    data file goes or, deletion vectors, gets a new one; what is scoped to a partition stays.
+
+    Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
     """
     load = load_table or bridge.load_table
-    intent = rules.intent_of(batch, ((f.path, f.group) for f in written.files))
+    intent = intent_of(batch, written.files)
     properties = _summary(batch, written, ticket)
-    removed = [*sources, *_of_one_source(bridge, deletes, batch)]
+    dropped = _to_drop(bridge, batch, outputs, deletes)
     tries = 0
     while True:
         tries += 1
@@ -96,7 +100,7 @@ def commit_batch(
         except Exception as why:  # noqa: BLE001 - nothing was tried on it, whatever it is
             return _rejected(_before_swap(why), one_line(why), tries)
         gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
-        failure = _commit_once(bridge, gate, batch, removed, outputs, properties)
+        failure = _commit_once(bridge, gate, batch, sources, outputs, dropped, properties)
         if not gate.tried:
             return _not_tried(gate, failure, tries)
         result = _after_swap(bridge, load, batch, ticket.token, gate, failure, tries)
@@ -109,33 +113,68 @@ def _commit_once(
     bridge: Bridge,
     gate: CommitGate,
     batch: Batch,
-    removed: Sequence[Any],
+    sources: Sequence[Any],
     outputs: Sequence[Any],
+    dropped: Sequence[Any],
     properties: Mapping[str, str],
 ) -> Exception | None:
     """One operation, one `commit()`; what it raised."""
     with bridge.callbacks(), _quiet_proxies():
         try:
-            rewrite = gate.table(batch.table).newRewrite().validateFromSnapshot(batch.snapshot_id)
-            if batch.format_version > 1:
-                rewrite.dataSequenceNumber(batch.snapshot_sequence_number)
-            for file in removed:
-                rewrite.deleteFile(file)
-            for file in outputs:
-                rewrite.addFile(file)
+            table = gate.table(batch.table)
+            if is_conversion(batch):
+                operation = _row_delta(bridge, table, batch, outputs, dropped)
+            else:
+                operation = _rewrite(table, batch, sources, outputs, dropped)
             for key, value in properties.items():
-                rewrite.set(key, value)
-            rewrite.commit()
+                operation.set(key, value)
+            operation.commit()
         except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
             return why
     return None
 
 
-def _of_one_source(bridge: Bridge, deletes: Sequence[Any], batch: Batch) -> list[Any]:
-    """The deletes that apply to one data file only, and that one is removed."""
+def _rewrite(
+    table: Any, batch: Batch, sources: Sequence[Any], outputs: Sequence[Any], dropped: Sequence[Any]
+) -> Any:
+    rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
+    if batch.format_version > 1:
+        rewrite.dataSequenceNumber(batch.snapshot_sequence_number)
+    for file in (*sources, *dropped):
+        rewrite.deleteFile(file)
+    for file in outputs:
+        rewrite.addFile(file)
+    return rewrite
+
+
+def _row_delta(
+    bridge: Bridge, table: Any, batch: Batch, outputs: Sequence[Any], dropped: Sequence[Any]
+) -> Any:
+    """Not a rewrite: its deletes would go unseen by other writers' validation, which looks at
+    operations `overwrite` and `delete` only. Concurrent deletion vectors conflict everywhere (no
+    conflict filter is set)."""
     data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    marked = bridge.list(data_file(f) for f in outputs)
+    delta = table.newRowDelta().validateFromSnapshot(batch.snapshot_id)
+    delta.validateDeletedFiles().validateDataFilesExist(marked)
+    for file in outputs:
+        delta.addDeletes(file)
+    for file in dropped:
+        delta.removeDeletes(file)
+    return delta
+
+
+def _to_drop(bridge: Bridge, batch: Batch, outputs: Sequence[Any], deletes: Sequence[Any]) -> list[Any]:
+    """Which of the delete files go: equality deletes by the plan, others with the one data file
+    they belong to, or replaced by a new deletion vector of it."""
+    planned = {d.path for d in batch.equality_deletes if d.drop}
+    data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    if is_conversion(batch):
+        is_vector = bridge.iceberg.util.ContentFileUtil.isDV
+        renewed = {data_file(f) for f in outputs if is_vector(f)}
+        return [d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in renewed)]
     paths = batch.paths()
-    return [d for d in deletes if data_file(d) in paths]
+    return [d for d in deletes if d.location() in planned or data_file(d) in paths]
 
 
 def _summary(batch: Batch, written: Written, ticket: Ticket) -> dict[str, str]:

@@ -22,7 +22,8 @@ from iceberg_maint.core.change import (
     TableVersion,
 )
 from iceberg_maint.core.difference import read_file_change
-from iceberg_maint.core.gate import Intent, Violation
+from iceberg_maint.core.gate import Violation
+from iceberg_maint.core.intent import Intent
 from iceberg_maint.core.state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.core.change import Change, Lineage, Since, TableVersion
 from iceberg_maint.core.difference import read_file_change
-from iceberg_maint.core.gate import GroupIntent, Intent
+from iceberg_maint.core.intent import GroupIntent, Intent
 from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry
 
 UNPARTITIONED = frozenset({0})
@@ -152,6 +152,7 @@ def intent_on(pinned: Lake, sources: Iterable[File], outputs: Iterable[File]) ->
     """The intent of one group, planned at `pinned`."""
     sources, outputs = tuple(sources), tuple(outputs)
     group = GroupIntent(
+        "p",
         sources[0].place[0],
         outputs[0].place[0] if outputs else sources[0].place[0],
         frozenset(f.path for f in sources),

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from iceberg_maint.core.change import Change, Entry, FileChange, Lineage, Since, scope_of
 from iceberg_maint.core.difference import read_file_change
-from iceberg_maint.core.gate import STALE_RULES, Intent, Rule, applies, check, intent_of
+from iceberg_maint.core.gate import STALE_RULES, Rule, applies, check
+from iceberg_maint.core.intent import Intent, intent_of
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile
 from iceberg_maint.core.state import FileKind, Manifest, ManifestEntry
+from iceberg_maint.ports import WrittenFile
 from iceberg_maint_tests.core.lake import UNPARTITIONED, File, Lake, Place, change_of, intent_on
 
 ALL: Place = (0, ())
@@ -463,7 +465,7 @@ def test_intent_of_batch_names_files_by_group() -> None:
         return FileGroup("p", 1, 2, tuple(InputFile(p, 1, 1, 1) for p in paths), 1)
 
     batch = Batch("b", "t", "u", "op", "binpack", 2, 11, 5, 3, (group("a", "b"), group("c")), 100)
-    found = intent_of(batch, [("x", 0), ("y", 1), ("z", 0)])
+    found = intent_of(batch, [WrittenFile(p, 1, 1, 2, g, "") for p, g in (("x", 0), ("y", 1), ("z", 0))])
     assert [(g.removed, g.added) for g in found.groups] == [({"a", "b"}, {"x", "z"}), ({"c"}, {"y"})]
     assert (found.snapshot_id, found.snapshot_sequence_number, found.schema_id) == (11, 5, 3)
     assert (found.removed, found.added) == ({"a", "b", "c"}, {"x", "y", "z"})

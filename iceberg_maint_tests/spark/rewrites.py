@@ -10,7 +10,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
 from iceberg_maint.core.change import Change, MetadataReader
-from iceberg_maint.core.gate import Intent, Violation, check, intent_of
+from iceberg_maint.core.gate import Violation, check
+from iceberg_maint.core.intent import Intent, intent_of
 from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile, batch_id
 from iceberg_maint.core.proof import Proof
@@ -52,7 +53,7 @@ class Rewrite:
     deletes: tuple[Any, ...]
 
     def intent(self) -> Intent:
-        return intent_of(self.batch, ((f.path, f.group) for f in self.written.files))
+        return intent_of(self.batch, self.written.files)
 
     def ticket(
         self,
