@@ -81,6 +81,10 @@ bench-native: setup  ## the native strategy against stock rewrite_data_files, an
 bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
 	$(PY) -m bench.gate
 
+.PHONY: bench-equality-deletes
+bench-equality-deletes: setup  ## cleaning equality deletes against stock rewrite_data_files: time, memory, reads; fails over target
+	$(PY) -m bench.equality_deletes
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start

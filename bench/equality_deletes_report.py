@@ -1,0 +1,170 @@
+"""What the measurements of `bench.equality_deletes` say, and whether the targets are met."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench.equality_deletes_table import SHAPES, table
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure and the least it must be; a missed stretch does not fail."""
+
+    what: str
+    measured: float
+    least: float
+    stretch: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.measured >= self.least
+
+
+def report(parts: dict[str, Any]) -> int:
+    """Prints tables and one line of JSON; 1 when a run failed or a target is missed that is no stretch."""
+    from rich.console import Console
+
+    console = Console(width=150)
+    for name in ("speed", "smallest"):
+        for shape, runs in parts.get(name, {}).items():
+            console.print(_actions(name, shape, runs))
+    if "memory" in parts:
+        console.print(_actions("memory", "heavy", parts["memory"]["runs"]))
+    if "beyond" in parts:
+        console.print(_actions("beyond", "beyond", parts["beyond"]["beyond"]))
+    if "reads" in parts:
+        console.print(_reads(parts["reads"]))
+    targets = list(_targets(parts))
+    console.print(_of_targets(targets))
+    failed = [r for r in _all_runs(parts) if not r["ok"]]
+    for r in failed:
+        console.print(f"FAILED: {r['action']} on {r['table']} in {r['heap_mb']} MB: {r['why']}")
+    figures = {t.what: round(t.measured, 2) for t in targets}
+    print(json.dumps({"figures": figures, "estimates": _estimates(parts), "failed": len(failed)}))
+    return 1 if failed or any(not t.met and not t.stretch for t in targets) else 0
+
+
+def _targets(parts: dict[str, Any]) -> Iterator[Target]:
+    for shape, runs in parts.get("speed", {}).items():
+        yield Target(f"{shape}: stock's wall time over ours, comfortable heap", _times_stock(runs, "auto"), 3)
+    for shape, runs in parts.get("smallest", {}).items():
+        what = f"{shape}: the same at stock's smallest heap"
+        yield Target(what, _times_stock(runs, "auto"), 5)
+        yield Target(f"{what}, stretch", _times_stock(runs, "auto"), 10, stretch=True)
+    if "memory" in parts:
+        found = parts["memory"]
+        yield Target("heavy: stock's smallest heap, GB", found["stock_heap_mb"] / 1024, 5)
+        for action in ("convert", "rewrite"):
+            ours = found[f"{action}_heap_mb"]
+            ratio = found["stock_heap_mb"] / ours if ours else 0.0
+            yield Target(f"heavy: stock's smallest heap over that of {action}", ratio, 8)
+            yield Target(f"heavy: the same of {action}, stretch", ratio, 12, stretch=True)
+    if "beyond" in parts:
+        done = sum(r["ok"] for runs in parts["beyond"]["beyond"].values() for r in runs)
+        yield Target("beyond: routes that finish in 1 GB with the right rows", done, 2)
+    ratios = [e["estimated_bytes"] / e["peak_bytes"] for e in _estimates(parts)]
+    if ratios:
+        yield Target("least estimate over measured peak", min(ratios), 0.8)
+        yield Target("largest estimate over measured peak, inverse", 1 / max(ratios), 1 / 1.2)
+
+
+def _times_stock(runs: dict[str, list[Run]], action: str) -> float:
+    stock, ours = _median(runs["stock"], "wall_seconds"), _median(runs[action], "wall_seconds")
+    return stock / ours if stock and ours else 0.0
+
+
+def _actions(part: str, shape: str, runs: dict[str, list[Run]]) -> Any:
+    from rich.table import Table
+
+    made, of = SHAPES[shape], table(SHAPES[shape])[1]
+    gigabytes = of.data_bytes / 1e9
+    shown = Table(
+        "action", "heap MB", "wall s", "spread", "CPU s", "stock/ours wall", "CPU", "peak RSS MB", "GB-h/GB", "core-h/GB",
+        "count s", "filter s",
+        title=f"{part}: {shape}, v{made.version}: {made.rows:,} rows in {of.data_files} files ({of.data_bytes / 1e6:.0f} MB), "
+        f"{made.keys:,} delete keys in {of.delete_files} files",
+    )  # fmt: skip
+    for action, found in runs.items():
+        done = [r for r in found if r["ok"]]
+        if not done:
+            shown.add_row(action, str(found[0]["heap_mb"]) if found else "", "FAILED")
+            continue
+        wall, cpu = (_median(done, key) for key in ("wall_seconds", "cpu_seconds"))
+        walls = [r["wall_seconds"] for r in done]
+        heap_gigabytes = done[0]["heap_mb"] * 1024**2 / 1e9
+        has_stock = any(r["ok"] for r in runs.get("stock", ()))
+        stock_cpu = _median(runs["stock"], "cpu_seconds") if has_stock else 0.0
+        shown.add_row(
+            action,
+            str(done[0]["heap_mb"]),
+            f"{wall:.1f}",
+            f"{min(walls):.1f} to {max(walls):.1f}",
+            f"{cpu:.1f}",
+            f"{_times_stock(runs, action):.2f}" if has_stock else "",
+            f"{stock_cpu / cpu:.2f}" if has_stock else "",
+            f"{max(r['peak_bytes'] for r in done) / 1e6:.0f}",
+            f"{heap_gigabytes * wall / 3600 / gigabytes:.3f}",
+            f"{cpu / 3600 / gigabytes:.3f}",
+            f"{_median(done, 'count_seconds'):.1f}",
+            f"{_median(done, 'filter_seconds'):.1f}",
+        )
+    return shown
+
+
+def _reads(found: dict[str, list[Run]]) -> Any:
+    from rich.table import Table
+
+    shown = Table(
+        "read", "count s", "filtered aggregate s", "CPU s", title="reads of `upsert` in a fresh process"
+    )
+    for after, runs in found.items():
+        values = (_median(runs, key) for key in ("count_seconds", "filter_seconds", "cpu_seconds"))
+        shown.add_row(after if after == "before" else f"after {after}", *(f"{v:.1f}" for v in values))
+    return shown
+
+
+def _of_targets(targets: list[Target]) -> Any:
+    from rich.table import Table
+
+    shown = Table("figure", "measured", "at least", "")
+    for t in targets:
+        verdict = "" if t.met else "stretch missed" if t.stretch else "MISSED"
+        shown.add_row(t.what, f"{t.measured:.2f}", f"{t.least:.3g}", verdict)
+    return shown
+
+
+def _all_runs(parts: dict[str, Any]) -> Iterator[Run]:
+    """Every run of every part; bisection's failures are no part of them."""
+    groups = [
+        *parts.get("speed", {}).values(),
+        *parts.get("smallest", {}).values(),
+        *parts.get("beyond", {}).values(),
+    ]
+    groups += [parts["memory"]["runs"]] if "memory" in parts else []
+    groups += [parts["reads"]] if "reads" in parts else []
+    for group in groups:
+        for runs in group.values():
+            yield from runs
+
+
+def _estimates(parts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What our runs put on record of memory, each of them once."""
+    found = {
+        (r["table"], r["action"], r["heap_mb"]): {"run": f"{r['table']} {r['action']} {r['heap_mb']} MB", **m}
+        for r in _all_runs(parts)
+        for m in r.get("memory", ())
+    }
+    return list(found.values())
+
+
+def _median(runs: list[Run], key: str) -> float:
+    """Of the runs that finished; 0 when none did."""
+    done = [r[key] for r in runs if r["ok"]]
+    return statistics.median(done) if done else 0.0
