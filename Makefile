@@ -22,7 +22,7 @@ PORT  := 3000
 help:  ## show this list
 	@echo "iceberg_maint: keeps Apache Iceberg tables healthy. Two commands to begin with: make run, make test."
 	@echo
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP)  ## make .venv from the hashed locks, find Java (or bring one), fetch the jars
