@@ -1,22 +1,25 @@
-"""Decide: health, policy, history and the time in, one decision with its reasons out."""
+"""Decide: health, policy, history and the time in, one decision per operation with its reasons out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from iceberg_maint.core.due import asking, candidate_bytes
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import findings, is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
-from iceberg_maint.core.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
+_GRAVITY = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
 
 
-def decide_rewrite(
+def decide(
+    operation: Operation,
     measured: Measured,
     format_version: int,
     policy: Policy,
@@ -26,29 +29,39 @@ def decide_rewrite(
     requested: frozenset[str] | None = None,
     force: bool = False,
 ) -> Decision:
-    """The decision on `rewrite_data_files`.
+    """The decision on one operation on data, `history` being that operation's.
 
     `requested` limits the decision to these partitions and waives their back-off (a person or the
-    automation's own gate chose them); `force` also makes healthy and quarantined ones due.
-    Table-wide stops (pause, blackout, …) leave the partitions' own findings in the result, so
-    that `why` can show them.
+    automation's own gate chose them); `force` also makes healthy and quarantined ones due, and of
+    a conversion those with younger equality deletes. Table-wide stops (pause, blackout, …) leave
+    the partitions' own findings in the result, so that `why` can show them.
     """
     verdicts = [
-        _partition(key, health, measured, policy, history, now_ms, asked=requested is not None, force=force)
+        _partition(
+            operation,
+            key,
+            health,
+            measured,
+            policy,
+            history,
+            now_ms,
+            asked=requested is not None,
+            force=force,
+        )
         for key, health in sorted(measured.partitions.items())
         if requested is None or key in requested
     ]
     verdicts += [
-        PartitionDecision(key, Verdict.SKIP, Reason.EMPTY)
+        PartitionDecision(key, Verdict.SKIP, Reason.EMPTY, operation=operation)
         for key in sorted((requested or frozenset()) - set(measured.partitions))
     ]
-    stop = _table_stop(measured, format_version, policy, history, now_ms)
+    stop = _table_stop(operation, measured, format_version, policy, history, now_ms)
     if stop is not None:
         verdict, reason, evidence = stop
         stopped = [
             replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p for p in verdicts
         ]
-        return _decision(measured, verdict, reason, stopped, evidence)
+        return _decision(operation, measured, verdict, reason, stopped, evidence)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
     due = in_order((p for p in verdicts if p.verdict is Verdict.RUN), policy.windows.order, changed)
     run = run_budget(policy.windows)
@@ -61,8 +74,35 @@ def decide_rewrite(
         verdict, reason = Verdict.SKIP, Reason.ADVISE
     evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
-    decision = _decision(measured, verdict, reason, window + rest, evidence)
+    decision = _decision(operation, measured, verdict, reason, window + rest, evidence)
     return replace(decision, budget_bytes=budget_bytes, budget_reason=budget_reason)
+
+
+def joint(decisions: Sequence[Decision]) -> Decision:
+    """Several operations' decisions as one view of the table: of the table and of each partition
+    the gravest verdict (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's.
+
+    Budgets are those of the operation the table's verdict is of. Raises ValueError for none.
+    """
+    if not decisions:
+        raise ValueError("no decisions to join")
+    gravest = min(decisions, key=lambda d: _GRAVITY.index(d.verdict))
+    by_key: dict[str, list[PartitionDecision]] = {}
+    for decision in decisions:
+        for p in decision.partitions:
+            by_key.setdefault(p.partition, []).append(p)
+    partitions = [min(found, key=lambda p: _GRAVITY.index(p.verdict)) for found in by_key.values()]
+    waits = [d.until_ms for d in decisions if d.until_ms is not None]
+    due = sum(p.verdict is Verdict.RUN for p in partitions)
+    evidence = dict(gravest.evidence)
+    if "due_partitions" in evidence:
+        evidence["due_partitions"] = str(max(due, int(evidence["due_partitions"])))
+    return replace(
+        gravest,
+        partitions=tuple(sorted(partitions, key=lambda p: p.verdict is not Verdict.RUN)),
+        evidence=evidence,
+        until_ms=min(waits, default=None) if gravest.verdict is Verdict.DEFER else None,
+    )
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:
@@ -71,6 +111,7 @@ def backs_off(history: PartitionHistory, now_ms: int) -> bool:
 
 
 def _decision(
+    operation: Operation,
     measured: Measured,
     verdict: Verdict,
     reason: Reason,
@@ -80,7 +121,7 @@ def _decision(
     waits = [p.until_ms for p in partitions if p.until_ms is not None]
     return Decision(
         table=str(measured.table),
-        operation=Operation.REWRITE_DATA_FILES,
+        operation=operation,
         verdict=verdict,
         reason=reason,
         snapshot_id=measured.snapshot_id,
@@ -91,6 +132,7 @@ def _decision(
 
 
 def _table_stop(
+    operation: Operation,
     measured: Measured,
     format_version: int,
     policy: Policy,
@@ -101,7 +143,7 @@ def _table_stop(
         return Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(format_version)}
     if measured.snapshot_id is None:
         return Verdict.SKIP, Reason.EMPTY, {}
-    if not policy.rewrite_data_files.enabled:
+    if operation is Operation.REWRITE_DATA_FILES and not policy.rewrite_data_files.enabled:
         return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
     if policy.paused:
         return Verdict.DEFER, Reason.PAUSED, {"by": "policy"}
@@ -116,6 +158,7 @@ def _table_stop(
 
 
 def _partition(
+    operation: Operation,
     key: str,
     health: PartitionHealth,
     measured: Measured,
@@ -126,16 +169,21 @@ def _partition(
     asked: bool,
     force: bool,
 ) -> PartitionDecision:
-    rewrite = policy.rewrite_data_files
-    found = findings(health, rewrite, measured.target_file_size_bytes, now_ms)
+    found = findings(health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms)
+    ours = asking(operation, found, policy)
+    forced = force and (operation is Operation.REWRITE_DATA_FILES or bool(ours))
     past = history.of(key)
     base = PartitionDecision(
-        key, Verdict.SKIP, Reason.HEALTHY, found, score(found), candidate_bytes(health, found)
+        key,
+        Verdict.SKIP,
+        Reason.HEALTHY,
+        found,
+        score(ours),
+        candidate_bytes(operation, health, ours),
+        operation=operation,
     )
-    if not is_due(found) and not force:
+    if not is_due(ours) and not forced:
         return base
-    if health.applicable_equality_delete_files:
-        return replace(base, verdict=Verdict.REFUSE, reason=Reason.EQUALITY_DELETES)
     if past.quarantined and not force:
         return replace(base, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
     if backs_off(past, now_ms) and not (asked or force):
@@ -145,16 +193,11 @@ def _partition(
         cold_at_ms = health.last_change_ms + cold_after * 1000
         if now_ms < cold_at_ms:
             return replace(base, verdict=Verdict.DEFER, reason=Reason.HOT, until_ms=cold_at_ms)
-    if not is_due(found):
-        return replace(base, verdict=Verdict.RUN, reason=Reason.FORCED, candidate_bytes=health.data_bytes)
-    return replace(base, verdict=Verdict.RUN, reason=worst(found).reason)
-
-
-def candidate_bytes(health: PartitionHealth, found: tuple[Finding, ...]) -> int:
-    """Input bytes a rewrite of this partition should read: small files only, or all of them once
-    deletes are to be applied or the average counts."""
-    only_small = all(f.reason is Reason.SMALL_FILES for f in found)
-    return health.small_bytes if only_small else health.data_bytes
+    if not is_due(ours):
+        if operation is Operation.REWRITE_DATA_FILES:
+            base = replace(base, candidate_bytes=health.data_bytes)
+        return replace(base, verdict=Verdict.RUN, reason=Reason.FORCED)
+    return replace(base, verdict=Verdict.RUN, reason=worst(ours).reason)
 
 
 def _table_verdict(partitions: list[PartitionDecision]) -> tuple[Verdict, Reason]:

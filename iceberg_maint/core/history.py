@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -36,3 +36,37 @@ class TableHistory:
     def of(self, partition: str) -> PartitionHistory:
         """The partition's history; a clean one when there is none."""
         return self.partitions.get(partition, PartitionHistory())
+
+
+def joint_history(histories: Sequence[TableHistory]) -> TableHistory:
+    """Several operations' histories of one table as one: what holds one back shows for all, and
+    the hour's work adds up. Raises ValueError for none."""
+    first, *rest = histories
+    if not rest:
+        return first
+    partitions: dict[str, PartitionHistory] = {}
+    for history in histories:
+        for key, past in history.partitions.items():
+            partitions[key] = _worse(partitions[key], past) if key in partitions else past
+    return TableHistory(
+        paused=any(h.paused for h in histories),
+        paused_reason=next((h.paused_reason for h in histories if h.paused), ""),
+        lease_owner=next((h.lease_owner for h in histories if h.lease_owner is not None), None),
+        unknown_commits=sum(h.unknown_commits for h in histories),
+        hour_partitions=sum(h.hour_partitions for h in histories),
+        hour_bytes=sum(h.hour_bytes for h in histories),
+        partitions=partitions,
+    )
+
+
+def _worse(one: PartitionHistory, other: PartitionHistory) -> PartitionHistory:
+    waits = [h.not_before_ms for h in (one, other) if h.not_before_ms is not None]
+    # The reason shown is that of the history that holds back hardest.
+    worst = max((one, other), key=lambda h: (h.quarantined, h.not_before_ms or 0))
+    return PartitionHistory(
+        ineffective=max(one.ineffective, other.ineffective),
+        crashes=max(one.crashes, other.crashes),
+        not_before_ms=max(waits, default=None),
+        quarantined=one.quarantined or other.quarantined,
+        reason=worst.reason,
+    )

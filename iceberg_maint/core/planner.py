@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.binpack import pack
 from iceberg_maint.core.candidate import Candidate, candidates
-from iceberg_maint.core.health import SizeLimits
+from iceberg_maint.core.health import Measured, SizeLimits
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import expected_output_files, size_limits, too_many_average_bytes
+from iceberg_maint.core.partition import ALL
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile, Leftover, Plan, batch_id, make_plan
 from iceberg_maint.core.policy import OutputSpec, Policy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
@@ -83,6 +84,43 @@ class _Rules:
         return candidate.file_scoped_delete_ratio >= limit or (
             Reason.DELETE_RATIO in self.reasons and candidate.has_partition_scoped_deletes
         )
+
+
+def partitions_to_read(operation: Operation, decision: Decision, measured: Measured) -> frozenset[str]:
+    """The partitions whose live files a plan of this decision needs.
+
+    Those that are due; where deletes of an unpartitioned spec are live, also every partition that
+    equality deletes apply to: only all of them tell which of these deletes may be dropped.
+    """
+    due = frozenset(p.partition for p in decision.due())
+    under = {key for key, health in measured.partitions.items() if health.applicable_equality_delete_files}
+    everywhere = measured.partitions.get(ALL)
+    touches = operation is Operation.CONVERT_EQUALITY_DELETES or not due.isdisjoint(under)
+    if not due or not touches or everywhere is None or not everywhere.equality_delete_files:
+        return due
+    return due | under
+
+
+def plan_operation(
+    operation: Operation,
+    state: TableState,
+    decision: Decision,
+    live_files: Iterable[LiveFile],
+    policy: Policy,
+    target_bytes: int,
+    *,
+    memory_correction: float = 1.0,
+) -> Plan:
+    """The plan of one operation on data for the partitions its decision says RUN, in its order.
+
+    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs;
+    `memory_correction` is what is learned of the memory that applying equality deletes takes.
+    """
+    if operation is Operation.CONVERT_EQUALITY_DELETES:
+        leftovers = tuple(Leftover(p.partition, Reason.OTHER_OPERATION) for p in decision.due())
+        snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
+        return make_plan(str(state.table), state.uuid, operation, snapshot_id, (), leftovers)
+    return plan_rewrite(state, decision, live_files, policy, target_bytes)
 
 
 def plan_rewrite(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iceberg_maint.catalog.fake import FakeTable, fake_table, measure_files
-from iceberg_maint.core.decide import decide_rewrite
+from iceberg_maint.core import decide as decisions
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import TableHistory
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.planner import plan_rewrite
@@ -87,8 +88,10 @@ def decide(
     now_ms: int = NOW_MS,
     requested: frozenset[str] | None = None,
     force: bool = False,
+    operation: Operation = Operation.REWRITE_DATA_FILES,
 ) -> Decision:
-    return decide_rewrite(
+    return decisions.decide(
+        operation,
         measure_files(table, policy.rewrite_data_files),
         table.state.format_version,
         policy,

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decide import candidate_bytes, decide_rewrite
+from iceberg_maint.core import decide as decisions
+from iceberg_maint.core.due import candidate_bytes
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import findings
 from iceberg_maint.core.policy import Mode, Policy, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, Reason, Verdict
 from iceberg_maint_tests.core.build import NOW_MS, TARGET, measured_of, policy_of, rewrite_policy
 
+REWRITE, CONVERT = Operation.REWRITE_DATA_FILES, Operation.CONVERT_EQUALITY_DELETES
 SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
 HEALTHY = PartitionHealth(data_files=10, data_bytes=1000)
 UNDER_EQUALITY_DELETES = replace(SICK, applicable_equality_delete_files=1)
@@ -28,8 +31,10 @@ def decide(
     snapshot_id: int | None = 1001,
     requested: frozenset[str] | None = None,
     force: bool = False,
+    operation: Operation = Operation.REWRITE_DATA_FILES,
 ) -> Decision:
-    return decide_rewrite(
+    return decisions.decide(
+        operation,
         measured_of(partitions, snapshot_id),
         format_version,
         policy or policy_of(),
@@ -232,6 +237,6 @@ def test_decide_budgets_defer_and_say_what_the_plan_may_hold() -> None:
 
 def test_candidate_bytes_are_small_ones_until_deletes_ask_for_all() -> None:
     health = replace(SICK, data_bytes=900)
-    assert candidate_bytes(health, findings(health, rewrite_policy(), TARGET, NOW_MS)) == 100
+    assert candidate_bytes(REWRITE, health, findings(health, rewrite_policy(), TARGET, NOW_MS)) == 100
     deleted = replace(health, records=10, deletion_vector_records=5)
-    assert candidate_bytes(deleted, findings(deleted, rewrite_policy(), TARGET, NOW_MS)) == 900
+    assert candidate_bytes(REWRITE, deleted, findings(deleted, rewrite_policy(), TARGET, NOW_MS)) == 900
