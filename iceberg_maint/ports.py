@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from iceberg_maint.core.account import RunTrace
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
@@ -52,8 +53,10 @@ class Catalog(Protocol):
         """Live data and delete files of these partitions, and all global equality deletes."""
         ...
 
-    def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
-        """Which of the paths are data files live in any retained snapshot."""
+    def find_live(
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+    ) -> frozenset[str]:
+        """Which of the paths are data files, or delete files, live in any retained snapshot."""
         ...
 
 
@@ -314,6 +317,13 @@ class Ledger(Protocol):
         """Overwrites back-off and quarantine (release by an operator)."""
         ...
 
+    def memory_ratios(
+        self, table_uuid: str, operation: str | None = None, limit: int = 20
+    ) -> tuple[float, ...]:
+        """Measured to estimated memory of the last batches that applied equality deletes, newest
+        first; of the estimate before it was corrected."""
+        ...
+
     def pause(self, table: str, note: str) -> None:
         """Pauses a table, or the fleet with table '*'."""
         ...
@@ -349,6 +359,11 @@ class Ledger(Protocol):
 
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
         """Newest first."""
+        ...
+
+    def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
+        """Ended attempts of earlier runs on the leased table that no record tells of: their run
+        died, or they were settled after it. `core.account.record_of` tells them."""
         ...
 
 

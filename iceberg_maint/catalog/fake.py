@@ -66,9 +66,11 @@ class FakeCatalog:
             if f.partition in partitions or _is_global(state, f)
         )
 
-    def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
+    def find_live(
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+    ) -> frozenset[str]:
         table = self._table(state.table)
-        live = {f.path for f in table.live_files if f.kind is FileKind.DATA}
+        live = {f.path for f in table.live_files if (f.kind is not FileKind.DATA) is deletes}
         return frozenset(paths) & (live | table.retained_paths)
 
     def _reached(self) -> Mapping[TableId, FakeTable]:

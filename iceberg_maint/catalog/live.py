@@ -86,14 +86,17 @@ def find_live(
     read_paths: Callable[[Manifest], Collection[str]],
     state: TableState,
     paths: Collection[str],
+    *,
+    deletes: bool,
 ) -> frozenset[str]:
-    """Which paths are live data files in any retained snapshot, newest snapshots first."""
+    """Which paths are live data files, or delete files, in any retained snapshot, newest snapshots
+    first."""
     wanted, found, seen = frozenset(paths), set[str](), set[str]()
     for snapshot in reversed(state.snapshots):
         if wanted <= found:
             break
         for manifest in read_manifests(check_manifest_list(state.table, snapshot)):
-            if manifest.is_deletes or manifest.path in seen or not has_live_files(manifest):
+            if manifest.is_deletes is not deletes or manifest.path in seen or not has_live_files(manifest):
                 continue
             seen.add(manifest.path)
             found |= wanted.intersection(read_paths(manifest))

@@ -73,14 +73,17 @@ class PyIcebergCatalog:
         """
         return live_files(self.io_of(state.table), state, partitions)
 
-    def find_live(self, state: TableState, paths: Collection[str]) -> frozenset[str]:
-        """Which of the paths are data files live in any retained snapshot."""
+    def find_live(
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+    ) -> frozenset[str]:
+        """Which of the paths are data files, or delete files, live in any retained snapshot."""
         io, table = self.io_of(state.table), str(state.table)
         return find_live(
             lambda location: read_manifest_list(io, location),
             lambda manifest: read_live_entries(io, manifest, table, (PATH,)).more[0],
             state,
             paths,
+            deletes=deletes,
         )
 
     def io_of(self, table: TableId) -> FileIO:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
+from iceberg_maint.core.codec import loads
 from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.outcome import BatchOutcome
+from iceberg_maint.core.plan import Batch
 from iceberg_maint.ledger.leases import owner_of
-from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
+from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports import BatchStatus
 
 FLEET = "*"
@@ -71,6 +74,32 @@ def remove_pause(conn: Connection, table: str) -> None:
     known = _uuid_of(conn, table)
     by_uuid = [pause.c.table_uuid == known] if known is not None else []
     conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
+
+
+def memory_ratios(conn: Connection, table_uuid: str, operation: str | None, limit: int) -> tuple[float, ...]:
+    """Measured to estimated memory of the last batches that measured any, newest first. Each is of
+    the estimate before its own correction, so that a correction made of them does not undo itself."""
+    query = (
+        select(outcome.c.body, batch.c.body.label("planned"))
+        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+        .join(batch, batch.c.batch_id == attempt.c.batch_id)
+        .where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.settled.is_(False),
+            outcome.c.body.contains('"memory":{', autoescape=True),
+        )
+        .order_by(outcome.c.ordinal.desc())
+        .limit(limit)
+    )
+    if operation is not None:
+        query = query.where(outcome.c.operation == operation)
+    ratios = []
+    for row in conn.execute(query):
+        used, need = loads(BatchOutcome, row.body).memory, loads(Batch, row.planned).memory
+        if used is not None and used.estimated_bytes > 0 and used.peak_bytes > 0:
+            correction = 1.0 if need is None else need.correction
+            ratios.append(correction * used.peak_bytes / used.estimated_bytes)
+    return tuple(ratios)
 
 
 def _pause_of(conn: Connection, table_uuid: str, table: str) -> str | None:

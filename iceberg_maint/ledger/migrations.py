@@ -7,14 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import Connection, func, insert, inspect, select
+from sqlalchemy import Connection, func, insert, inspect, select, text
 
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.ledger.schema import db_now_ms, metadata, schema_version
 
 Step = Callable[[Connection], None]
 
-STEPS: Mapping[int, Step] = {}
+
+def _keep_what_is_recorded(conn: Connection) -> None:
+    # Nothing that ended under the version before is told again.
+    conn.execute(
+        text(
+            "CREATE TABLE icm_recorded (table_uuid VARCHAR(64) NOT NULL, operation VARCHAR(64) NOT NULL, "
+            "run_id TEXT NOT NULL, through BIGINT NOT NULL, PRIMARY KEY (table_uuid, operation, run_id))"
+        )
+    )
+    conn.execute(
+        text(
+            "INSERT INTO icm_recorded SELECT a.table_uuid, a.operation, a.run_id, MAX(o.ordinal) "
+            "FROM icm_attempt a JOIN icm_outcome o ON o.attempt_id = a.attempt_id "
+            "GROUP BY a.table_uuid, a.operation, a.run_id"
+        )
+    )
+
+
+STEPS: Mapping[int, Step] = {2: _keep_what_is_recorded}
 """Version → what turns the version before it into this one; versions follow each other from 2."""
 
 

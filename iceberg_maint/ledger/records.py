@@ -6,6 +6,7 @@ from sqlalchemy import Connection, delete, insert, or_, select
 
 from iceberg_maint.core.codec import dumps, loads
 from iceberg_maint.core.record import Record
+from iceberg_maint.ledger import accounts
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import (
     attempt,
@@ -17,6 +18,7 @@ from iceberg_maint.ledger.schema import (
     outcome,
     partition_missing,
     record,
+    recorded,
 )
 from iceberg_maint.ports import BatchStatus
 
@@ -41,6 +43,7 @@ def append(conn: Connection, new: Record) -> None:
             appended_ms=db_now_ms(),
         )
     )
+    accounts.mark(conn, new)
 
 
 def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...]:
@@ -70,5 +73,8 @@ def prune(conn: Connection, keep_days: int) -> int:
         deleted += conn.execute(delete(attempt).where(attempt.c.batch_id == batch_id)).rowcount
         deleted += conn.execute(delete(batch).where(batch.c.batch_id == batch_id)).rowcount
     deleted += conn.execute(delete(record).where(record.c.appended_ms < before)).rowcount
+    same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
+    left = select(attempt.c.attempt_id).where(same_run, attempt.c.operation == recorded.c.operation)
+    deleted += conn.execute(delete(recorded).where(~left.exists())).rowcount
     deleted += conn.execute(delete(partition_missing).where(partition_missing.c.since_ms < before)).rowcount
     return deleted

@@ -213,3 +213,14 @@ record = Table(
     Index("icm_record_table", "table_name", "ordinal"),
     Index("icm_record_uuid", "table_uuid", "ordinal"),
 )
+
+# How far what a run has ended is on record: the newest outcome's ordinal. A run that died, or a
+# commit settled after its run, leaves outcomes beyond it.
+recorded = Table(
+    "icm_recorded",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("operation", String(64), primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("through", BigInteger, nullable=False),
+)

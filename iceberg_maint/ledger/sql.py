@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import select
 
+from iceberg_maint.core.account import RunTrace
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
@@ -14,7 +15,7 @@ from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.settle import Settlement
-from iceberg_maint.ledger import attempts, batches, healths, leases, records
+from iceberg_maint.ledger import accounts, attempts, batches, healths, leases, records
 from iceberg_maint.ledger import histories as past
 from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
@@ -135,6 +136,12 @@ class SqlLedger:
         with self._database.write(table_uuid) as conn:
             past.write(conn, table_uuid, operation, histories)
 
+    def memory_ratios(
+        self, table_uuid: str, operation: str | None = None, limit: int = 20
+    ) -> tuple[float, ...]:
+        with self._database.read() as conn:
+            return past.memory_ratios(conn, table_uuid, operation, limit)
+
     def pause(self, table: str, note: str) -> None:
         with self._database.write(f"pause {table}") as conn:
             past.set_pause(conn, table, note)
@@ -171,6 +178,10 @@ class SqlLedger:
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
         with self._database.read() as conn:
             return records.newest(conn, table, limit)
+
+    def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
+        with self._database.read() as conn:
+            return accounts.unrecorded(conn, lease)
 
     def prune(self, keep_days: int) -> int:
         """Deletes records and ended work older than this; returns the number of rows."""

@@ -10,8 +10,9 @@ from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
 from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.ports import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import NAME, TABLE, UUID, make_record, measured
+from iceberg_maint_tests.ledger.values import NAME, TABLE, UUID, make_record, measured, outcome_of, plan_of
 
 NEWEST = 1 + len(STEPS)
 
@@ -58,6 +59,40 @@ def test_ledger_with_data_steps_forward_once_and_keeps_it(ledger, place: Place):
     assert place.sql("SELECT owner, note FROM icm_lease") == [("run-1", "run-1")]
     assert ledger.health(TABLE) == measured("day=1")
     assert ledger.records(None, 10) == (make_record("r1"),)
+
+
+def shape(place: Place) -> dict[str, object]:
+    engine = create_engine(place.url)
+    seen = inspect(engine)
+    tables = {
+        t: (
+            [(c["name"], str(c["type"]), c["nullable"]) for c in seen.get_columns(t)],
+            seen.get_pk_constraint(t)["constrained_columns"],
+        )
+        for t in sorted(seen.get_table_names())
+    }
+    engine.dispose()
+    return tables
+
+
+def test_ledger_of_the_first_version_becomes_the_newest_and_tells_no_old_run_again(ledger, place: Place):
+    """A ledger of version 1: the newest one less what came since."""
+    lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    ledger.save_plan(lease, plan_of("day=1"), "run-1")
+    attempt = ledger.start_attempt(lease, plan_of("day=1").batches[0].batch_id, "run-1", {})
+    outcome = outcome_of(plan_of("day=1").batches[0])
+    ledger.finish_attempt(lease, attempt.attempt_id, BatchStatus.FAILED, outcome, {})
+    newest = shape(place)
+    ledger.close()
+    place.sql("DROP TABLE icm_recorded")
+    place.sql("UPDATE icm_schema_version SET version = 1")
+    stepped = place.open()
+    place.expire(lease)
+    after = stepped.acquire_lease(UUID, NAME, "run-2", 60, 0)
+    assert stepped.unrecorded_runs(after) == ()
+    assert shape(place) == newest
+    assert versions(place) == [1, 2]
+    stepped.close()
 
 
 def test_failing_step_leaves_the_version_before_it(ledger, place: Place):

@@ -11,6 +11,7 @@ from iceberg_maint.core.plan import Batch, FileGroup, InputFile, Plan, batch_id,
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.record import Record
+from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import WrittenFile
 
 TABLE = TableId("lake", ("db",), "events")
@@ -18,10 +19,13 @@ NAME = str(TABLE)
 UUID = "11111111-1111-1111-1111-111111111111"
 OTHER_UUID = "22222222-2222-2222-2222-222222222222"
 REWRITE = Operation.REWRITE_DATA_FILES
+CONVERT = Operation.CONVERT_EQUALITY_DELETES
 PROOF = Proof("full", equal=True, input_records=10, output_records=10, removed_records=0)
 
 
-def make_batch(partition: str, snapshot_id: int = 1, table_uuid: str = UUID) -> Batch:
+def make_batch(
+    partition: str, snapshot_id: int = 1, table_uuid: str = UUID, operation: Operation = REWRITE
+) -> Batch:
     """Two files of 100 and 50 bytes of one partition."""
     files = (
         InputFile(f"{partition}/a.parquet", 100, 5, 1),
@@ -30,11 +34,11 @@ def make_batch(partition: str, snapshot_id: int = 1, table_uuid: str = UUID) -> 
     group = FileGroup(partition, 0, 0, files, 1)
     paths = frozenset(f.path for f in files)
     return Batch(
-        batch_id=batch_id(table_uuid, REWRITE, snapshot_id, paths),
+        batch_id=batch_id(table_uuid, operation, snapshot_id, paths),
         table=NAME,
         table_uuid=table_uuid,
-        operation=REWRITE,
-        strategy="native",
+        operation=operation,
+        strategy="native" if operation == REWRITE else "convert",
         format_version=2,
         snapshot_id=snapshot_id,
         snapshot_sequence_number=snapshot_id,
@@ -45,13 +49,19 @@ def make_batch(partition: str, snapshot_id: int = 1, table_uuid: str = UUID) -> 
     )
 
 
-def plan_of(*partitions: str, snapshot_id: int = 1, table_uuid: str = UUID) -> Plan:
-    batches = tuple(make_batch(p, snapshot_id, table_uuid) for p in partitions)
-    return make_plan(NAME, table_uuid, REWRITE, snapshot_id, batches, ())
+def plan_of(
+    *partitions: str, snapshot_id: int = 1, table_uuid: str = UUID, operation: Operation = REWRITE
+) -> Plan:
+    batches = tuple(make_batch(p, snapshot_id, table_uuid, operation) for p in partitions)
+    return make_plan(NAME, table_uuid, operation, snapshot_id, batches, ())
 
 
 def written(batch: Batch) -> tuple[WrittenFile, ...]:
-    return (WrittenFile(f"{batch.batch_id}/out.parquet", 140, 10, 0, 0, "{}"),)
+    if batch.operation == REWRITE:
+        return (WrittenFile(f"{batch.batch_id}/out.parquet", 140, 10, 0, 0, "{}"),)
+    vector = FileKind.DELETION_VECTOR
+    path, first = f"{batch.batch_id}/dv.puffin", batch.groups[0].files[0].path
+    return (WrittenFile(path, 40, 3, 0, 0, "{}", vector, 4, first),)
 
 
 def outcome_of(

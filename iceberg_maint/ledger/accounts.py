@@ -1,0 +1,112 @@
+"""What runs did that no record tells of: those that died, and commits settled afterwards."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from iceberg_maint.core.account import AttemptTrace, RunTrace
+from iceberg_maint.core.codec import loads
+from iceberg_maint.core.outcome import BatchOutcome
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.record import Record
+from iceberg_maint.core.settle import Settlement
+from iceberg_maint.ledger.leases import require
+from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
+from iceberg_maint.ports import Lease, WrittenFile
+
+
+def mark(conn: Connection, told: Record) -> None:
+    """Notes that everything the run has ended so far is on record."""
+    last = conn.scalar(
+        select(func.max(outcome.c.ordinal))
+        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+        .where(
+            attempt.c.table_uuid == told.table_uuid,
+            attempt.c.operation == told.operation,
+            attempt.c.run_id == told.run_id,
+        )
+    )
+    if last is None:
+        return
+    which = {"table_uuid": told.table_uuid, "operation": told.operation, "run_id": told.run_id}
+    same = [recorded.c[name] == value for name, value in which.items()]
+    if conn.execute(update(recorded).where(*same).values(through=last)).rowcount == 0:
+        conn.execute(insert(recorded).values(**which, through=last))
+
+
+def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
+    """Runs before the lease's own that ended attempts at its table which are on no record, oldest
+    first. Whoever had the table before is not at work on it any more."""
+    require(conn, lease)
+    since = func.coalesce(func.max(recorded.c.through), 0)
+    runs = conn.execute(
+        select(attempt.c.run_id, attempt.c.operation, since.label("through"))
+        .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
+        .outerjoin(
+            recorded,
+            (recorded.c.table_uuid == attempt.c.table_uuid)
+            & (recorded.c.operation == attempt.c.operation)
+            & (recorded.c.run_id == attempt.c.run_id),
+        )
+        .where(
+            attempt.c.table_uuid == lease.table_uuid,
+            attempt.c.run_id != lease.owner,
+            attempt.c.fence < lease.fence,
+        )
+        .group_by(attempt.c.run_id, attempt.c.operation)
+        .having(func.max(outcome.c.ordinal) > since)
+        .order_by(func.min(attempt.c.ordinal))
+    ).all()
+    return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
+
+
+def _trace(conn: Connection, table_uuid: str, run: Row) -> RunTrace:
+    news = select(outcome.c.attempt_id).where(outcome.c.ordinal > run.through)
+    rows = conn.execute(
+        select(attempt, batch.c.body, batch.c.plan_id, intent.c.files, intent.c.proof, intent.c.recorded_ms)
+        .join(batch, batch.c.batch_id == attempt.c.batch_id)
+        .outerjoin(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(
+            attempt.c.table_uuid == table_uuid,
+            attempt.c.run_id == run.run_id,
+            attempt.c.operation == run.operation,
+            attempt.c.attempt_id.in_(news),
+        )
+        .order_by(attempt.c.ordinal)
+    ).all()
+    return RunTrace(
+        run_id=run.run_id,
+        table_uuid=table_uuid,
+        operation=run.operation,
+        plan_id=rows[-1].plan_id,
+        attempts=tuple(_attempt(conn, row) for row in rows),
+        recorded=run.through > 0,
+    )
+
+
+def _attempt(conn: Connection, row: Row) -> AttemptTrace:
+    tries = conn.execute(
+        select(func.count(), func.max(attempt_try.c.recorded_ms)).where(
+            attempt_try.c.attempt_id == row.attempt_id
+        )
+    ).one()
+    ends = conn.execute(
+        select(outcome.c.settled, outcome.c.body, outcome.c.recorded_ms)
+        .where(outcome.c.attempt_id == row.attempt_id)
+        .order_by(outcome.c.ordinal)
+    ).all()
+    reported = next((e for e in ends if not e.settled), None)
+    settled = ends[-1] if ends[-1].settled else None
+    files = loads(tuple[WrittenFile, ...], row.files) if row.files is not None else ()
+    signs = (row.started_ms, row.recorded_ms, tries[1], reported.recorded_ms if reported else None)
+    return AttemptTrace(
+        batch=loads(Batch, row.body),
+        started_ms=row.started_ms,
+        ended_ms=max(sign for sign in signs if sign is not None),
+        commit_tries=tries[0],
+        output_sizes_bytes=tuple(f.size_bytes for f in files),
+        proof=loads(Proof, row.proof) if row.proof is not None else None,
+        reported=loads(BatchOutcome, reported.body) if reported else None,
+        settled=loads(Settlement, settled.body) if settled else None,
+    )

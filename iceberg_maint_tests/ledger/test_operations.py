@@ -1,0 +1,147 @@
+"""Conversions and rewrites of one table, side by side in one ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.memory import MemoryNeed, MemoryUse
+from iceberg_maint.core.outcome import CommitStatus
+from iceberg_maint.core.plan import make_plan
+from iceberg_maint.core.settle import Settlement
+from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.ports import BatchStatus, Lease
+from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.ledger.values import (
+    CONVERT,
+    NAME,
+    OTHER_UUID,
+    PROOF,
+    REWRITE,
+    UUID,
+    make_batch,
+    outcome_of,
+    plan_of,
+    written,
+)
+
+BOTH = (CONVERT, REWRITE)
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def lease(ledger: SqlLedger) -> Lease:
+    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+
+
+def attempt(ledger: SqlLedger, lease: Lease, operation, history: PartitionHistory | None = None):
+    """An attempt on day=1 that has reached its commit."""
+    batch = make_batch("day=1", operation=operation)
+    ledger.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
+    histories = {} if history is None else {"day=1": history}
+    started = ledger.start_attempt(lease, batch.batch_id, "run-1", histories)
+    ledger.record_intent(lease, started.attempt_id, written(batch), PROOF)
+    ledger.record_try(lease, started.attempt_id, 1, "v1.json")
+    return started
+
+
+def test_batches_of_one_partition_are_open_each_for_its_operation(ledger, lease):
+    for operation in BOTH:
+        ledger.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
+    for operation in BOTH:
+        (stored,) = ledger.open_batches(UUID, operation)
+        assert stored.batch == make_batch("day=1", operation=operation)
+    ledger.close_batch(lease, make_batch("day=1", operation=CONVERT).batch_id, "old")
+    assert ledger.open_batches(UUID, CONVERT) == ()
+    assert len(ledger.open_batches(UUID, REWRITE)) == 1
+
+
+def test_histories_of_one_partition_are_kept_and_released_each_for_its_operation(ledger, lease):
+    ahead = {CONVERT: PartitionHistory(crashes=1), REWRITE: PartitionHistory(ineffective=3, quarantined=True)}
+    for operation in BOTH:
+        attempt(ledger, lease, operation, ahead[operation])
+    for operation in BOTH:
+        assert ledger.history(UUID, NAME, operation).of("day=1") == ahead[operation]
+    ledger.set_partition_history(UUID, CONVERT, {"day=1": PartitionHistory()})
+    assert ledger.history(UUID, NAME, CONVERT).partitions == {}
+    assert ledger.history(UUID, NAME, REWRITE).of("day=1") == ahead[REWRITE]
+    ledger.set_partition_history(UUID, REWRITE, {"day=1": PartitionHistory()})
+    assert ledger.history(UUID, NAME, REWRITE).partitions == {}
+
+
+def test_outcome_of_one_operation_counts_nowhere_in_the_other(ledger, lease):
+    converted, rewritten = (attempt(ledger, lease, operation) for operation in BOTH)
+    batch = make_batch("day=1", operation=CONVERT)
+    ledger.finish_attempt(lease, converted.attempt_id, BatchStatus.DONE, outcome_of(batch), {})
+    lost = outcome_of(make_batch("day=1"), snapshot_after=None)
+    ledger.finish_attempt(lease, rewritten.attempt_id, BatchStatus.UNKNOWN, lost, {})
+    seen = {o: ledger.history(UUID, NAME, o) for o in BOTH}
+    assert [(seen[o].hour_partitions, seen[o].unknown_commits) for o in BOTH] == [(1, 0), (1, 1)]
+    assert ledger.cursor(UUID, CONVERT).batch_id == batch.batch_id
+    assert ledger.cursor(UUID, REWRITE) is None
+    assert ledger.open_batches(UUID, CONVERT) == ()
+    assert len(ledger.open_batches(UUID, REWRITE)) == 1
+
+
+def test_open_attempts_are_of_both_with_the_files_that_prove_them(ledger, lease):
+    started = [attempt(ledger, lease, operation) for operation in BOTH]
+    seen = ledger.open_attempts(UUID)
+    assert [a.attempt_id for a in seen] == [a.attempt_id for a in started]
+    assert [a.operation for a in seen] == list(BOTH)
+    assert [a.files for a in seen] == [written(make_batch("day=1", operation=o)) for o in BOTH]
+
+
+def test_settling_one_operation_leaves_the_others_batch_alone(ledger, lease):
+    converted, rewritten = (attempt(ledger, lease, operation) for operation in BOTH)
+    done = Settlement(CommitStatus.COMMITTED, 2, "its token is in the table")
+    ledger.settle_attempt(lease, converted.attempt_id, done, BatchStatus.DONE)
+    assert ledger.open_batches(UUID, CONVERT) == ()
+    (stored,) = ledger.open_batches(UUID, REWRITE)
+    assert stored.status is BatchStatus.STARTED
+    assert [a.attempt_id for a in ledger.open_attempts(UUID)] == [rewritten.attempt_id]
+
+
+def measure(
+    ledger: SqlLedger, lease: Lease, partition: str, operation, use: MemoryUse | None, correction: float = 1.0
+) -> None:
+    """A batch that ended having used so much memory."""
+    need = MemoryNeed(keys=1000, key_bytes=16, rows=5000, correction=correction)
+    batch = replace(make_batch(partition, operation=operation), memory=need)
+    ledger.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()), "run-1")
+    started = ledger.start_attempt(lease, batch.batch_id, "run-1", {})
+    reported = replace(outcome_of(batch), memory=use)
+    ledger.finish_attempt(lease, started.attempt_id, BatchStatus.FAILED, reported, {})
+
+
+def test_memory_ratios_are_newest_first_of_the_table_and_operation(ledger, lease):
+    measure(ledger, lease, "day=1", CONVERT, MemoryUse(100 * MIB, 80 * MIB, 4, 1))
+    measure(ledger, lease, "day=2", REWRITE, MemoryUse(100 * MIB, 150 * MIB, 4, 1))
+    measure(ledger, lease, "day=3", CONVERT, MemoryUse(100 * MIB, 120 * MIB, 4, 1))
+    assert ledger.memory_ratios(UUID) == (1.2, 1.5, 0.8)
+    assert ledger.memory_ratios(UUID, CONVERT) == (1.2, 0.8)
+    assert ledger.memory_ratios(UUID, limit=1) == (1.2,)
+    assert ledger.memory_ratios(OTHER_UUID) == ()
+
+
+def test_memory_ratios_leave_out_batches_that_measured_nothing(ledger, lease):
+    measure(ledger, lease, "day=1", CONVERT, None)
+    measure(ledger, lease, "day=2", CONVERT, MemoryUse(0, 0, 1, 1))
+    measure(ledger, lease, "day=3", CONVERT, MemoryUse(100, 0, 1, 1))
+    measure(ledger, lease, "day=4", CONVERT, MemoryUse(100, 50, 1, 1))
+    assert ledger.memory_ratios(UUID) == (0.5,)
+
+
+def test_memory_ratios_are_of_the_estimate_before_its_correction(ledger, lease):
+    """Else a correction that hits the mark would be taken back by the next plan."""
+    measure(ledger, lease, "day=1", CONVERT, MemoryUse(100 * MIB, 150 * MIB, 4, 1))
+    measure(ledger, lease, "day=2", CONVERT, MemoryUse(150 * MIB, 150 * MIB, 4, 1), correction=1.5)
+    assert ledger.memory_ratios(UUID) == (1.5, 1.5)
+
+
+def test_memory_ratios_of_a_settled_attempt_are_none(ledger, lease, place: Place):
+    started = attempt(ledger, lease, CONVERT)
+    said = Settlement(CommitStatus.REJECTED, None, 'who says "memory":{ here')
+    ledger.settle_attempt(lease, started.attempt_id, said, BatchStatus.PLANNED)
+    assert ledger.memory_ratios(UUID) == ()
