@@ -13,6 +13,8 @@ from iceberg_maint.spark.bridge import Bridge
 
 SEPARATOR = "\0"
 """Between the texts of a list that crosses in one piece; no path holds it."""
+SEPARATOR_WITHIN = "\1"
+"""Before the parts of one such text."""
 
 
 class Lambdas:
@@ -25,38 +27,90 @@ class Lambdas:
         task, file = "org.apache.iceberg.FileScanTask", "org.apache.iceberg.ContentFile"
         # `file()` and `deletes()` as erased in bytecode.
         task_file = self._getter("org.apache.iceberg.ContentScanTask", "file", file)
-        location = self._getter(file, "location", "java.lang.String")
+        self._location = self._getter(file, "location", "java.lang.String")
         self._task_file = task_file.asType(self._type(file, task))
-        self._task_location = self._then(self._task_file, location)
+        self._task_location = self._then(self._task_file, self._location)
         deletes = self._getter(task, "deletes", "java.util.List")
-        self._no_deletes = self._then(deletes, self._getter("java.util.List", "isEmpty", None))
+        self._no_deletes = self._then(deletes, self._getter("java.util.List", "isEmpty", "boolean"))
+        self._deletes_stream = self._then(
+            deletes.asType(self._type("java.util.Collection", task)),
+            self._getter("java.util.Collection", "stream", "java.util.stream.Stream"),
+        )
+        content = self._getter(file, "content", "org.apache.iceberg.FileContent")
+        kind = self._bridge.iceberg.FileContent.EQUALITY_DELETES
+        same = self._bound(kind, "java.lang.Object", "equals", "boolean", "java.lang.Object")
+        is_equality = self._then(
+            content, same.asType(self._type("boolean", "org.apache.iceberg.FileContent"))
+        )
+        self.is_equality_delete = self._as("java.util.function.Predicate", is_equality)
         self.task_deletes_digest = self._as(
             "java.util.function.Function", self._then(deletes, self._digest_of("java.util.List"))
         )
+        self.location = self._as("java.util.function.Function", self._location)
         self.task_location = self._as("java.util.function.Function", self._task_location)
+        self.task_deletes = self._as("java.util.function.Function", self._deletes_stream)
         self.has_no_deletes = self._as("java.util.function.Predicate", self._no_deletes)
 
     def task_location_in(self, paths: Collection[str]) -> Any:
         """A predicate: the task's data file is one of these."""
-        names = self._strings(paths)
-        contains = self._lookup.bind(names, "contains", self._type(None, "java.lang.Object"))
-        return self._as(
-            "java.util.function.Predicate",
-            self._then(self._task_location, contains.asType(self._type(None, "java.lang.String"))),
-        )
+        return self._as("java.util.function.Predicate", self._then(self._task_location, self._among(paths)))
+
+    def location_in(self, paths: Collection[str]) -> Any:
+        """A predicate: the file is one of these."""
+        return self._as("java.util.function.Predicate", self._then(self._location, self._among(paths)))
 
     def task_file_json(self, spec: Any) -> Any:
         """A function: the task's data file as Iceberg's content-file JSON."""
-        parser = self._bridge.java_class("org.apache.iceberg.ContentFileParser")
-        arguments = ("org.apache.iceberg.ContentFile", "org.apache.iceberg.PartitionSpec")
-        kind = self._invoke.MethodType.methodType(
-            self._class("java.lang.String"), self._bridge.list(map(self._class, arguments))
-        )
-        to_json = self._lookup.findStatic(parser, "toJson", kind)
-        bound = self._invoke.MethodHandles.insertArguments(
-            to_json, 1, self._bridge.array(self._bridge.jvm.java.lang.Object, [spec])
-        )
+        parser = self._class("org.apache.iceberg.ContentFileParser")
+        names = ("org.apache.iceberg.ContentFile", "org.apache.iceberg.PartitionSpec")
+        to_json = self._lookup.findStatic(parser, "toJson", self._type("java.lang.String", *names))
+        bound = self._given(to_json, 1, spec)
         return self._as("java.util.function.Function", self._then(self._task_file, bound))
+
+    @property
+    def task_position_deletes(self) -> Any:
+        """A function: the paths of the task's position deletes and deletion vectors, each after a
+        `SEPARATOR_WITHIN`; that alone when there are none."""
+        stream, function = "java.util.stream.Stream", "java.util.function."
+        collectors = self._bridge.jvm.java.util.stream.Collectors
+        joined = collectors.joining(SEPARATOR_WITHIN, SEPARATOR_WITHIN, "")
+        steps = (
+            ("filter", stream, function + "Predicate", self.is_equality_delete.negate()),
+            ("map", stream, function + "Function", self.location),
+            (
+                "collect",
+                "java.lang.Object",
+                "java.util.stream.Collector",
+                joined,
+            ),
+        )
+        handle = self._deletes_stream
+        for method, result, parameter, argument in steps:
+            step = self._lookup.findVirtual(self._class(stream), method, self._type(result, parameter))
+            handle = self._then(handle, self._given(step, 1, argument))
+        return self._as(function + "Function", handle)
+
+    @property
+    def nothing(self) -> Any:
+        """A function of anything: null."""
+        handles, anything = self._invoke.MethodHandles, self._class("java.lang.Object")
+        null = handles.dropArguments(handles.constant(anything, None), 0, self._bridge.list((anything,)))
+        return self._as("java.util.function.Function", null)
+
+    def opening_deletes(self, io: Any) -> Any:
+        """A function: the input file that reads a delete file."""
+        names = ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile")
+        opening = self._bound(io, "org.apache.iceberg.io.FileIO", "newInputFile", *names)
+        return self._as("java.util.function.Function", opening)
+
+    def writing_positions(self, writer: Any, path: str) -> Any:
+        """A consumer of positions: writes them to a position delete writer as those of this file."""
+        delete_class = "org.apache.iceberg.deletes.PositionDelete"
+        delete = self._bridge.iceberg.deletes.PositionDelete.create()
+        moving = self._bound(delete, delete_class, "set", delete_class, "java.lang.CharSequence", "long")
+        writer_class = "org.apache.iceberg.deletes.PositionDeleteWriter"
+        writing = self._bound(writer, writer_class, "write", "void", delete_class)
+        return self._as("java.util.function.LongConsumer", self._then(self._given(moving, 0, path), writing))
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""
@@ -86,20 +140,35 @@ class Lambdas:
         name = to_string.asType(self._type("java.lang.String", "java.util.UUID"))
         return self._then(self._then(self._then(text, to_bytes), digest), name)
 
-    def _strings(self, texts: Collection[str]) -> Any:
+    def _among(self, texts: Collection[str]) -> Any:
+        """A handle: whether a string is one of these."""
         pattern = self._bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
         collectors = self._bridge.jvm.java.util.stream.Collectors
-        return pattern.splitAsStream(SEPARATOR.join(texts)).collect(collectors.toSet())
+        known = pattern.splitAsStream(SEPARATOR.join(texts)).collect(collectors.toSet())
+        contains = self._bound(known, "java.util.Set", "contains", "boolean", "java.lang.Object")
+        return contains.asType(self._type("boolean", "java.lang.String"))
 
-    def _class(self, name: str | None) -> Any:
-        return self._bridge.jvm.java.lang.Boolean.TYPE if name is None else self._bridge.java_class(name)
+    def _class(self, name: str) -> Any:
+        lang = self._bridge.jvm.java.lang
+        primitives = {"boolean": lang.Boolean, "long": lang.Long, "void": lang.Void}
+        return primitives[name].TYPE if name in primitives else self._bridge.java_class(name)
 
-    def _type(self, result: str | None, argument: str) -> Any:
-        return self._invoke.MethodType.methodType(self._class(result), self._class(argument))
+    def _type(self, result: str, *arguments: str) -> Any:
+        listed = self._bridge.list(map(self._class, arguments))
+        return self._invoke.MethodType.methodType(self._class(result), listed)
 
-    def _getter(self, owner: str, method: str, result: str | None) -> Any:
-        kind = self._invoke.MethodType.methodType(self._class(result))
-        return self._lookup.findVirtual(self._class(owner), method, kind)
+    def _getter(self, owner: str, method: str, result: str) -> Any:
+        return self._lookup.findVirtual(self._class(owner), method, self._type(result))
+
+    def _bound(self, receiver: Any, owner: str, method: str, result: str, *arguments: str) -> Any:
+        """A handle of a method of this object, as its class or interface `owner` declares it."""
+        found = self._lookup.findVirtual(self._class(owner), method, self._type(result, *arguments))
+        return found.bindTo(receiver)
+
+    def _given(self, handle: Any, place: int, argument: Any) -> Any:
+        """The handle with one argument fixed."""
+        values = self._bridge.array(self._bridge.jvm.java.lang.Object, [argument])
+        return self._invoke.MethodHandles.insertArguments(handle, place, values)
 
     def _then(self, first: Any, second: Any) -> Any:
         return self._invoke.MethodHandles.filterReturnValue(first, second)
