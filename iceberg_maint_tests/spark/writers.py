@@ -1,17 +1,18 @@
 """Writers of test data straight through Iceberg's Java API, and a reader that is not Spark.
 
-Row values are ints, strings, floats, booleans and None: py4j sends every Python int below 2^31 as
-an Integer, which the generic writers refuse for a `bigint` column. Use `int` columns here, or
-write with Spark.
+Row values are JSON's by column name, those of a struct by path (`s.x`); Java objects pass as they are
+(a `java.time.LocalDate` for a date). Files are of the table's own formats, `write.format.default`
+and `write.delete.format.default`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import Bridge, is_java
 
 Row = Mapping[str, Any]
 
@@ -61,15 +62,16 @@ class Writers:
         """A data file with these rows, as a Java DataFile."""
         spec, place = self._place(table, spec, partition)
         writer = self._factory(table).build().newDataWriter(self._output(table, spec, place), spec, place)
-        for row in rows:
-            writer.write(self._record(table.schema(), row))
+        for record in self._records(table.schema(), rows):
+            writer.write(record)
         writer.close()
         return writer.toDataFile()
 
     def equality_deletes(
         self, table: Any, keys: Iterable[Row], spec: Any = None, partition: Sequence[Any] = ()
     ) -> Any:
-        """A delete file for rows equal to one of `keys`; all have the same columns."""
+        """A delete file for rows equal to one of `keys`; all have the same columns, a nested one by
+        its path (`s.x`)."""
         keys = list(keys)
         spec, place = self._place(table, spec, partition)
         columns = list(keys[0])
@@ -80,10 +82,10 @@ class Writers:
             .equalityFieldIds(ids)
             .equalityDeleteRowSchema(schema)
             .build()
-            .newEqualityDeleteWriter(self._output(table, spec, place), spec, place)
+            .newEqualityDeleteWriter(self._output(table, spec, place, deletes=True), spec, place)
         )
-        for key in keys:
-            writer.write(self._record(schema, key))
+        for record in self._records(schema, keys):
+            writer.write(record)
         writer.close()
         return writer.toDeleteFile()
 
@@ -100,7 +102,7 @@ class Writers:
         writer = (
             self._factory(table)
             .build()
-            .newPositionDeleteWriter(self._output(table, spec, place), spec, place)
+            .newPositionDeleteWriter(self._output(table, spec, place, deletes=True), spec, place)
         )
         for path in sorted(positions):
             for position in sorted(positions[path]):
@@ -191,13 +193,36 @@ class Writers:
     def _factory(self, table: Any) -> Any:
         return getattr(self.iceberg.data, "GenericFileWriterFactory$Builder")(table)
 
-    def _output(self, table: Any, spec: Any, partition: Any) -> Any:
+    def _output(self, table: Any, spec: Any, partition: Any, *, deletes: bool = False) -> Any:
         factory = self.iceberg.io.OutputFileFactory.builderFor(table, 1, uuid4().int % 2**31)
-        built = factory.format(self.iceberg.FileFormat.PARQUET).defaultSpec(spec).build()
+        properties = table.properties()
+        name = properties.getOrDefault("write.format.default", "parquet")
+        if deletes:
+            name = properties.getOrDefault("write.delete.format.default", name)
+        built = factory.format(self.iceberg.FileFormat.fromString(name)).defaultSpec(spec).build()
         return built.newOutputFile(spec, partition)
 
-    def _record(self, schema: Any, row: Row) -> Any:
-        record = self.iceberg.data.GenericRecord.create(schema)
-        for column, value in row.items():
-            record.setField(column, value)
-        return record
+    def _records(self, schema: Any, rows: Iterable[Row]) -> list[Any]:
+        """Generic records by Iceberg's own JSON of values: every number has its column's type. (py4j
+        sends an int below 2^31 as an Integer, which the writers refuse for a `bigint` column.)"""
+        struct = schema.asStruct()
+        records = []
+        for row in rows:
+            named: dict[str, Any] = {}
+            for path, value in row.items():
+                if value is not None and not is_java(value):
+                    _by_id(schema, path, value, named)
+            record = self.iceberg.SingleValueParser.fromJson(struct, json.dumps(named))
+            for path, value in row.items():
+                if is_java(value):
+                    record.setField(path, value)
+            records.append(record)
+        return records
+
+
+def _by_id(schema: Any, path: str, value: Any, into: dict[str, Any]) -> None:
+    """Puts the value of a column path (`s.x`) into JSON by field ids."""
+    parts = path.split(".")
+    for depth in range(1, len(parts)):
+        into = into.setdefault(str(schema.findField(".".join(parts[:depth])).fieldId()), {})
+    into[str(schema.findField(path).fieldId())] = value
