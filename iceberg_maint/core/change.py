@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.state import FileKind, Manifest, ManifestReader
 
 Scope = tuple[int, tuple[object, ...]]
@@ -25,19 +26,21 @@ class MetadataReader:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One version of a table's metadata at the head of `main`, as far as the gate looks at it.
-
-    `unpartitioned_specs` are the ids of specs without fields or with void ones only.
-    """
+    """One version of a table's metadata at the head of `main`, as far as the gate looks at it."""
 
     table_uuid: str
     format_version: int
     schema_id: int
-    spec_ids: frozenset[int]
-    unpartitioned_specs: frozenset[int]
+    specs: Mapping[int, PartitionSpec]
     snapshot_id: int
     parent_id: int | None
+    sequence_number: int
     manifests: tuple[Manifest, ...]
+
+    @property
+    def unpartitioned_specs(self) -> frozenset[int]:
+        """Ids of specs without fields or with void ones only."""
+        return frozenset(s.spec_id for s in self.specs.values() if s.is_unpartitioned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,10 @@ class FileChange:
     survives and is no longer the same (identities, manifests), as sentences; `duplicates`: files
     live twice in the manifests read; `new_deletes`: deletes live before the commit with a data
     sequence number above the pinned one; `survivors`: live data files after the commit to which a
-    vanished delete could apply; `live_before` and `live_after`: live data files by the manifest
-    lists, None where a writer left counts out.
+    vanished delete could apply; `lost`: data files to mark that were live at the pinned snapshot
+    and are not before the commit; `outlived`: delete files that mark positions of them, as a new
+    deletion vector does, and are live after it; `live_before` and `live_after`: live data files by
+    the manifest lists, None where a writer left counts out.
     """
 
     removed: tuple[Entry, ...]
@@ -100,6 +105,8 @@ class FileChange:
     duplicates: tuple[Identity, ...]
     new_deletes: tuple[Entry, ...]
     survivors: tuple[Entry, ...]
+    lost: tuple[str, ...]
+    outlived: tuple[Entry, ...]
     live_before: int | None
     live_after: int | None
 

@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.change import Change, Entry, Scope
-from iceberg_maint.core.intent import Intent
+from iceberg_maint.core.change import Change, Entry, Scope, TableVersion, scope_of
+from iceberg_maint.core.intent import GroupIntent, Intent
+from iceberg_maint.core.partition import ALL, FIRST_SPEC_ID, decode_partition
+from iceberg_maint.core.reach import Reach, covers, vanished
 from iceberg_maint.core.state import FileKind
 
 
@@ -29,6 +31,8 @@ class Rule(StrEnum):
     SPEC = "spec"
     PINNED_SNAPSHOT = "pinned_snapshot"
     NEW_DELETE = "new_delete"
+    NEEDED_DELETE = "needed_delete"
+    LOST_FILE = "lost_file"
     METADATA = "metadata"
     REMOVED_FILES = "removed_files"
     ADDED_FILES = "added_files"
@@ -36,6 +40,7 @@ class Rule(StrEnum):
     LIVE_COUNT = "live_count"
     SEQUENCE_NUMBER = "sequence_number"
     DROPPED_DELETE = "dropped_delete"
+    SECOND_VECTOR = "second_vector"
     FOREIGN_REPLACE = "foreign_replace"
     SCOPE = "scope"
 
@@ -48,6 +53,8 @@ STALE_RULES = frozenset(
         Rule.SPEC,
         Rule.PINNED_SNAPSHOT,
         Rule.NEW_DELETE,
+        Rule.NEEDED_DELETE,
+        Rule.LOST_FILE,
     }
 )
 """Rules whose break means that the plan is out of date, not that something is wrong."""
@@ -81,34 +88,12 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
         *_metadata(change),
         *_files(intent, change),
         *_groups(intent, change),
+        *_added_deletes(intent, change),
         *_sequence_numbers(intent, change),
-        *_dropped_deletes(change),
+        *_dropped_deletes(intent, change),
         *_foreign_replaces(change),
         *_new_deletes(change),
     )
-
-
-def covers(delete: Entry, scope: Scope, unpartitioned: frozenset[int]) -> bool:
-    """Whether a delete file's scope holds data files of this scope, sequence numbers aside; not
-    for deletes scoped to one file."""
-    is_global = delete.kind is FileKind.EQUALITY_DELETES and delete.scope[0] in unpartitioned
-    return is_global or delete.scope == scope
-
-
-def applies(delete: Entry, data: Entry, unpartitioned: frozenset[int]) -> bool:
-    """Whether a delete applies to a data file: DVs by path; position deletes up to their own
-    sequence number, by path where they name one file, else by partition; equality deletes strictly
-    below it, in every partition where their spec is unpartitioned."""
-    if delete.kind is FileKind.DELETION_VECTOR:
-        return delete.referenced_data_file == data.path
-    if delete.kind is FileKind.EQUALITY_DELETES:
-        older = data.data_sequence_number < delete.data_sequence_number
-        return older and covers(delete, data.scope, unpartitioned)
-    if data.data_sequence_number > delete.data_sequence_number:
-        return False
-    if delete.referenced_data_file is not None:
-        return delete.referenced_data_file == data.path
-    return covers(delete, data.scope, unpartitioned)
 
 
 def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
@@ -125,7 +110,7 @@ def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
     if base.schema_id != intent.schema_id:
         yield Violation(Rule.SCHEMA, f"schema is {base.schema_id}, was {intent.schema_id}")
     planned = {s for g in intent.groups for s in (g.spec_id, g.output_spec_id)}
-    if missing := planned - base.spec_ids:
+    if missing := planned - base.specs.keys():
         yield Violation(Rule.SPEC, f"partition specs {sorted(missing)} are gone")
     if not change.lineage.pinned_exists:
         yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} has expired")
@@ -140,8 +125,8 @@ def _metadata(change: Change) -> Iterator[Violation]:
             Rule.METADATA,
             f"the new snapshot's parent is {new.parent_id}, main's head is {base.snapshot_id}",
         )
-    kept = (base.table_uuid, base.format_version, base.schema_id, base.spec_ids)
-    if kept != (new.table_uuid, new.format_version, new.schema_id, new.spec_ids):
+    kept = (base.table_uuid, base.format_version, base.schema_id, base.specs)
+    if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):
         yield Violation(Rule.METADATA, "the commit changes more of the table than its files")
 
 
@@ -152,11 +137,14 @@ def _files(intent: Intent, change: Change) -> Iterator[Violation]:
         yield Violation(Rule.REMOVED_FILES, f"would remove {_some(unplanned)}, which was not planned")
     if kept := intent.removed - removed:
         yield Violation(Rule.REMOVED_FILES, f"would not remove {_some(kept)}")
-    added = {e.path for e in files.added}
-    if unplanned := added - intent.added:
-        yield Violation(Rule.ADDED_FILES, f"would add {_some(unplanned)}, which is not of the batch")
-    if missing := intent.added - added:
-        yield Violation(Rule.ADDED_FILES, f"would not add {_some(missing)}")
+    if undropped := intent.dropped - {e.path for e in files.removed}:
+        yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(undropped)}")
+    added = {e.identity for e in files.added}
+    intended = {(path, None) for path in intent.added} | {d.identity for d in intent.deletes}
+    if foreign := added - intended:
+        yield Violation(Rule.ADDED_FILES, f"would add {_some(p for p, _ in foreign)}, which is not of the batch")
+    if missing := intended - added:
+        yield Violation(Rule.ADDED_FILES, f"would not add {_some(p for p, _ in missing)}")
     if not intent.added.isdisjoint(intent.removed):
         yield Violation(Rule.ADDED_FILES, f"adds and removes {_some(intent.added & intent.removed)}")
     for path, _ in files.duplicates:
@@ -205,30 +193,90 @@ def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
                 )
 
 
+def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
+    """Each marks positions of one live data file of its group, in that file's spec and partition
+    (apache/iceberg#16957: elsewhere it fails scans); a data file has one deletion vector at most."""
+    added = {e.identity: e for e in change.files.added}
+    kind = FileKind.POSITION_DELETES if change.base.format_version == 2 else FileKind.DELETION_VECTOR
+    vectors: set[str] = set()
+    for group in intent.groups:
+        scope = _scope_of(group, change.base) if group.deletes else None
+        for intended in group.deletes:
+            entry, data_file = added.get(intended.identity), intended.data_file
+            if entry is None:
+                continue
+            said = (entry.kind, entry.referenced_data_file, entry.record_count)
+            if said != (kind, data_file, intended.record_count) or data_file not in group.examined:
+                yield Violation(
+                    Rule.ADDED_FILES,
+                    f"{entry.path} is no {kind} of {intended.record_count} positions of a file of the batch: "
+                    f"{entry.kind}, {entry.record_count}, {entry.referenced_data_file}",
+                )
+            if entry.scope != scope:
+                yield Violation(
+                    Rule.ADDED_FILES, f"{entry.path} lies in {entry.scope}, its data file in {scope}"
+                )
+            if kind is FileKind.DELETION_VECTOR and data_file is not None:
+                if data_file in vectors:
+                    yield Violation(Rule.SECOND_VECTOR, f"would add two deletion vectors of {data_file}")
+                vectors.add(data_file)
+    for entry in change.files.outlived:
+        if entry.kind is FileKind.DELETION_VECTOR:
+            yield Violation(
+                Rule.SECOND_VECTOR,
+                f"would add a deletion vector of {entry.referenced_data_file} and not remove {entry.path}",
+            )
+    if change.files.lost:
+        yield Violation(Rule.LOST_FILE, f"{_some(change.files.lost)} to be marked is no longer live")
+
+
+def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
+    """Where the group's data files lie; None where its key names no partition of the table."""
+    if group.partition == ALL:
+        return group.spec_id, ()
+    try:
+        spec_id, values = decode_partition(group.partition, base.specs, FIRST_SPEC_ID)
+    except ValueError:
+        return None
+    return scope_of(spec_id, values, base.unpartitioned_specs) if spec_id == group.spec_id else None
+
+
 def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
-    """The pinned snapshot's for every added file: lower ones bring old deletes onto newer rows,
-    higher ones void deletes that came since."""
-    pinned = intent.snapshot_sequence_number
+    """The pinned snapshot's for every added data file: lower ones bring old deletes onto newer rows,
+    higher ones void deletes that came since. Added deletes have the commit's own."""
     for entry in change.files.added:
-        if entry.data_sequence_number != pinned:
+        is_data = entry.kind is FileKind.DATA
+        expected = intent.snapshot_sequence_number if is_data else change.new.sequence_number
+        if entry.data_sequence_number != expected:
             yield Violation(
                 Rule.SEQUENCE_NUMBER,
-                f"{entry.path} has data sequence number {entry.data_sequence_number}, not {pinned}",
+                f"{entry.path} has data sequence number {entry.data_sequence_number}, not {expected}",
             )
 
 
-def _dropped_deletes(change: Change) -> Iterator[Violation]:
-    unpartitioned = change.base.unpartitioned_specs
-    for delete in change.files.removed:
-        if delete.kind is FileKind.DATA:
-            continue
-        hit = next((d for d in change.files.survivors if applies(delete, d, unpartitioned)), None)
-        if hit is not None:
-            yield Violation(
-                Rule.DROPPED_DELETE,
-                f"delete file {delete.path} (sequence number {delete.data_sequence_number}) would "
-                f"vanish and still applies to {hit.path} ({hit.data_sequence_number})",
-            )
+def _dropped_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
+    """A delete that vanishes applies to no live data file. One that the plan drops and that does so
+    all the same has met a file that the plan did not know; a conversion's have been examined."""
+    unpartitioned, files = change.base.unpartitioned_specs, change.files
+    void = vanished(files.removed, files.added)
+    unplanned = Reach((d for d in void if d.path not in intent.dropped), unpartitioned)
+    yield from _still_needed(Rule.DROPPED_DELETE, unplanned, files.survivors)
+    planned = Reach((d for d in void if d.path in intent.dropped), unpartitioned)
+    examined = intent.examined
+    unknown = [e for e in files.survivors if e.path not in examined]
+    yield from _still_needed(Rule.NEEDED_DELETE, planned, unknown)
+
+
+def _still_needed(rule: Rule, reach: Reach, survivors: Iterable[Entry]) -> Iterator[Violation]:
+    hits = [(delete, data) for data in survivors if (delete := reach.hit(data)) is not None]
+    if hits:
+        delete, data = hits[0]
+        more = f" and {len(hits) - 1} more data files" if len(hits) > 1 else ""
+        yield Violation(
+            rule,
+            f"delete file {delete.path} (sequence number {delete.data_sequence_number}) would vanish "
+            f"and still applies to {data.path} ({data.data_sequence_number}){more}",
+        )
 
 
 def _foreign_replaces(change: Change) -> Iterator[Violation]:
@@ -243,16 +291,19 @@ def _foreign_replaces(change: Change) -> Iterator[Violation]:
 
 
 def _new_deletes(change: Change) -> Iterator[Violation]:
-    unpartitioned = change.base.unpartitioned_specs
+    """Position deletes and deletion vectors since the pinned snapshot mark no file that is replaced,
+    and none that gets a deletion vector, which would hide them or be the second."""
+    positions = [d for d in change.files.new_deletes if d.kind is not FileKind.EQUALITY_DELETES]
+    reach = Reach(positions, change.base.unpartitioned_specs)
     sources = [e for e in change.files.removed if e.kind is FileKind.DATA]
-    for delete in change.files.new_deletes:
-        if delete.kind is FileKind.EQUALITY_DELETES:
-            continue
-        hit = next((s for s in sources if applies(delete, s, unpartitioned)), None)
-        if hit is not None:
+    for entry in change.files.added:
+        if entry.kind is FileKind.DELETION_VECTOR and entry.referenced_data_file is not None:
+            sources.append(Entry(entry.referenced_data_file, FileKind.DATA, entry.scope, 0, 0))
+    for source in sources:
+        if (delete := reach.hit(source)) is not None:
             yield Violation(
                 Rule.NEW_DELETE,
-                f"delete file {delete.path} came after the pinned snapshot and applies to {hit.path}",
+                f"delete file {delete.path} came after the pinned snapshot and applies to {source.path}",
             )
 
 

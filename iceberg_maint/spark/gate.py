@@ -11,7 +11,7 @@ takes as leave to clean up, so the gate keeps what it or the catalog raised for 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from iceberg_maint.core.change import (
@@ -27,6 +27,7 @@ from iceberg_maint.core.intent import Intent
 from iceberg_maint.core.state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.pruning import spec_values
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
 
@@ -136,34 +137,35 @@ class CommitGate:
 def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
     """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
     before, after = _version(bridge, base, reader), _version(bridge, new, reader)
-    unpartitioned = before.unpartitioned_specs | after.unpartitioned_specs
+    pinned = _pinned_manifests(base, before, intent, reader)
     return Change(
         base=before,
         new=after,
         lineage=_lineage(bridge, base, before.manifests, intent.snapshot_id),
-        files=read_file_change(
-            before.manifests,
-            after.manifests,
-            after.snapshot_id,
-            intent.snapshot_sequence_number,
-            unpartitioned,
-            reader.manifest,
-        ),
+        files=read_file_change(intent, before, after, pinned, reader.manifest),
     )
 
 
+def _pinned_manifests(
+    base: Any, before: TableVersion, intent: Intent, reader: MetadataReader
+) -> Sequence[Manifest] | None:
+    if intent.snapshot_id == before.snapshot_id:
+        return before.manifests
+    snapshot = base.snapshot(intent.snapshot_id) if intent.dropped or intent.deletes else None
+    return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
+
+
 def _version(bridge: Bridge, metadata: Any, reader: MetadataReader) -> TableVersion:
-    specs = list(bridge.iterate(metadata.specs()))
     snapshot = metadata.currentSnapshot()
     parent = snapshot.parentId()
     return TableVersion(
         table_uuid=str(metadata.uuid()),
         format_version=int(metadata.formatVersion()),
         schema_id=int(metadata.currentSchemaId()),
-        spec_ids=frozenset(int(s.specId()) for s in specs),
-        unpartitioned_specs=frozenset(int(s.specId()) for s in specs if s.isUnpartitioned()),
+        specs=spec_values(bridge, metadata.specs()),
         snapshot_id=int(snapshot.snapshotId()),
         parent_id=None if parent is None else int(parent),
+        sequence_number=int(snapshot.sequenceNumber()),
         manifests=tuple(reader.manifest_list(str(snapshot.manifestListLocation()))),
     )
 

@@ -22,8 +22,13 @@ _EXACT_TYPES = frozenset({"boolean", "int", "string", "date"})
 
 def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
     """All specs of a Java table as values."""
+    return spec_values(bridge, table.specs().values())
+
+
+def spec_values(bridge: Bridge, java_specs: Any) -> dict[int, PartitionSpec]:
+    """Java specs as values, by id."""
     specs = {}
-    for spec in table.specs().values():
+    for spec in bridge.iterate(java_specs):
         types = {
             int(f.fieldId()): str(f.type().toString()) for f in bridge.iterate(spec.partitionType().fields())
         }

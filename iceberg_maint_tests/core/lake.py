@@ -11,13 +11,23 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.core.change import Change, Lineage, Since, TableVersion
 from iceberg_maint.core.difference import read_file_change
-from iceberg_maint.core.intent import GroupIntent, Intent
+from iceberg_maint.core.gate import Rule, check
+from iceberg_maint.core.intent import AddedDelete, GroupIntent, Intent
+from iceberg_maint.core.partition import FIRST_SPEC_ID, PartitionField, PartitionSpec, encode_partition
 from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry
 
 UNPARTITIONED = frozenset({0})
-SPECS = frozenset({0, 1, 2})
+SPECS = {
+    0: PartitionSpec(0, ()),
+    **{n: PartitionSpec(n, (PartitionField(999 + n, 1, "p", "identity", "string"),)) for n in (1, 2)},
+}
 
 Place = tuple[int, tuple[object, ...]]
+
+ALL: Place = (0, ())
+P1: Place = (1, ("a",))
+Q1: Place = (1, ("b",))
+P2: Place = (2, ("a",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +42,11 @@ class File:
     keys: frozenset[int] = frozenset()
     positions: frozenset[tuple[str, int]] = frozenset()
     referenced: str | None = None
+    offset: int | None = None
 
     @property
     def records(self) -> int:
-        return max(1, len(self.rows))
+        return max(1, len(self.rows), len(self.positions))
 
     def entry(self, status: EntryStatus = EntryStatus.EXISTING, snapshot_id: int = 0) -> ManifestEntry:
         return ManifestEntry(
@@ -47,6 +58,7 @@ class File:
             partition=self.place[1],
             record_count=self.records,
             referenced_data_file=self.referenced,
+            content_offset=self.offset,
         )
 
 
@@ -139,8 +151,8 @@ class Lake:
             existing_rows=rows if "~" in path else 0,
         )
 
-    def version(self, snapshot_id: int, parent_id: int | None) -> TableVersion:
-        return TableVersion("u", 2, 0, SPECS, UNPARTITIONED, snapshot_id, parent_id, self.listed())
+    def version(self, format_version: int = 2, parent_id: int | None = None) -> TableVersion:
+        return TableVersion("u", format_version, 0, SPECS, self.seq, parent_id, self.seq, self.listed())
 
 
 def _written(path: str) -> int:
@@ -148,30 +160,97 @@ def _written(path: str) -> int:
     return int(path.rpartition("~")[2]) if "~" in path else int(path[1:].partition("-")[0])
 
 
-def intent_on(pinned: Lake, sources: Iterable[File], outputs: Iterable[File]) -> Intent:
-    """The intent of one group, planned at `pinned`."""
+def key_of(place: Place) -> str:
+    """The partition key of a place."""
+    return encode_partition(SPECS[place[0]], place[1], FIRST_SPEC_ID)  # type: ignore[arg-type]
+
+
+def intent_on(
+    pinned: Lake, sources: Iterable[File], outputs: Iterable[File], dropped: Iterable[str] = ()
+) -> Intent:
+    """The intent of a rewrite of one group, planned at `pinned`."""
     sources, outputs = tuple(sources), tuple(outputs)
     group = GroupIntent(
-        "p",
+        key_of(sources[0].place),
         sources[0].place[0],
         outputs[0].place[0] if outputs else sources[0].place[0],
         frozenset(f.path for f in sources),
         frozenset(f.path for f in outputs),
     )
-    return Intent("u", 2, pinned.seq, pinned.seq, 0, (group,))
+    return Intent("u", 2, pinned.seq, pinned.seq, 0, (group,), frozenset(dropped))
 
 
-def change_of(pinned: Lake, base: Lake, new: Lake, opened: list[str] | None = None) -> Change:
+def conversion_on(
+    pinned: Lake,
+    examined: Iterable[File],
+    marks: Iterable[File],
+    dropped: Iterable[str] = (),
+    format_version: int = 2,
+) -> Intent:
+    """The intent of a conversion, planned at `pinned`: one group for each place."""
+    examined, marks = tuple(examined), tuple(marks)
+    known = {d.path for d in pinned.deletes if d.kind is not FileKind.EQUALITY_DELETES}
+    groups = []
+    for place in sorted({f.place for f in examined}):
+        paths = frozenset(f.path for f in examined if f.place == place)
+        deletes = tuple(
+            AddedDelete(
+                (m.path, m.offset),
+                m.kind,
+                m.referenced,
+                m.records,
+                tuple(d.path for d in pinned.deletes if d.path in known and d.referenced == m.referenced),
+            )
+            for m in marks
+            if m.referenced in paths
+        )
+        groups.append(GroupIntent(key_of(place), place[0], place[0], examined=paths, deletes=deletes))
+    return Intent("u", format_version, pinned.seq, pinned.seq, 0, tuple(groups), frozenset(dropped))
+
+
+def change_of(
+    pinned: Lake, base: Lake, new: Lake, opened: list[str] | None = None, intent: Intent | None = None
+) -> Change:
     """What the commit from `base` to `new` does; `opened` receives the manifests that were read."""
+    intent = intent or Intent("u", 2, pinned.seq, pinned.seq, 0, ())
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
         if opened is not None:
             opened.append(path)
-        return iter((new if path in new.manifests else base).entries(path))
+        lake = next(lake for lake in (new, base, pinned) if path in lake.manifests)
+        return iter(lake.entries(path))
 
+    before, after = base.version(intent.format_version), new.version(intent.format_version, base.seq)
     return Change(
-        base=base.version(base.seq, None),
-        new=new.version(new.seq, base.seq),
+        base=before,
+        new=after,
         lineage=Lineage(pinned_exists=True, reaches_pinned=True, since=base.since[: base.seq - pinned.seq]),
-        files=read_file_change(base.listed(), new.listed(), new.seq, pinned.seq, UNPARTITIONED, read),
+        files=read_file_change(intent, before, after, pinned.listed(), read),
     )
+
+
+def table_of(*places: Place) -> Lake:
+    """One file per place, each of one row: its number."""
+    lake = Lake()
+    for number, place in enumerate(places, 1):
+        lake = lake.commit(File(f"f{number}", place, number, rows=(number,)))
+    return lake
+
+
+def rewritten(pinned: Lake, base: Lake, seq: int | None = None, place: Place | None = None) -> Lake:
+    """Files f1 and f2 of `pinned` made one, on `base`."""
+    sources = [f for f in pinned.data if f.path in {"f1", "f2"}]
+    rows = tuple(r for f in sources for r in f.rows)
+    output = File("new", place or sources[0].place, pinned.seq if seq is None else seq, rows=rows)
+    return base.commit(output, operation="replace", without=[f.path for f in sources])
+
+
+def intent(pinned: Lake, place: Place | None = None) -> Intent:
+    """The intent of `rewritten`."""
+    sources = [f for f in pinned.data if f.path in {"f1", "f2"}]
+    return intent_on(pinned, sources, [File("new", place or sources[0].place, pinned.seq)])
+
+
+def rules(intended: Intent, change: Change) -> set[Rule]:
+    """The rules that are broken."""
+    return {v.rule for v in check(intended, change)}
