@@ -92,10 +92,12 @@ def fake_table(
     specs: Iterable[PartitionSpec] = (UNPARTITIONED,),
     properties: Mapping[str, str] | None = None,
     format_version: int = 2,
+    key_types: Mapping[int, str] | None = None,
     now_ms: int = 1_700_000_000_000,
 ) -> FakeTable:
     """A table of these files, one snapshot a second for each of their sequence numbers, the last
-    at `now_ms`."""
+    at `now_ms`. Its columns may be given as types by field id; by default there is one, a long.
+    """
     live = tuple(files)
     table = TableId.parse(name)
     numbers = sorted({f.data_sequence_number for f in live})
@@ -130,6 +132,7 @@ def fake_table(
         snapshot=snapshots[-1] if snapshots else None,
         snapshots=snapshots,
         manifests=(),
+        key_types={1: "long"} if key_types is None else key_types,
     )
     return FakeTable(state, live)
 
@@ -162,9 +165,9 @@ def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> P
     data = [f for f in files if f.kind is FileKind.DATA]
     small = [f for f in data if f.size_bytes < limits.small_below_bytes]
     applicable = [d for d in _equality_deletes(table) if _applies_to_any(state, d, data)]
-    oldest_retained_ms = min((s.timestamp_ms for s in state.snapshots), default=0)
     times = [_commit_ms(table, f) for f in files]
-    delete_times = [_commit_ms(table, d) for d in applicable]
+    dangling = [f for f in files if _dangles(table, f)]
+    unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
     health = PartitionHealth(
         data_files=len(data),
         data_bytes=sum(f.size_bytes for f in data),
@@ -173,15 +176,15 @@ def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> P
         small_bytes=sum(f.size_bytes for f in small),
         large_files=sum(f.size_bytes > limits.large_above_bytes for f in data),
         applicable_equality_delete_files=len(applicable),
-        dangling_delete_files=sum(_dangles(table, f) for f in files),
+        dangling_delete_files=len(dangling),
+        dangling_equality_delete_files=len(unused),
         min_data_sequence_number=min((f.data_sequence_number for f in data), default=0),
         max_data_sequence_number=max(f.data_sequence_number for f in files),
         spec_ids=tuple(sorted({f.spec_id for f in files})),
         size_histogram=tuple(sum(low <= f.size_bytes < high for f in data) for low, high in _BINS),
         last_change_ms=max((t for t in times if t is not None), default=None),
-        oldest_equality_delete_ms=min(
-            (oldest_retained_ms if t is None else t for t in delete_times), default=None
-        ),
+        oldest_equality_delete_ms=_oldest_ms(table, applicable),
+        oldest_dangling_equality_delete_ms=_oldest_ms(table, unused),
     )
     for kind, count, name in (
         (FileKind.POSITION_DELETES, "position_delete_files", "position_delete"),
@@ -226,6 +229,12 @@ def _dangles(table: FakeTable, file: LiveFile) -> bool:
         return False
     data = (f for f in table.live_files if f.kind is FileKind.DATA)
     return not _applies_to_any(table.state, file, data)
+
+
+def _oldest_ms(table: FakeTable, deletes: Iterable[LiveFile]) -> int | None:
+    oldest_retained_ms = min((s.timestamp_ms for s in table.state.snapshots), default=0)
+    times = (_commit_ms(table, d) for d in deletes)
+    return min((oldest_retained_ms if t is None else t for t in times), default=None)
 
 
 def _commit_ms(table: FakeTable, file: LiveFile) -> int | None:

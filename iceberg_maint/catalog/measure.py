@@ -33,6 +33,7 @@ Mask = NDArray[np.bool_]
 
 _NEVER = np.iinfo(np.int64).max
 _UNKNOWN_MS = -1
+_TIMES = ("last_change_ms", "oldest_equality_delete_ms", "oldest_dangling_equality_delete_ms")
 _BINS = len(SIZE_EDGES_BYTES) + 1
 
 
@@ -203,8 +204,16 @@ def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
     return {
         "applicable_equality_delete_files": applicable,
         "dangling_delete_files": _count(c, unused_equality | unused_position),
-        "oldest_equality_delete_ms": np.where(oldest_ms == _NEVER, _UNKNOWN_MS, oldest_ms),
+        "dangling_equality_delete_files": _count(c, unused_equality),
+        "oldest_equality_delete_ms": _or_unknown(oldest_ms),
+        "oldest_dangling_equality_delete_ms": _or_unknown(
+            _lowest(c.key[unused_equality], commit_ms[unused_equality], len(c.keys))
+        ),
     }
+
+
+def _or_unknown(times_ms: Integers) -> Integers:
+    return np.where(times_ms == _NEVER, _UNKNOWN_MS, times_ms)
 
 
 def _count(c: Columns, mask: Mask) -> Integers:
@@ -248,7 +257,7 @@ def _partition(values: dict[str, object], spec_ids: tuple[int, ...]) -> Partitio
     histogram = values["size_histogram"]
     assert isinstance(histogram, list)
     values["size_histogram"] = tuple(histogram)
-    for name in ("last_change_ms", "oldest_equality_delete_ms"):
+    for name in _TIMES:
         values[name] = None if values[name] == _UNKNOWN_MS else values[name]
     return PartitionHealth(**values, spec_ids=spec_ids)  # type: ignore[arg-type]
 

@@ -69,6 +69,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         snapshot=current,
         snapshots=tuple(snapshots),
         manifests=(),
+        key_types=_key_types(document),
     )
 
 
@@ -126,6 +127,17 @@ def _types(document: Mapping[str, Any]) -> dict[int, str]:
     current = document.get("current-schema-id", 0)
     for schema in sorted(schemas, key=lambda s: s.get("schema-id", 0) == current):
         _collect_types(schema, types)
+    return types
+
+
+def _key_types(document: Mapping[str, Any]) -> dict[int, str]:
+    """Primitive types by column id of the current schema, those inside lists and maps left out."""
+    types: dict[int, str] = {}
+    schemas = document.get("schemas") or [document["schema"]]
+    current = document.get("current-schema-id", 0)
+    for schema in schemas:
+        if schema.get("schema-id", 0) == current:
+            _collect_types(schema, types)
     return types
 
 

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from iceberg_maint.core.equality import EqualityDeletes, scope_of
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.state import FileKind, LiveFile
+
+NO_EQUALITY_DELETES = EqualityDeletes((), {})
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A live data file with the deletes that apply to it at the pinned snapshot.
 
-    `position_deletes` are position delete files and deletion vectors.
+    `position_deletes` are position delete files and deletion vectors; `all_equality_deletes` are
+    those of the table, kept as they are: many files times many deletes would be too many pairs.
     """
 
     file: LiveFile
     position_deletes: tuple[LiveFile, ...] = ()
-    equality_deletes: tuple[LiveFile, ...] = ()
+    all_equality_deletes: EqualityDeletes = field(default=NO_EQUALITY_DELETES, repr=False, compare=False)
+
+    @property
+    def equality_deletes(self) -> tuple[LiveFile, ...]:
+        """The equality deletes that apply to the file, by age."""
+        return self.all_equality_deletes.applying((self.file,))
+
+    @property
+    def under_equality_deletes(self) -> bool:
+        """Whether an equality delete applies to the file."""
+        return self.all_equality_deletes.apply_to(self.file)
 
     @property
     def file_scoped_delete_ratio(self) -> float:
@@ -49,30 +63,27 @@ def candidates(
     and spec with a sequence number ≤ its own, a deletion vector to its one file, an equality
     delete to data with a strictly lower number, everywhere when its spec is unpartitioned.
     """
-    data: list[LiveFile] = []
+    files = tuple(live_files)
+    equality = EqualityDeletes.of(specs, files)
     by_path: dict[str, list[LiveFile]] = defaultdict(list)
     by_scope: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
-    equality: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
-    everywhere: list[LiveFile] = []
-    for file in live_files:
-        scope = (file.spec_id, file.partition)
-        if file.kind is FileKind.DATA:
-            data.append(file)
-        elif file.kind is FileKind.EQUALITY_DELETES:
-            (everywhere if specs[file.spec_id].is_unpartitioned else equality[scope]).append(file)
-        elif file.referenced_data_file is not None:
+    for file in files:
+        if file.kind in (FileKind.DATA, FileKind.EQUALITY_DELETES):
+            continue
+        if file.referenced_data_file is not None:
             by_path[file.referenced_data_file].append(file)
         else:
-            by_scope[scope].append(file)
+            by_scope[scope_of(file)].append(file)
     result: dict[str, list[Candidate]] = defaultdict(list)
-    for file in data:
-        number = file.data_sequence_number
-        scope = (file.spec_id, file.partition)
+    for file in files:
+        if file.kind is not FileKind.DATA:
+            continue
         named = by_path.get(file.path, [])
         # A deletion vector replaces all earlier position deletes of its file.
         positional = [d for d in named if d.kind is FileKind.DELETION_VECTOR] or [
-            d for d in (*named, *by_scope.get(scope, ())) if d.data_sequence_number >= number
+            d
+            for d in (*named, *by_scope.get(scope_of(file), ()))
+            if d.data_sequence_number >= file.data_sequence_number
         ]
-        applying = [d for d in (*equality.get(scope, ()), *everywhere) if d.data_sequence_number > number]
-        result[file.partition].append(Candidate(file, tuple(positional), tuple(applying)))
+        result[file.partition].append(Candidate(file, tuple(positional), equality))
     return {key: tuple(found) for key, found in result.items()}

@@ -9,13 +9,14 @@ from iceberg_maint.core.due import asking, candidate_bytes
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.judge import findings, is_due, score, worst
+from iceberg_maint.core.judge import APPLICABLE, findings, is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
-from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 _GRAVITY = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
+_QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
 
 
 def decide(
@@ -79,30 +80,48 @@ def decide(
 
 
 def joint(decisions: Sequence[Decision]) -> Decision:
-    """Several operations' decisions as one view of the table: of the table and of each partition
-    the gravest verdict (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's.
+    """Several operations' decisions as one view of the table: of each partition the gravest verdict
+    (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's, and the same of the table.
 
-    Budgets are those of the operation the table's verdict is of. Raises ValueError for none.
+    A partition whose old equality deletes both may clean is held as soon as one of the operations
+    holds it: the plan may leave it to just that one. Budgets are those of the operation the
+    table's verdict is of. Raises ValueError for no decisions.
     """
     if not decisions:
         raise ValueError("no decisions to join")
-    gravest = min(decisions, key=lambda d: _GRAVITY.index(d.verdict))
     by_key: dict[str, list[PartitionDecision]] = {}
     for decision in decisions:
         for p in decision.partitions:
             by_key.setdefault(p.partition, []).append(p)
-    partitions = [min(found, key=lambda p: _GRAVITY.index(p.verdict)) for found in by_key.values()]
-    waits = [d.until_ms for d in decisions if d.until_ms is not None]
-    due = sum(p.verdict is Verdict.RUN for p in partitions)
+    partitions = sorted(map(_gravest, by_key.values()), key=lambda p: p.verdict is not Verdict.RUN)
+    runs = {p.operation for p in partitions if p.verdict is Verdict.RUN}
+    # A table whose only work is held waits, though an operation alone would run.
+    free = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
+    gravest = min(free or decisions, key=lambda d: _GRAVITY.index(d.verdict))
+    verdict, reason = gravest.verdict, gravest.reason
+    if not free:
+        verdict, reason = _table_verdict(partitions)
+    waits = [p.until_ms for p in partitions if p.until_ms is not None]
     evidence = dict(gravest.evidence)
     if "due_partitions" in evidence:
+        due = sum(p.verdict is Verdict.RUN for p in partitions)
         evidence["due_partitions"] = str(max(due, int(evidence["due_partitions"])))
     return replace(
         gravest,
-        partitions=tuple(sorted(partitions, key=lambda p: p.verdict is not Verdict.RUN)),
+        verdict=verdict,
+        reason=reason,
+        partitions=tuple(partitions),
         evidence=evidence,
-        until_ms=min(waits, default=None) if gravest.verdict is Verdict.DEFER else None,
+        until_ms=min(waits, default=None) if verdict is Verdict.DEFER else None,
     )
+
+
+def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
+    held = [p for p in found if p.reason in (Reason.BACK_OFF, Reason.QUARANTINED)]
+    both = any(f.metric == APPLICABLE and f.severity is Severity.ERROR for p in held for f in p.findings)
+    if both:
+        return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
+    return min(found, key=lambda p: _GRAVITY.index(p.verdict))
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.judge import APPLICABLE, DANGLING
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy, Route
 from iceberg_maint.core.reasons import Finding, Reason
-
-APPLICABLE = "applicable_equality_delete_files"
 
 _KEY_WIDTH_BYTES = 16
 """What a row's key columns are taken for before a plan knows them."""
@@ -19,12 +18,15 @@ def may_convert(policy: EqualityDeletesPolicy) -> bool:
 
 
 def asking(operation: Operation, found: tuple[Finding, ...], policy: Policy) -> tuple[Finding, ...]:
-    """The findings that this operation does something about."""
-    converts = may_convert(policy.equality_deletes)
+    """The findings that this operation may do something about.
+
+    Equality deletes that apply are both operations' until a plan, which sees the files, chooses;
+    dropping those that do not is the conversion's, whatever the route.
+    """
     if operation is Operation.CONVERT_EQUALITY_DELETES:
-        return tuple(f for f in found if f.metric == APPLICABLE and converts)
-    must = converts and policy.equality_deletes.route is Route.CONVERT
-    return tuple(f for f in found if f.metric != APPLICABLE or not must)
+        converts = may_convert(policy.equality_deletes)
+        return tuple(f for f in found if f.metric == DANGLING or (f.metric == APPLICABLE and converts))
+    return tuple(f for f in found if f.metric != DANGLING)
 
 
 def candidate_bytes(operation: Operation, health: PartitionHealth, found: tuple[Finding, ...]) -> int:

@@ -53,6 +53,7 @@ class PartitionHealth:
         "equality delete files, global ones included, newer than the partition's oldest data file"
     )
     dangling_delete_files: int = _metric("delete files that can apply to no live data file")
+    dangling_equality_delete_files: int = _metric("of those, equality delete files")
     min_data_sequence_number: int = _metric("lowest data sequence number of a live data file")
     max_data_sequence_number: int = _metric("highest data sequence number of any live file")
     spec_ids: tuple[int, ...] = _metric("partition specs of the live files", ())
@@ -64,6 +65,11 @@ class PartitionHealth:
     )
     oldest_equality_delete_ms: int | None = _metric(
         "commit time of the oldest applicable equality delete, ms since epoch; "
+        "the oldest retained snapshot's time once expired",
+        None,
+    )
+    oldest_dangling_equality_delete_ms: int | None = _metric(
+        "commit time of the oldest dangling equality delete, ms since epoch; "
         "the oldest retained snapshot's time once expired",
         None,
     )
@@ -141,6 +147,7 @@ def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:
             (p.min_data_sequence_number for p in items if p.data_files), default=0
         ),
         "oldest_equality_delete_ms": min(known("oldest_equality_delete_ms"), default=None),
+        "oldest_dangling_equality_delete_ms": min(known("oldest_dangling_equality_delete_ms"), default=None),
     }
     sums: dict[str, Any] = {
         f.name: sum(known(f.name)) for f in fields(PartitionHealth) if f.name not in apart

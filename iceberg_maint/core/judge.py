@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from iceberg_maint.core.health import PartitionHealth, SizeLimits
 from iceberg_maint.core.policy import (
@@ -12,6 +12,8 @@ from iceberg_maint.core.policy import (
 from iceberg_maint.core.reasons import Check, Finding, Reason, Severity
 
 TARGET_FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
+APPLICABLE = "applicable_equality_delete_files"
+DANGLING = "dangling_equality_delete_files"
 _SECTION = "rewrite_data_files"
 
 
@@ -186,21 +188,25 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[F
 
 def _equality_deletes(
     health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: int
-) -> tuple[Finding, ...]:
+) -> Iterator[Finding]:
+    """Those that apply and those that apply to nothing, each as old as its oldest."""
     limit_seconds = policy.equality_delete_max_age_seconds
-    if limit_seconds is None or not health.applicable_equality_delete_files:
-        return ()
-    since_ms = health.oldest_equality_delete_ms
-    age_seconds = (now_ms - since_ms) / 1000 if since_ms is not None else float(limit_seconds)
-    severity = Severity.ERROR if age_seconds >= limit_seconds else Severity.WARN
-    return (
-        Finding(
+    if limit_seconds is None:
+        return
+    for metric, since_ms in (
+        (APPLICABLE, health.oldest_equality_delete_ms),
+        (DANGLING, health.oldest_dangling_equality_delete_ms),
+    ):
+        files = getattr(health, metric)
+        if not files:
+            continue
+        age_seconds = (now_ms - since_ms) / 1000 if since_ms is not None else float(limit_seconds)
+        yield Finding(
             Check.DELETE_FILES,
-            severity,
+            Severity.ERROR if age_seconds >= limit_seconds else Severity.WARN,
             Reason.EQUALITY_DELETES,
-            "applicable_equality_delete_files",
-            health.applicable_equality_delete_files,
+            metric,
+            files,
             1,
             f"{_SECTION}.equality_delete_max_age_seconds",
-        ),
-    )
+        )

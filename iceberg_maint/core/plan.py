@@ -88,8 +88,8 @@ class Batch:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partition keys, in order, each once."""
-        return tuple(dict.fromkeys(g.partition for g in self.groups))
+        """Partition keys, in order, each once; of a batch that only drops deletes, theirs."""
+        return tuple(dict.fromkeys(o.partition for o in self.groups or self.equality_deletes))
 
     @property
     def input_files(self) -> int:

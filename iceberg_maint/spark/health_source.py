@@ -256,8 +256,8 @@ def _partition(
     applicable = [
         d for d in (*local, *everywhere) if own_oldest is not None and own_oldest < d.sequence_number
     ]
-    floor_ms = min((s.timestamp_ms for s in state.snapshots), default=0)
-    since = [_commit_ms(state, d.snapshot_id, d.sequence_number) for d in applicable]
+    dangling = [d for d in deletes if _dangles(state, d, oldest)]
+    unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
     changes = [_commit_ms(state, *c) for row in groups.values() for c in row["commits"]]
     histograms = [row["histogram"] for (_, kind), row in groups.items() if kind is FileKind.DATA]
     empty = [0] * (len(SIZE_EDGES_BYTES) + 1)
@@ -280,7 +280,8 @@ def _partition(
         equality_delete_records=total("records", equality),
         equality_delete_bytes=total("bytes", equality),
         applicable_equality_delete_files=sum(d.files for d in applicable),
-        dangling_delete_files=sum(d.files for d in deletes if _dangles(state, d, oldest)),
+        dangling_delete_files=sum(d.files for d in dangling),
+        dangling_equality_delete_files=sum(d.files for d in unused),
         min_data_sequence_number=own_oldest or 0,
         max_data_sequence_number=max(row["newest"] for row in groups.values()),
         spec_ids=tuple(sorted({spec_id for (spec_id, _), _ in groups})),
@@ -288,7 +289,8 @@ def _partition(
             reduce(lambda a, b: [x + y for x, y in zip(a, b, strict=True)], histograms, empty)
         ),
         last_change_ms=max((t for t in changes if t is not None), default=None),
-        oldest_equality_delete_ms=min((floor_ms if t is None else t for t in since), default=None),
+        oldest_equality_delete_ms=_oldest_ms(state, applicable),
+        oldest_dangling_equality_delete_ms=_oldest_ms(state, unused),
     )
 
 
@@ -300,6 +302,12 @@ def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, int]) ->
         return not any(n is not None and n < delete.sequence_number for n in reached)
     lowest = oldest.get(delete.scope)
     return delete.unreferenced or lowest is None or lowest > delete.sequence_number
+
+
+def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:
+    floor_ms = min((s.timestamp_ms for s in state.snapshots), default=0)
+    times = (_commit_ms(state, d.snapshot_id, d.sequence_number) for d in deletes)
+    return min((floor_ms if t is None else t for t in times), default=None)
 
 
 def _commit_ms(state: TableState, snapshot_id: int, sequence_number: int) -> int | None:

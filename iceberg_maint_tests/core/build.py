@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iceberg_maint.catalog.fake import FakeTable, fake_table, measure_files
+from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table, measure_files
 from iceberg_maint.core import decide as decisions
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
 from iceberg_maint.core.plan import Plan
-from iceberg_maint.core.planner import plan_rewrite
+from iceberg_maint.core.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.reasons import Check, Decision, Finding, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.state import FileKind, LiveFile
@@ -36,8 +36,22 @@ def delete(
     seq: int = 2,
     spec_id: int = 0,
     records: int = 1,
+    keys: tuple[int, ...] = (1,),
 ) -> LiveFile:
-    return LiveFile(path, kind, spec_id, partition, records, 5, seq, "parquet", referenced_data_file=of)
+    """Of 5 bytes; `keys` are the columns of equality deletes."""
+    ids = keys if kind is FileKind.EQUALITY_DELETES else ()
+    return LiveFile(
+        path,
+        kind,
+        spec_id,
+        partition,
+        records,
+        5,
+        seq,
+        "parquet",
+        referenced_data_file=of,
+        equality_ids=ids,
+    )
 
 
 def small(count: int, size: int = 10, *, partition: str = "p=a", seq: int = 1) -> list[LiveFile]:
@@ -103,8 +117,13 @@ def decide(
 
 
 def plan(table: FakeTable, policy: Policy, decision: Decision | None = None) -> Plan:
+    """The plan of the operation decided on, of files read as the loop reads them."""
     decision = decision or decide(table, policy)
-    return plan_rewrite(table.state, decision, table.live_files, policy, TARGET)
+    operation = Operation(decision.operation)
+    measured = measure_files(table, policy.rewrite_data_files)
+    keys = partitions_to_read(operation, decision, measured)
+    live = FakeCatalog("lake", [table]).live_files(table.state, keys)
+    return plan_operation(operation, table.state, decision, live, policy, TARGET)
 
 
 def finding(

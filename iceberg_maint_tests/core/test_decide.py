@@ -12,14 +12,13 @@ from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import findings
-from iceberg_maint.core.policy import Mode, Policy, WindowsPolicy
+from iceberg_maint.core.policy import EqualityDeletesPolicy, Mode, Policy, Route, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, Reason, Verdict
 from iceberg_maint_tests.core.build import NOW_MS, TARGET, measured_of, policy_of, rewrite_policy
 
 REWRITE, CONVERT = Operation.REWRITE_DATA_FILES, Operation.CONVERT_EQUALITY_DELETES
 SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
 HEALTHY = PartitionHealth(data_files=10, data_bytes=1000)
-UNDER_EQUALITY_DELETES = replace(SICK, applicable_equality_delete_files=1)
 
 
 def decide(
@@ -154,10 +153,64 @@ def test_decide_advise_with_nothing_due_is_healthy() -> None:
     assert decide({"p=b": HEALTHY}, policy_of(mode=Mode.ADVISE)).reason is Reason.HEALTHY
 
 
-def test_decide_under_equality_deletes_is_refused() -> None:
-    found = decide({"p=a": UNDER_EQUALITY_DELETES})
-    assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.EQUALITY_DELETES)
-    assert decide({"p=a": UNDER_EQUALITY_DELETES}, force=True).reason is Reason.EQUALITY_DELETES
+OLD_MS = NOW_MS - 3_600_000
+UNDER_OLD = replace(HEALTHY, applicable_equality_delete_files=1, oldest_equality_delete_ms=OLD_MS)
+UNDER_YOUNG = replace(UNDER_OLD, oldest_equality_delete_ms=OLD_MS + 1)
+
+
+@pytest.mark.parametrize("operation", [REWRITE, CONVERT])
+def test_decide_old_equality_deletes_run_in_both_operations(operation: Operation) -> None:
+    """Which of the two does it is up to the plan, which sees the files."""
+    found = decide({"p=a": UNDER_OLD, "p=b": UNDER_YOUNG}, operation=operation)
+    assert by_partition(found) == {
+        "p=a": (Verdict.RUN, Reason.EQUALITY_DELETES),
+        "p=b": (Verdict.SKIP, Reason.HEALTHY),
+    }
+    assert {p.operation for p in found.partitions} == {found.operation} == {operation}
+
+
+@pytest.mark.parametrize("keys", [{"route": Route.REWRITE}, {"streaming_consumers": ("reader",)}])
+def test_decide_conversion_is_not_due_where_files_are_to_be_rewritten(keys: dict[str, object]) -> None:
+    policy = policy_of(equality_deletes=EqualityDeletesPolicy(**keys))  # type: ignore[arg-type]
+    assert decide({"p=a": UNDER_OLD}, policy, operation=CONVERT).reason is Reason.HEALTHY
+    assert decide({"p=a": UNDER_OLD}, policy).reason is Reason.EQUALITY_DELETES
+
+
+def test_decide_conversion_takes_no_notice_of_small_files() -> None:
+    small = replace(SICK, applicable_equality_delete_files=1, oldest_equality_delete_ms=NOW_MS)
+    assert decide({"p=a": small}, operation=CONVERT).reason is Reason.HEALTHY
+    assert decide({"p=a": small}).reason is Reason.SMALL_FILES
+
+
+def test_decide_conversion_runs_where_rewriting_is_disabled() -> None:
+    policy = policy_of(rewrite_policy(enabled=False))
+    assert decide({"p=a": UNDER_OLD}, policy, operation=CONVERT).verdict is Verdict.RUN
+    assert decide({"p=a": UNDER_OLD}, policy).reason is Reason.DISABLED
+
+
+def test_decide_forced_conversion_takes_young_deletes_and_no_partition_without() -> None:
+    found = decide({"p=a": UNDER_YOUNG, "p=b": SICK}, operation=CONVERT, force=True)
+    assert by_partition(found) == {
+        "p=a": (Verdict.RUN, Reason.FORCED),
+        "p=b": (Verdict.SKIP, Reason.HEALTHY),
+    }
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_decide_old_dangling_deletes_are_the_conversions_on_any_route(route: Route) -> None:
+    dangling = replace(HEALTHY, dangling_equality_delete_files=2, oldest_dangling_equality_delete_ms=OLD_MS)
+    policy = policy_of(equality_deletes=EqualityDeletesPolicy(route=route, streaming_consumers=("r",)))
+    assert decide({"p=a": dangling}, policy, operation=CONVERT).reason is Reason.EQUALITY_DELETES
+    assert decide({"p=a": dangling}, policy).reason is Reason.HEALTHY
+    young = replace(dangling, oldest_dangling_equality_delete_ms=OLD_MS + 1)
+    assert decide({"p=a": young}, policy, operation=CONVERT).reason is Reason.HEALTHY
+
+
+def test_decide_conversion_reads_keys_and_deletes() -> None:
+    health = replace(UNDER_OLD, records=10, equality_delete_bytes=7)
+    assert decide({"p=a": health}, operation=CONVERT).partitions[0].candidate_bytes == 167
+    wide = replace(health, data_bytes=100)
+    assert decide({"p=a": wide}, operation=CONVERT).partitions[0].candidate_bytes == 107
 
 
 def test_decide_backing_off_waits_until_its_time() -> None:
@@ -205,10 +258,9 @@ def test_decide_requested_leaves_others_out_and_names_the_empty() -> None:
     }
 
 
-def test_decide_table_reason_is_run_then_refuse_then_defer() -> None:
-    refused, waiting = UNDER_EQUALITY_DELETES, past(not_before_ms=NOW_MS + 9)
-    assert decide({"p=a": SICK, "p=b": refused, "p=c": SICK}, history=waiting).verdict is Verdict.RUN
-    assert decide({"p=a": SICK, "p=b": refused}, history=waiting).verdict is Verdict.REFUSE
+def test_decide_table_reason_is_run_then_defer() -> None:
+    waiting = past(not_before_ms=NOW_MS + 9)
+    assert decide({"p=a": SICK, "p=b": SICK}, history=waiting).verdict is Verdict.RUN
     assert decide({"p=a": SICK, "p=b": HEALTHY}, history=waiting).verdict is Verdict.DEFER
 
 
@@ -240,3 +292,63 @@ def test_candidate_bytes_are_small_ones_until_deletes_ask_for_all() -> None:
     assert candidate_bytes(REWRITE, health, findings(health, rewrite_policy(), TARGET, NOW_MS)) == 100
     deleted = replace(health, records=10, deletion_vector_records=5)
     assert candidate_bytes(REWRITE, deleted, findings(deleted, rewrite_policy(), TARGET, NOW_MS)) == 900
+
+
+def test_joint_takes_the_gravest_verdict_of_each_partition_and_of_the_table() -> None:
+    partitions = {"p=a": UNDER_OLD, "p=b": SICK, "p=c": HEALTHY}
+    found = decisions.joint([decide(partitions, operation=o) for o in (CONVERT, REWRITE)])
+    assert {p.partition: (p.verdict, p.operation) for p in found.partitions} == {
+        "p=a": (Verdict.RUN, CONVERT),
+        "p=b": (Verdict.RUN, REWRITE),
+        "p=c": (Verdict.SKIP, CONVERT),
+    }
+    assert (found.verdict, found.reason, found.operation) == (Verdict.RUN, Reason.EQUALITY_DELETES, CONVERT)
+    assert found.evidence == {"due_partitions": "2", "partitions": "3"}
+
+
+def test_joint_of_one_decision_is_that_decision() -> None:
+    one = decide({"p=a": SICK, "p=b": HEALTHY})
+    assert decisions.joint([one]) == one
+
+
+def test_joint_waits_for_both_operations_and_for_the_first_partition() -> None:
+    first, second = past(not_before_ms=NOW_MS + 9), past(not_before_ms=NOW_MS + 5)
+    late = TableHistory(partitions={"p=b": PartitionHistory(not_before_ms=NOW_MS + 30)})
+    both = {"p=a": UNDER_OLD, "p=b": UNDER_OLD}
+    found = decisions.joint(
+        [
+            decide(
+                both,
+                history=replace(first, partitions={**first.partitions, **late.partitions}),
+                operation=CONVERT,
+            ),
+            decide(both, history=replace(second, partitions={**second.partitions, **late.partitions})),
+        ]
+    )
+    assert [p.until_ms for p in found.partitions] == [NOW_MS + 9, NOW_MS + 30]
+    assert (found.verdict, found.until_ms) == (Verdict.DEFER, NOW_MS + 9)
+
+
+@pytest.mark.parametrize("held", [{"not_before_ms": NOW_MS + 9}, {"quarantined": True}])
+@pytest.mark.parametrize("by", [CONVERT, REWRITE])
+def test_joint_partition_under_old_deletes_is_held_by_either_operation(
+    held: dict[str, object], by: Operation
+) -> None:
+    """The plan may leave it to the operation that waits: to call it due would have it asked for
+    again and again."""
+    sick = replace(UNDER_OLD, small_files=10, small_bytes=100)
+    found = decisions.joint(
+        [
+            decide({"p=a": sick}, history=past(**held) if o is by else None, operation=o)
+            for o in (CONVERT, REWRITE)
+        ]
+    )
+    assert [(p.verdict, p.operation) for p in found.partitions] == [(Verdict.DEFER, by)]
+    assert found.verdict is Verdict.DEFER
+
+
+def test_joint_partition_without_old_deletes_is_not_held_by_the_conversion() -> None:
+    found = decisions.joint(
+        [decide({"p=a": SICK}, history=past(quarantined=True), operation=CONVERT), decide({"p=a": SICK})]
+    )
+    assert found.verdict is Verdict.RUN

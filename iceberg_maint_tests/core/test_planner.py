@@ -153,21 +153,6 @@ def test_plan_too_many_delete_files_takes_each_file_with_deletes() -> None:
     assert groups_of(found) == [["b"]]
 
 
-def test_plan_files_under_equality_deletes_are_left_over() -> None:
-    files = [*small(6, seq=1), data("new", 10, seq=5), delete("e", EQ, seq=3)]
-    table = table_of(files)
-    refused = decide(table, policy_of())
-    assert refused.reason is Reason.EQUALITY_DELETES
-    assert plan(table, policy_of(), refused).leftovers == (
-        Leftover("p=a", Reason.EQUALITY_DELETES, bytes=70),
-    )
-    # A delete that came after the decision is seen by the plan: only files it spares are taken.
-    run = replace(refused.partitions[0], verdict=Verdict.RUN, reason=Reason.FORCED)
-    found = plan(table, policy_of(), replace(refused, partitions=(run,)))
-    assert groups_of(found) == [["new"]]
-    assert found.leftovers == (Leftover("p=a", Reason.EQUALITY_DELETES, 6, 60),)
-
-
 def test_plan_forced_takes_every_file() -> None:
     table = table_of([data("a", 100), data("b", 100)])
     found = plan(table, policy_of(), decide(table, policy_of(), requested=frozenset({"p=a"}), force=True))

@@ -1,0 +1,179 @@
+"""Route: whether a partition's equality deletes are converted or its files rewritten without the rows.
+
+Both planners ask here with the same decision inputs, so that a partition is never taken by both.
+The cost model and its reasons: docs/decisions/0008-convert-or-rewrite.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iceberg_maint.core.candidate import Candidate
+from iceberg_maint.core.due import may_convert
+from iceberg_maint.core.equality import EqualityDeletes, has_unsupported_key, key_work_bytes
+from iceberg_maint.core.groups import Rules, packed_groups
+from iceberg_maint.core.judge import APPLICABLE
+from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity
+from iceberg_maint.core.state import LiveFile
+
+_HELD = (Reason.HOT, Reason.BACK_OFF, Reason.QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Files under equality deletes that can only be converted together: those of one partition or,
+    under deletes of an unpartitioned spec, of every partition that these apply to.
+
+    `deletes` are all that apply to a file of it. `key_work_bytes` are what finding the deleted
+    rows reads, the key columns and the deletes; `unsupported`: one of them has keys that cannot be
+    matched. `route` is the one chosen for all of it.
+    """
+
+    files: Mapping[str, tuple[Candidate, ...]]
+    deletes: tuple[LiveFile, ...]
+    key_work_bytes: int
+    unsupported: bool
+    route: Route
+
+    @property
+    def file_count(self) -> int:
+        """Data files in it."""
+        return sum(len(files) for files in self.files.values())
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of these files."""
+        return sum(c.file.size_bytes for files in self.files.values() for c in files)
+
+    @property
+    def rows(self) -> int:
+        """Rows in these files."""
+        return sum(c.file.record_count for files in self.files.values() for c in files)
+
+
+def units(
+    decision: Decision,
+    found: Mapping[str, Sequence[Candidate]],
+    deletes: EqualityDeletes,
+    key_types: Mapping[int, str],
+    policy: Policy,
+    target_bytes: int,
+) -> dict[str, Unit]:
+    """The units by partition, of those whose equality deletes are due by age or asked for.
+
+    `found` holds every candidate that deletes of an unpartitioned spec apply to. A partition whose
+    deletes are young is in no unit of its own: a rewrite that its files need anyway applies them.
+    """
+    decided = {p.partition: p for p in decision.partitions}
+    together: dict[str, tuple[Candidate, ...]] = {}
+    result: dict[str, Unit] = {}
+    for key, candidates in found.items():
+        if any(deletes.apply_everywhere_to(c.file) for c in candidates):
+            together[key] = _under(candidates)
+    if any(_asks(decided.get(key)) for key in together):
+        unit = _unit(together, decided, deletes, key_types, policy, target_bytes)
+        result |= dict.fromkeys(together, unit)
+    for key, candidates in found.items():
+        if key in together or not _asks(decided.get(key)):
+            continue
+        if under := _under(candidates):
+            result[key] = _unit({key: under}, decided, deletes, key_types, policy, target_bytes)
+    return result
+
+
+def largest_unit_bytes(windows: WindowsPolicy) -> int:
+    """The most key work a conversion may ever do at once."""
+    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    return min(cap for cap in caps if cap is not None)
+
+
+def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
+    """Whether one batch may hold the unit. A conversion reads keys only, so bytes are key work."""
+    return (
+        len(unit.files) <= windows.max_partitions_per_batch
+        and unit.file_count <= windows.max_files_per_batch
+        and unit.key_work_bytes <= largest_unit_bytes(windows)
+    )
+
+
+def conversion_cost_bytes(unit: Unit, due_bytes: int, target_bytes: int) -> int:
+    """Bytes read and written by converting and then rewriting the files that need it anyway.
+
+    The second commit counts as an eighth of a file.
+    """
+    later = 2 * due_bytes + target_bytes // 8 if due_bytes else 0
+    return unit.key_work_bytes + later
+
+
+def rewrite_cost_bytes(unit: Unit, windows: WindowsPolicy) -> int:
+    """Bytes read and written by rewriting all files under the deletes, which every batch reads."""
+    batches = -(-unit.file_bytes // windows.max_bytes_per_batch)
+    again = max(0, batches - 1) * sum(d.size_bytes for d in unit.deletes)
+    return unit.key_work_bytes + again + 2 * unit.file_bytes
+
+
+def _under(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    return tuple(c for c in candidates if c.under_equality_deletes)
+
+
+def _asks(due: PartitionDecision | None) -> bool:
+    """Whether its equality deletes are old enough, or it was asked for in any condition."""
+    return due is not None and (
+        due.reason is Reason.FORCED
+        or any(f.metric == APPLICABLE and f.severity is Severity.ERROR for f in due.findings)
+    )
+
+
+def _unit(
+    files: Mapping[str, tuple[Candidate, ...]],
+    decided: Mapping[str, PartitionDecision],
+    deletes: EqualityDeletes,
+    key_types: Mapping[int, str],
+    policy: Policy,
+    target_bytes: int,
+) -> Unit:
+    data = [c.file for some in files.values() for c in some]
+    applying = deletes.applying(data)
+    unsupported = any(has_unsupported_key(d, key_types) for d in applying)
+    work = 0 if unsupported else key_work_bytes(data, applying, key_types)
+    unit = Unit(files, applying, work, unsupported, Route.REWRITE)
+    return replace(unit, route=_route(unit, decided, policy, target_bytes))
+
+
+def _route(unit: Unit, decided: Mapping[str, PartitionDecision], policy: Policy, target_bytes: int) -> Route:
+    members = [decided.get(key) for key in unit.files]
+    if unit.unsupported or not may_convert(policy.equality_deletes):
+        return Route.REWRITE
+    if not policy.rewrite_data_files.enabled:
+        return Route.CONVERT
+    if len(members) > 1 and any(p is None or p.reason in _HELD for p in members):
+        # Only all of it together can be converted, and part of it may not be touched now.
+        return Route.REWRITE
+    if policy.equality_deletes.route is Route.CONVERT:
+        return Route.CONVERT
+    if any(p is None or p.reason is Reason.FORCED for p in members) or not fits_a_batch(unit, policy.windows):
+        return Route.REWRITE
+    due_bytes = sum(
+        _due_anyway_bytes(p, unit.files[p.partition], policy, target_bytes) for p in members if p is not None
+    )
+    converting = conversion_cost_bytes(unit, due_bytes, target_bytes)
+    return Route.CONVERT if converting < rewrite_cost_bytes(unit, policy.windows) else Route.REWRITE
+
+
+def _due_anyway_bytes(
+    due: PartitionDecision, files: Sequence[Candidate], policy: Policy, target_bytes: int
+) -> int:
+    """Bytes of these files that a rewrite takes even without equality deletes."""
+    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
+    if not rules.reasons:
+        return 0
+    by_spec: dict[int, list[Candidate]] = defaultdict(list)
+    for candidate in files:
+        if rules.chooses(candidate):
+            by_spec[candidate.file.spec_id].append(candidate)
+    groups = packed_groups(by_spec, rules, policy.windows, policy.windows.max_bytes_per_batch)
+    return sum(c.file.size_bytes for _, group in groups for c in group)
