@@ -33,6 +33,7 @@ from iceberg_maint.core.state import BATCH_PROPERTY
 from iceberg_maint.defs.keys import FORCE_TAG, asset_key
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
+from iceberg_maint_tests.e2e.lake import catalog_of, make_lake
 
 pytestmark = [
     pytest.mark.spark,
@@ -42,22 +43,11 @@ pytestmark = [
 ]
 
 DAYS = ("d1", "d2", "d3")
-CONFIG = """\
-ledger: sqlite:///{dir}/ledger.db
-catalogs:
-  lake:
-    type: jdbc
-    uri: sqlite:///{dir}/catalog.db
-    warehouse: file://{dir}/wh
-spark:
-  master: local[1]
-  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: "1"}}
-defaults:
-  windows: {{max_partitions_per_batch: 1}}
+TABLES = """\
 tables:
-  lake.db.calm: {{rewrite_data_files: {{min_input_files: 100}}}}
-  lake.db.late: {{rewrite_data_files: {{min_input_files: 100}}}}
-  lake.db.stopped: {{rewrite_data_files: {{min_input_files: 100}}}}
+  lake.db.calm: {rewrite_data_files: {min_input_files: 100}}
+  lake.db.late: {rewrite_data_files: {min_input_files: 100}}
+  lake.db.stopped: {rewrite_data_files: {min_input_files: 100}}
 """
 BACKFILL = """
 mutation Backfill($params: LaunchBackfillParams!) {
@@ -160,10 +150,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     folder = tmp_path_factory.mktemp("daemon")
     for name in ("wh", "home", "crash"):
         (folder / name).mkdir()
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
-    catalog.create_namespace("db")
+    config = make_lake(folder, cores=1, more=TABLES)
+    catalog = catalog_of(folder)
     before = {name: rows(_make_table(catalog, name)) for name in ("sick", "calm", "stopped")}
-    (folder / "config.yaml").write_text(CONFIG.format(dir=folder), "utf-8")
     for point in ("between_batches", "inside_batch"):
         (folder / "crash" / f"lake.db.sick {point}").touch()
     settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
@@ -175,7 +164,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     environ = {
         **os.environ,
         "DAGSTER_HOME": str(folder / "home"),
-        "ICEBERG_MAINT_CONFIG": str(folder / "config.yaml"),
+        "ICEBERG_MAINT_CONFIG": str(config),
         "CRASH_DIR": str(folder / "crash"),
         "ICEBERG_MAINT_DAGSTER_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": str(PROJECT),

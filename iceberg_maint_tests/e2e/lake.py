@@ -25,18 +25,18 @@ catalogs:
     uri: sqlite:///{dir}/catalog.db
     warehouse: file://{dir}/wh
 spark:
-  master: local[2]
-  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: "2"}}
+  master: local[{cores}]
+  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: "{cores}"}}
 defaults:
   windows: {{max_partitions_per_batch: 1}}
 """
 PARTITIONS = 3
 
 
-def make_lake(folder: Path) -> Path:
-    """The configuration of an empty lake in this folder."""
+def make_lake(folder: Path, *, cores: int = 2, more: str = "") -> Path:
+    """The configuration of an empty lake in this folder; `more` is YAML to add to it."""
     config = folder / "config.yaml"
-    config.write_text(CONFIG.format(dir=folder))
+    config.write_text(CONFIG.format(dir=folder, cores=cores) + more, "utf-8")
     catalog_of(folder).create_namespace("db")
     return config
 
