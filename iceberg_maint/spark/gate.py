@@ -162,7 +162,7 @@ def _version(bridge: Bridge, metadata: Any, reader: MetadataReader) -> TableVers
         table_uuid=str(metadata.uuid()),
         format_version=int(metadata.formatVersion()),
         schema_id=int(metadata.currentSchemaId()),
-        specs=spec_values(bridge, metadata.specs()),
+        specs=spec_values(bridge, bridge.iterate(metadata.specs())),
         snapshot_id=int(snapshot.snapshotId()),
         parent_id=None if parent is None else int(parent),
         sequence_number=int(snapshot.sequenceNumber()),

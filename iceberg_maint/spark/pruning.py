@@ -4,6 +4,7 @@ lets through is matched by path, what it should not have dropped is looked for a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from iceberg_maint.core.partition import (
@@ -25,10 +26,10 @@ def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
     return spec_values(bridge, table.specs().values())
 
 
-def spec_values(bridge: Bridge, java_specs: Any) -> dict[int, PartitionSpec]:
+def spec_values(bridge: Bridge, java_specs: Iterable[Any]) -> dict[int, PartitionSpec]:
     """Java specs as values, by id."""
     specs = {}
-    for spec in bridge.iterate(java_specs):
+    for spec in java_specs:
         types = {
             int(f.fieldId()): str(f.type().toString()) for f in bridge.iterate(spec.partitionType().fields())
         }
