@@ -1,0 +1,97 @@
+"""Execution memory of Spark's executors: how much there is, and what tasks took at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from iceberg_maint.spark.bridge import Bridge
+
+_JOB_GROUP = "spark.jobGroup.id"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorMemory:
+    """Of the executors the smallest memory that execution and storage share, in bytes, and the
+    most tasks that one runs at once."""
+
+    unified_bytes: int
+    slots: int
+
+
+def executor_memory(bridge: Bridge) -> ExecutorMemory:
+    """What the live executors have (the driver where it runs the tasks itself)."""
+    store = bridge.spark.sparkContext._jsc.sc().statusStore()
+    executors = store.executorList(True)
+    found = [executors.apply(i) for i in range(executors.size())]
+    running = [(int(e.maxMemory()), int(e.maxTasks())) for e in found if e.maxTasks() > 0]
+    if not running:
+        conf = bridge.spark.sparkContext._jsc.sc().conf()
+        heap = int(conf.getSizeAsBytes("spark.executor.memory", "1g")) - 300 * 1024**2
+        cores = int(conf.getInt("spark.executor.cores", 1)) // int(conf.getInt("spark.task.cpus", 1))
+        return ExecutorMemory(int(heap * float(conf.getDouble("spark.memory.fraction", 0.6))), max(1, cores))
+    return ExecutorMemory(min(m for m, _ in running), max(s for _, s in running))
+
+
+def default_budget_bytes(memory: ExecutorMemory) -> int:
+    """What applying equality deletes may take where policy does not say: half of what there is."""
+    return memory.unified_bytes // 2
+
+
+@contextmanager
+def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
+    """Measures the jobs of one job group inside the block.
+
+    The function it gives returns, also after the block, the most execution memory in bytes that
+    tasks running at the same time on one executor took, each counted with its own maximum.
+    """
+    context = bridge.spark.sparkContext._jsc.sc()
+    events = bridge.jvm.java.util.Vector()
+    listener = _listener(bridge, events)
+    context.addSparkListener(listener)
+    try:
+        yield lambda: _peak_bytes(bridge, context, events, job_group)
+    finally:
+        context.listenerBus().waitUntilEmpty()
+        context.removeSparkListener(listener)
+
+
+def _listener(bridge: Bridge, events: Any) -> Any:
+    """A listener of Spark's that adds every event, as a one-element array, to a Java list."""
+    invoke = bridge.jvm.java.lang.invoke
+    objects = bridge.java_class("java.lang.Object")
+    array = bridge.java_class("[Ljava.lang.Object;")
+    method = bridge.java_class("java.lang.reflect.Method")
+    kinds = invoke.MethodType
+    boolean = bridge.jvm.java.lang.Boolean.TYPE
+    add = invoke.MethodHandles.publicLookup().bind(events, "add", kinds.methodType(boolean, objects))
+    add = invoke.MethodHandles.dropArguments(add, 0, bridge.list((objects, method)))
+    add = add.asType(kinds.methodType(objects, bridge.list((objects, method, array))))
+    handler = invoke.MethodHandleProxies.asInterfaceInstance(
+        bridge.java_class("java.lang.reflect.InvocationHandler"), add
+    )
+    interface = bridge.java_class("org.apache.spark.scheduler.SparkListenerInterface")
+    classes = bridge.array(bridge.jvm.java.lang.Class, (interface,))
+    return bridge.jvm.java.lang.reflect.Proxy.newProxyInstance(interface.getClassLoader(), classes, handler)
+
+
+def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> int:
+    context.listenerBus().waitUntilEmpty()
+    stages: set[int] = set()
+    tasks: list[tuple[str, int, int, int]] = []
+    for event in [arguments[0] for arguments in bridge.iterate(bridge.jvm.java.util.ArrayList(events))]:
+        kind = str(event.getClass().getSimpleName())
+        if kind == "SparkListenerJobStart" and event.properties().getProperty(_JOB_GROUP) == job_group:
+            ids = event.stageIds()
+            stages.update(int(ids.apply(i)) for i in range(ids.size()))
+        elif kind == "SparkListenerTaskEnd" and event.stageId() in stages and event.taskMetrics() is not None:
+            info, metrics = event.taskInfo(), event.taskMetrics()
+            peak = max(int(metrics.peakOnHeapExecutionMemory()), int(metrics.peakExecutionMemory()))
+            tasks.append((str(info.executorId()), int(info.launchTime()), int(info.finishTime()), peak))
+    return max((_at_once(tasks, executor, start) for executor, start, _, _ in tasks), default=0)
+
+
+def _at_once(tasks: list[tuple[str, int, int, int]], executor: str, start: int) -> int:
+    return sum(peak for e, begun, ended, peak in tasks if e == executor and begun <= start < ended)
