@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from iceberg_maint.core.candidate import Candidate, candidates
-from iceberg_maint.core.equality import EqualityDeletes, LiveData, memory_need, planned_deletes
+from iceberg_maint.core.equality import (
+    EqualityDeletes,
+    LiveData,
+    has_unsupported_key,
+    memory_need,
+    planned_deletes,
+)
 from iceberg_maint.core.groups import input_file
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import DANGLING
@@ -74,14 +80,13 @@ def plan_conversion(
             continue
         left_bytes = None if left_bytes is None else left_bytes - unit.key_work_bytes
         done |= unit.files.keys()
-        attached = tuple(d for key in unit.files for d in dangling.pop(key, ()))
-        taken.append(_Taken(unit, attached))
+        taken.append(_Taken(unit, _attached(unit, dangling, state.key_types)))
     batches = [
         _batch(state, chunk, files, target_bytes, memory_correction)
         for chunk in _chunks(taken, policy.windows)
     ]
     grave = {p.partition for p in decision.due() if _dangling_finding(p, Severity.ERROR)}
-    if alone := [d for key in grave & dangling.keys() for d in dangling[key]]:
+    if alone := [d for key, of_one in dangling.items() if key in grave for d in of_one]:
         batches.append(_batch(state, [], files, target_bytes, memory_correction, alone))
     idle = {p.partition for p in decision.due()} - done - grave - {left.partition for left in leftovers}
     leftovers += [Leftover(key, Reason.NO_GAIN) for key in sorted(idle)]
@@ -116,6 +121,18 @@ def _obstacle(
         (p.reason for p in decision.partitions if p.partition in unit.files and p.verdict is Verdict.DEFER),
         None,
     )
+
+
+def _attached(
+    unit: Unit, dangling: dict[str, tuple[LiveFile, ...]], key_types: Mapping[int, str]
+) -> tuple[LiveFile, ...]:
+    """Takes the dangling deletes of the unit's partitions out of `dangling`; those whose keys
+    cannot be matched stay, for a batch that reads no keys."""
+    found: list[LiveFile] = []
+    for key in unit.files.keys() & dangling.keys():
+        found += (d for d in dangling[key] if not has_unsupported_key(d, key_types))
+        dangling[key] = tuple(d for d in dangling[key] if has_unsupported_key(d, key_types))
+    return tuple(sorted(found, key=lambda d: d.path))
 
 
 def _dangling(
