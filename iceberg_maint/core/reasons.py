@@ -66,7 +66,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.HEALTHY: "every metric is within its threshold",
     Reason.EMPTY: "the table has no live files",
     Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
-    Reason.FILE_TOO_LARGE: "a file alone is larger than a batch may be; raise windows.max_bytes_per_batch",
+    Reason.FILE_TOO_LARGE: "a file, or what a conversion must take together, is more than a batch may "
+    "hold; raise windows.max_bytes_per_batch, max_files_per_batch or max_partitions_per_batch",
     Reason.DISABLED: "the policy turns this operation off",
     Reason.ADVISE: "the policy's mode is advise: planned and reported, not executed",
     Reason.PAUSED: "paused by policy or by an operator",

@@ -27,7 +27,12 @@ NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20
 """Rows of the health page's table, and partition observations per survey at most."""
 _COMPARED = ("data_files", "small_files", "delete_files", "data_bytes", "delete_ratio")
-_TIMES = ("last_change_ms", "oldest_snapshot_ms", "oldest_equality_delete_ms")
+_TIMES = (
+    "last_change_ms",
+    "oldest_snapshot_ms",
+    "oldest_equality_delete_ms",
+    "oldest_dangling_equality_delete_ms",
+)
 _HIDDEN = ("min_data_sequence_number", "max_data_sequence_number")
 
 Metadata = dict[str, Any]

@@ -71,16 +71,14 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: in
     yield "delete_ratio", health.delete_ratio, "≥", policy.delete_ratio_warn, "delete_ratio_warn"
     yield "delete_files", positional, ">", policy.max_delete_files, "max_delete_files"
     key, limit = "equality_delete_max_age_seconds", policy.equality_delete_max_age_seconds
-    count = health.applicable_equality_delete_files
-    yield "applicable_equality_delete_files", count, "≥", None if limit is None else 1, key
-    if count and health.oldest_equality_delete_ms is not None:
-        yield (
-            "seconds since the oldest of them",
-            (now_ms - health.oldest_equality_delete_ms) / 1000,
-            "≥",
-            limit,
-            key,
-        )
+    for metric, since_ms in (
+        ("applicable_equality_delete_files", health.oldest_equality_delete_ms),
+        ("dangling_equality_delete_files", health.oldest_dangling_equality_delete_ms),
+    ):
+        count = getattr(health, metric)
+        yield metric, count, "≥", None if limit is None else 1, key
+        if count and since_ms is not None:
+            yield "seconds since the oldest of them", (now_ms - since_ms) / 1000, "≥", limit, key
 
 
 def _crosses(value: float, rule: str, threshold: float | None) -> bool:

@@ -163,6 +163,19 @@ def test_measure_equality_delete_of_equal_number_is_dangling_and_of_higher_appli
     assert found.equality_delete_files == 2
 
 
+def test_measure_dangling_equality_deletes_are_counted_apart_and_as_old_as_the_oldest() -> None:
+    data = file("d", number=5)
+    equality = [file(f"e{n}", kind=FileKind.EQUALITY_DELETES, number=n) for n in (3, 5, 6)]
+    position = file("p", kind=FileKind.POSITION_DELETES, number=2)
+    found = health_of(data, *equality, position)
+    assert (found.dangling_delete_files, found.dangling_equality_delete_files) == (3, 2)
+    table = fake_table("lake.db.t", [data, *equality, position], specs=SPECS)
+    times = {s.sequence_number: s.timestamp_ms for s in table.state.snapshots}
+    assert found.oldest_dangling_equality_delete_ms == times[3]
+    assert found.oldest_equality_delete_ms == times[6]
+    assert health_of(data, equality[2]).oldest_dangling_equality_delete_ms is None
+
+
 def test_measure_position_delete_of_equal_number_applies_and_of_lower_is_dangling() -> None:
     data = file("d", number=3)
     equal = file("p3", kind=FileKind.POSITION_DELETES, number=3)

@@ -126,6 +126,22 @@ def test_parse_metadata_result_types_are_those_of_transform_and_column() -> None
     assert specs[1].fields[4].is_void
 
 
+def test_parse_metadata_key_types_are_those_of_the_current_schema_outside_lists_and_maps() -> None:
+    # Column 1 was dropped, column 2 promoted, column 4 is nested.
+    assert parse(document()).key_types == {2: "long", 4: "decimal(9, 2)"}
+    node = document()
+    node["schemas"][1]["fields"] += [
+        {"id": 5, "name": "l", "type": {"type": "list", "element-id": 6, "element": "int"}},
+        {
+            "id": 7,
+            "name": "m",
+            "type": {"type": "map", "key-id": 8, "key": "int", "value-id": 9, "value": "int"},
+        },
+        {"id": 10, "name": "f", "type": "float"},
+    ]
+    assert parse(node).key_types == {2: "long", 4: "decimal(9, 2)", 10: "float"}
+
+
 def test_parse_metadata_of_format_v1_fills_in_what_it_leaves_out() -> None:
     node = document(**{"format-version": 1})
     node["schema"] = node.pop("schemas")[0]
