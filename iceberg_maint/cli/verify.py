@@ -55,6 +55,7 @@ def _document(verdict: Verification) -> dict[str, Any]:
         "batch_id": verdict.batch_id,
         "status": verdict.status,
         "detail": verdict.detail,
+        "compared": verdict.compared,
         "before": _side(verdict.before),
         "after": _side(verdict.after),
         "stored": verdict.stored,

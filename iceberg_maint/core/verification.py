@@ -28,6 +28,15 @@ class StoredProof(StrEnum):
     NOT_COMPARABLE = "NOT_COMPARABLE"
 
 
+class Compared(StrEnum):
+    """What was compared: every value of the rows that readers see or, where both snapshots have
+    the same data files, the positions of the rows that readers do not see in these.
+    """
+
+    ROWS = "rows"
+    DELETED_POSITIONS = "deleted positions"
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceCommit:
     """A snapshot of ours and its parent, both retained. `stored` is the fingerprint in its summary,
@@ -44,9 +53,8 @@ class MaintenanceCommit:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What readers of one snapshot see of the data files in which it differs from the other.
-
-    `delete_files` is how many delete files apply to these; their rows are not in the fingerprint.
+    """What readers of one snapshot see, or do not see, of the data files that they read in another
+    way than those of the other snapshot. `delete_files` is how many delete files apply to these.
     """
 
     data_files: int
@@ -57,12 +65,16 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Both sides, read from the files. `incomparable` says why the stored fingerprint cannot be
-    held against them, None when it can.
+    held against them, None when it can: against `added`, what the commit's own files hold, or
+    where that is None against the side after. `where` names the first data file that differs.
     """
 
     before: Side
     after: Side
     incomparable: str | None = None
+    compared: Compared = Compared.ROWS
+    added: Fingerprint | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,7 @@ class Verification:
     before: Side | None = None
     after: Side | None = None
     stored: StoredProof | None = None
+    compared: Compared | None = None
 
 
 def find_commit(state: TableState, snapshot_id: int | None) -> MaintenanceCommit | Verification:
@@ -134,31 +147,20 @@ def _stored(text: str | None) -> Fingerprint | None:
 
 
 def judge_commit(commit: MaintenanceCommit, seen: Evidence) -> Verification:
-    """PROVED when both sides have the same rows and these are the ones proved back then, as far as
-    that can be compared; else DIFFERENT.
+    """PROVED when both sides show the same and the commit's files are those proved back then, as
+    far as that can be compared; else DIFFERENT.
     """
     before, after = seen.before.fingerprint, seen.after.fingerprint
-    incomparable = seen.incomparable
-    if incomparable is None and commit.stored is None:
-        incomparable = "the commit stored none"
-    if incomparable is None and commit.stored is not None and commit.stored.algorithm != after.algorithm:
-        incomparable = f"it is of algorithm {commit.stored.algorithm}"
-    if incomparable is not None:
-        stored = StoredProof.NOT_COMPARABLE
-        then = f"the fingerprint stored with the commit says nothing: {incomparable}"
-    elif commit.stored == after:
-        stored, then = StoredProof.EQUAL, "it is the fingerprint stored with the commit"
-    else:
-        stored, then = (
-            StoredProof.DIFFERENT,
-            f"the fingerprint stored with the commit is {commit.stored and commit.stored.text()}",
-        )
+    stored, then = _judge_stored(commit, seen)
     if before != after:
-        detail = f"rows before {before.text()} are not the rows after {after.text()}"
+        at = f", first in {seen.where}" if seen.where else ""
+        detail = f"{seen.compared} before {before.text()} are not those after {after.text()}{at}"
     elif stored is StoredProof.DIFFERENT:
         detail = f"{after.text()} before and after, but not what the commit proved"
+    elif seen.before.data_files == seen.after.data_files == 0:
+        detail = "readers of both read the same data files with the same deletes"
     else:
-        detail = f"the same {after.rows} rows before and after"
+        detail = f"the same {after.rows} {seen.compared} before and after"
     same = before == after and stored is not StoredProof.DIFFERENT
     return Verification(
         VerificationStatus.PROVED if same else VerificationStatus.DIFFERENT,
@@ -170,7 +172,24 @@ def judge_commit(commit: MaintenanceCommit, seen: Evidence) -> Verification:
         seen.before,
         seen.after,
         stored,
+        seen.compared,
     )
+
+
+def _judge_stored(commit: MaintenanceCommit, seen: Evidence) -> tuple[StoredProof, str]:
+    now = seen.after.fingerprint if seen.added is None else seen.added
+    incomparable = seen.incomparable
+    if incomparable is None and commit.stored is None:
+        incomparable = "the commit stored none"
+    if incomparable is None and commit.stored is not None and commit.stored.algorithm != now.algorithm:
+        incomparable = f"it is of algorithm {commit.stored.algorithm}"
+    if incomparable is not None:
+        why = f"the fingerprint stored with the commit says nothing: {incomparable}"
+        return StoredProof.NOT_COMPARABLE, why
+    if commit.stored == now:
+        return StoredProof.EQUAL, "it is the fingerprint stored with the commit"
+    stored = "" if commit.stored is None else commit.stored.text()
+    return StoredProof.DIFFERENT, f"the fingerprint stored with the commit is {stored}"
 
 
 def unprovable(commit: MaintenanceCommit, why: str) -> Verification:

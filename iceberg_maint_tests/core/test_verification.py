@@ -10,6 +10,7 @@ from iceberg_maint.core.codec import dumps
 from iceberg_maint.core.proof import Fingerprint, Proof
 from iceberg_maint.core.state import BATCH_PROPERTY, PROOF_PROPERTY, TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.core.verification import (
+    Compared,
     Evidence,
     MaintenanceCommit,
     Side,
@@ -134,3 +135,25 @@ def test_judge_tells_both_fingerprints_when_they_differ() -> None:
     found = judge_commit(COMMIT, Evidence(Side(2, 0, OTHERS), Side(1, 0, ROWS)))
     assert OTHERS.text() in found.detail
     assert ROWS.text() in found.detail
+
+
+def test_judge_positions_holds_what_was_added_against_what_was_stored() -> None:
+    """Of a conversion the positions written are proved, those deleted in all are compared."""
+    sides = Side(2, 1, ROWS), Side(2, 2, ROWS)
+    seen = Evidence(*sides, compared=Compared.DELETED_POSITIONS, added=OTHERS)
+    right = judge_commit(replace(COMMIT, stored=OTHERS), seen)
+    assert (right.status, right.stored, right.compared) == (V.PROVED, S.EQUAL, Compared.DELETED_POSITIONS)
+    assert right.detail.startswith("the same 3 deleted positions before and after")
+    assert judge_commit(COMMIT, seen).status is V.DIFFERENT
+
+
+def test_judge_names_the_first_file_that_differs() -> None:
+    found = judge_commit(COMMIT, Evidence(Side(2, 0, OTHERS), Side(1, 0, ROWS), where="a.parquet"))
+    assert "first in a.parquet" in found.detail
+
+
+def test_judge_of_sides_without_a_file_says_that_nothing_is_read_differently() -> None:
+    none = Side(0, 0, Fingerprint(0, ((0, 0), (0, 0))))
+    found = judge_commit(replace(COMMIT, stored=none.fingerprint), Evidence(none, none))
+    assert (found.status, found.stored) == (V.PROVED, S.EQUAL)
+    assert "the same data files with the same deletes" in found.detail
