@@ -180,15 +180,16 @@ def _key_type(key: PolicyKey) -> KeyType:
 
 def _rule(key: PolicyKey, base: Any, *, optional: bool, is_list: bool) -> str:
     if is_list:
-        words = "a list of times of day in UTC as HH:MM-HH:MM"
+        clock = key.name == "blackout_hours"
+        words = "a list of times of day in UTC as HH:MM-HH:MM" if clock else "a list of names"
     elif isinstance(base, type) and issubclass(base, StrEnum):
         words = " or ".join(member.value for member in base)
     else:
         words = {bool: "true or false", int: "a whole number", float: "a number"}[base]
     if key.minimum is not None and key.maximum is not None:
-        words += f" from {key.minimum:g} to {key.maximum:g}"
+        words += f" from {key.minimum:.12g} to {key.maximum:.12g}"
     elif key.minimum is not None:
-        words += f" of at least {key.minimum:g}"
+        words += f" of at least {key.minimum:.12g}"
     return words + (", or null for off" if optional else "")
 
 
