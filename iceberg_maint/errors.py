@@ -22,6 +22,7 @@ CODES: dict[str, str] = {
     "ICM-119": "equality delete that cannot be applied safely",
     "ICM-120": "data file that is referenced twice",
     "ICM-121": "commit that is neither confirmed nor refuted",
+    "ICM-124": "equality deletes that need more memory or scratch space than is declared",
     "ICM-125": "missing permission on the storage",
     "ICM-126": "unknown table or partition",
     "ICM-128": "ledger cannot be reached, or its schema is newer than this version",

@@ -6,22 +6,30 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from iceberg_maint.core.change import MetadataReader
+from iceberg_maint.core.intent import is_conversion
+from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.core.policy import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native
+from iceberg_maint.spark.anti_join import Marked, mark
 from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import Pause, commit_batch
+from iceberg_maint.spark.convert import convert
+from iceberg_maint.spark.jobs import Jobs, new_job_group
+from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.marks import Work
+from iceberg_maint.spark.memory import measured
+from iceberg_maint.spark.preflight import check_keys, preflight_of
 from iceberg_maint.spark.session import keeping_sigint
-from iceberg_maint.spark.staging import GroupTasks, load_planned_table, plan_tasks
+from iceberg_maint.spark.staging import GroupTasks, equality_delete_files, load_planned_table, plan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +38,20 @@ COMMIT_PAUSE = Pause(0.1, 5.0, random.random, time.sleep)
 """Between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
 
 
+_Identity = tuple[str, int | None]
+"""Path and content offset of a file: deletion vectors share a path."""
+
+_Result = TypeVar("_Result")
+
+
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """Java handles of one written batch, kept from its write to its commit."""
+    """Java handles of one written batch, kept from its write to its commit: the data files it
+    replaces, the delete files of the plan, some of which go, and what it adds."""
 
     sources: Sequence[Any]
     deletes: Sequence[Any]
-    outputs: Mapping[str, Any]
+    outputs: Mapping[_Identity, Any]
 
 
 class SparkEngine:
@@ -57,7 +72,7 @@ class SparkEngine:
         self._pause = pause
         self._bridge_lock = threading.Lock()
         self._bridge: Bridge | None = None
-        self._job_groups: set[str] = set()
+        self._jobs = Jobs()
         self._prepared: dict[str, _Prepared] = {}
 
     def versions(self) -> Mapping[str, str]:
@@ -77,46 +92,38 @@ class SparkEngine:
                 raise
             raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
 
-    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
-        """Writes and proves the replacement of every group, up to `max_concurrent_groups` at once.
+    def write(self, batch: Batch, policy: Policy) -> Written:
+        """Writes and proves what the batch commits: the replacement of every group, up to
+        `max_concurrent_groups` at once, or the positions that its equality deletes delete.
 
-        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, or what
-        Spark raised; what other groups have written by then is left to the orphan pass.
+        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
+        keys that cannot be compared, ICM-124 when applying equality deletes does not fit what is
+        declared for it, or what Spark raised; what is written by then is left to the orphan pass.
         """
         bridge = self._started()
         java_table = load_planned_table(bridge, batch)
-        footers = policy.proof is ProofLevel.FOOTER
-        planned = plan_tasks(bridge, java_table, batch, column_stats=footers)
+        check_keys(bridge, java_table, batch)
+        preflight = preflight_of(bridge, batch, policy.equality_deletes)
+        footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
+        planned = plan_tasks(bridge, java_table, batch, column_stats=footers and not is_conversion(batch))
+        deletes = equality_delete_files(bridge, java_table, batch)
         table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
-        results = self._run(bridge, table, batch, planned, policy)
-        written: list[WrittenFile] = []
-        outputs: dict[str, Any] = {}
-        for number, result in enumerate(results):
-            for file in bridge.iterate(result.files):
-                path = str(file.location())
-                outputs[path] = file
-                written.append(
-                    WrittenFile(
-                        path=path,
-                        size_bytes=int(file.fileSizeInBytes()),
-                        record_count=int(file.recordCount()),
-                        spec_id=int(file.specId()),
-                        group=number,
-                        content=native.content_json(bridge, java_table, file),
-                    )
-                )
-        proof = _proof(results, written, policy.proof)
-        if proof.equal:
-            sources, deletes = _sources(bridge, planned)
-            self._prepared[batch.batch_id] = _Prepared(sources, deletes, outputs)
-        return Written(tuple(written), proof)
+        work = Work(table, batch, planned, deletes, preflight)
+        if is_conversion(batch):
+            files, written = self._convert(bridge, work)
+        else:
+            files, written = self._rewrite(bridge, work, policy.rewrite_data_files)
+        if written.proof.equal:
+            outputs = {_identity(f): f for f in files}
+            self._prepared[batch.batch_id] = _prepared(bridge, batch, planned, deletes, outputs)
+        return written
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         """Commits through the gate; also what another process wrote, from its content JSON."""
         bridge = self._started()
         prepared = self._prepared.pop(batch.batch_id, None)
-        if prepared is None or set(prepared.outputs) != {f.path for f in written.files}:
-            prepared = self._revived(bridge, batch, written)
+        if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
+            prepared = _revived(bridge, batch, written)
         return commit_batch(
             bridge,
             batch,
@@ -130,21 +137,9 @@ class SparkEngine:
         )
 
     def cancel(self) -> None:
-        """Cancels the running jobs. Safe in a signal handler: it talks to the JVM on a thread of
-        its own, since the interrupted one may be in the middle of a call.
-        """
-        bridge = self._bridge
-        groups = tuple(self._job_groups)
-        if bridge is None or not groups:
-            return
-
-        def stop() -> None:
-            for group in groups:
-                bridge.spark.sparkContext.cancelJobGroup(group)
-
-        worker = threading.Thread(target=stop, name="iceberg-maint-cancel", daemon=True)
-        worker.start()
-        worker.join(30)
+        """Cancels the running jobs; safe in a signal handler."""
+        if self._bridge is not None:
+            self._jobs.cancel(self._bridge)
 
     def _started(self) -> Bridge:
         with self._bridge_lock:
@@ -153,78 +148,125 @@ class SparkEngine:
                     self._bridge = Bridge(self._session())
             return self._bridge
 
-    def _run(
-        self,
-        bridge: Bridge,
-        table: native.Table,
-        batch: Batch,
-        planned: Sequence[GroupTasks],
-        policy: RewriteDataFilesPolicy,
-    ) -> list[native.GroupResult]:
-        job_group = f"iceberg-maint-{uuid4()}"
-        stopped = threading.Event()
+    def _convert(self, bridge: Bridge, work: Work) -> tuple[list[Any], Written]:
+        converted, memory = self._applying(bridge, work, convert)
+        group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
+        files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
+        return [f for _, f in files], Written(_described(bridge, work, files), converted.proof, memory)
 
-        def one(group_tasks: GroupTasks) -> native.GroupResult | None:
-            if stopped.is_set():
-                return None
-            # Each Python thread has its own thread in the JVM: its session and job group are set here.
-            bridge.activate()
-            bridge.spark.sparkContext.setJobGroup(
-                job_group,
-                f"{batch.table} {group_tasks.group.partition} (batch {batch.batch_id})",
-                interruptOnCancel=True,
+    def _rewrite(
+        self, bridge: Bridge, work: Work, policy: RewriteDataFilesPolicy
+    ) -> tuple[list[Any], Written]:
+        table, batch, planned = work.table, work.batch, work.planned
+        marked, memory = None, None
+        if batch.equality_deletes:
+            marked, memory = self._applying(bridge, work, mark)
+            planned = marked.planned
+
+        def rewrite(group_tasks: GroupTasks) -> native.GroupResult:
+            return native.rewrite_group(bridge, table, batch, group_tasks, policy)
+
+        items = [(_description(batch, p.group.partition), p) for p in planned]
+        results = self._jobs.run(bridge, new_job_group(), rewrite, items, policy.max_concurrent_groups)
+        files = [(number, f) for number, r in enumerate(results) for f in bridge.iterate(r.files)]
+        written = _described(bridge, work, files)
+        proof = _proof(results, written, policy.proof, marked)
+        return [f for _, f in files], Written(written, proof, memory, marked.scratch_bytes if marked else 0)
+
+    def _applying(
+        self, bridge: Bridge, work: Work, apply: Callable[[Bridge, Work], _Result]
+    ) -> tuple[_Result, MemoryUse | None]:
+        """Runs what applies equality deletes and measures its memory."""
+        job_group = new_job_group()
+        items = [(_description(work.batch, "equality deletes"), work)]
+        with measured(bridge, job_group) as peak_bytes:
+            [result] = self._jobs.run(bridge, job_group, lambda w: apply(bridge, w), items, 1)
+            if work.preflight is None:
+                return result, None
+            found = work.preflight
+            use = MemoryUse(found.estimated_bytes, peak_bytes(), found.partitions, found.passes)
+        return result, use
+
+
+def _description(batch: Batch, what: str) -> str:
+    return f"{batch.table} {what} (batch {batch.batch_id})"
+
+
+def _identity(file: Any) -> _Identity:
+    offset = file.contentOffset() if str(file.content().toString()) != "DATA" else None
+    return str(file.location()), None if offset is None else int(offset)
+
+
+def _described(bridge: Bridge, work: Work, files: Sequence[tuple[int, Any]]) -> tuple[WrittenFile, ...]:
+    """Java files, each with the number of its group, as values."""
+    written = []
+    for number, file in files:
+        path, offset = _identity(file)
+        kind, data_file = FileKind.DATA, None
+        if str(file.content().toString()) != "DATA":
+            kind = FileKind.POSITION_DELETES if offset is None else FileKind.DELETION_VECTOR
+            data_file = str(file.referencedDataFile())
+        written.append(
+            WrittenFile(
+                path=path,
+                size_bytes=int(file.fileSizeInBytes() if offset is None else file.contentSizeInBytes()),
+                record_count=int(file.recordCount()),
+                spec_id=int(file.specId()),
+                group=number,
+                content=native.content_json(bridge, work.table.java, file),
+                kind=kind,
+                content_offset=offset,
+                referenced_data_file=data_file,
             )
-            try:
-                return native.rewrite_group(bridge, table, batch, group_tasks, policy)
-            except BaseException:
-                stopped.set()
-                raise
-
-        self._job_groups.add(job_group)
-        pool = ThreadPoolExecutor(policy.max_concurrent_groups, "iceberg-maint-group")
-        try:
-            futures = [pool.submit(one, group_tasks) for group_tasks in planned]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            failed = next((f.exception() for f in futures if f.done() and f.exception()), None)
-            if failed is not None:
-                raise failed
-            return [r for r in (f.result() for f in futures) if r is not None]
-        except BaseException:
-            stopped.set()
-            self.cancel()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            self._job_groups.discard(job_group)
-
-    def _revived(self, bridge: Bridge, batch: Batch, written: Written) -> _Prepared:
-        java_table = load_planned_table(bridge, batch)
-        sources, deletes = _sources(bridge, plan_tasks(bridge, java_table, batch))
-        outputs = {f.path: native.revive(bridge, java_table, f.content) for f in written.files}
-        return _Prepared(sources, deletes, outputs)
+        )
+    return tuple(written)
 
 
-def _sources(bridge: Bridge, planned: Sequence[GroupTasks]) -> tuple[list[Any], list[Any]]:
-    """Java DataFiles of all groups, and the delete files that apply to them, each once."""
+def _revived(bridge: Bridge, batch: Batch, written: Written) -> _Prepared:
+    java_table = load_planned_table(bridge, batch)
+    planned = plan_tasks(bridge, java_table, batch)
+    outputs = {
+        (f.path, f.content_offset): native.revive(bridge, java_table, f.content) for f in written.files
+    }
+    return _prepared(bridge, batch, planned, equality_delete_files(bridge, java_table, batch), outputs)
+
+
+def _prepared(
+    bridge: Bridge,
+    batch: Batch,
+    planned: Sequence[GroupTasks],
+    equality_deletes: Mapping[str, Any],
+    outputs: Mapping[_Identity, Any],
+) -> _Prepared:
+    """The files of the plan, each once."""
+    lambdas = Lambdas(bridge)
     sources: list[Any] = []
-    deletes: dict[tuple[str, int | None], Any] = {}
+    deletes: dict[_Identity, Any] = {_identity(d): d for d in equality_deletes.values()}
     for group_tasks in planned:
-        has_deletes = any(f.delete_files for f in group_tasks.group.files)
-        for task in bridge.iterate(group_tasks.tasks):
-            sources.append(task.file())
-            for delete in bridge.iterate(task.deletes()) if has_deletes else ():
-                deletes[str(delete.location()), delete.contentOffset()] = delete
-    return sources, list(deletes.values())
+        if not is_conversion(batch):
+            sources += [task.file() for task in bridge.iterate(group_tasks.tasks)]
+        if any(f.delete_files for f in group_tasks.group.files):
+            applied = group_tasks.tasks.stream().flatMap(lambdas.task_deletes).distinct()
+            others = lambdas.to_list(applied.filter(lambdas.is_equality_delete.negate()))
+            deletes |= {_identity(d): d for d in bridge.iterate(others)}
+    return _Prepared(sources, list(deletes.values()), outputs)
 
 
-def _proof(results: Sequence[native.GroupResult], written: Sequence[WrittenFile], level: ProofLevel) -> Proof:
+def _proof(
+    results: Sequence[native.GroupResult],
+    written: Sequence[WrittenFile],
+    level: ProofLevel,
+    marked: Marked | None,
+) -> Proof:
     read = sum(r.read_records for r in results)
     kept = sum(r.kept_records for r in results)
     out = sum(f.record_count for f in written)
-    detail = next((r.difference for r in results if r.difference is not None), "")
+    detail = marked.difference if marked else ""
+    detail = detail or next((r.difference for r in results if r.difference is not None), "")
     if not detail and kept != out:
         detail = f"{kept} rows were read to be kept, {out} were written"
+    if not detail and marked and read - kept < marked.marked_records:
+        detail = f"{marked.marked_records} rows are marked deleted, {read - kept} were left out"
     parts = [r.before for r in results if r.before is not None]
     return Proof(
         level=level.value,

@@ -59,6 +59,22 @@ class Lambdas:
         """A predicate: the file is one of these."""
         return self._as("java.util.function.Predicate", self._then(self._location, self._among(paths)))
 
+    def equality_delete_paths(self, tasks: Any) -> set[str]:
+        """Paths of all equality deletes that apply to one of these tasks (a `java.util.List`)."""
+        deletes = tasks.stream().flatMap(self.task_deletes).filter(self.is_equality_delete)
+        return set(self.texts(deletes.map(self.location).distinct()))
+
+    @property
+    def has_equality_deletes(self) -> Any:
+        """A predicate: an equality delete applies to the task's data file."""
+        any_match = self._lookup.findVirtual(
+            self._class("java.util.stream.Stream"),
+            "anyMatch",
+            self._type("boolean", "java.util.function.Predicate"),
+        )
+        among = self._then(self._deletes_stream, self._given(any_match, 1, self.is_equality_delete))
+        return self._as("java.util.function.Predicate", among)
+
     def task_file_json(self, spec: Any) -> Any:
         """A function: the task's data file as Iceberg's content-file JSON."""
         parser = self._class("org.apache.iceberg.ContentFileParser")

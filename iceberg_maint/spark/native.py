@@ -21,7 +21,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark import fingerprint, footer
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.lambdas import Lambdas
-from iceberg_maint.spark.staging import GroupTasks, read_staged, staged
+from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -146,13 +146,13 @@ def fingerprint_files(bridge: Bridge, table: Table, files: Any) -> Fingerprint:
 
 
 def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
-    """A data file as Iceberg's content-file JSON."""
+    """A data or delete file as Iceberg's content-file JSON."""
     spec = java_table.specs()[file.specId()]
     return str(bridge.iceberg.ContentFileParser.toJson(file, spec))
 
 
 def revive(bridge: Bridge, java_table: Any, content: str) -> Any:
-    """The Java DataFile that `content_json` described, ready to be committed."""
+    """The Java file that `content_json` described, ready to be committed."""
     node = bridge.iceberg.util.JsonUtil.mapper().readTree(content)
     spec = java_table.specs()[int(json.loads(content)["spec-id"])]
     return bridge.iceberg.ContentFileParser.fromJson(node, spec)
@@ -277,15 +277,7 @@ def _new_files(bridge: Bridge, java_table: Any, group_id: str) -> Any:
 
 
 def _whole_file(bridge: Bridge, table: Table, file: Any) -> Any:
-    iceberg = bridge.iceberg
-    if table.lineage:
-        file = _as_committed(bridge, table, file)
-    spec_json = iceberg.PartitionSpecParser.toJson(table.java.specs()[file.specId()])
-    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
-        iceberg.expressions.Expressions.alwaysTrue()
-    )
-    no_deletes = bridge.array(iceberg.DeleteFile, ())
-    return iceberg.BaseFileScanTask(file, no_deletes, table.schema_json, spec_json, everything)
+    return scan_task(bridge, table.java, _as_committed(bridge, table, file) if table.lineage else file)
 
 
 def _as_committed(bridge: Bridge, table: Table, file: Any) -> Any:

@@ -56,7 +56,7 @@ def gather(bridge: Bridge, rows: DataFrame, paths: Sequence[str], partitions: in
     placed = rows.join(F.broadcast(numbers), "_file").select(place.alias("place"), bit.alias("bit"))
     maps = placed.repartition(partitions, "place").groupBy("place").agg(F.bitmap_construct_agg("bit"))
     found: dict[str, BitMap64] = {}
-    for place_number, bits in maps.toLocalIterator(prefetchPartitions=True):
+    for place_number, bits in maps.collect():
         number, start = place_number >> 32, (place_number & 0xFFFFFFFF) << _BUCKET_BITS
         ones = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
         found.setdefault(paths[number], BitMap64()).update(ones.astype(np.uint64) + np.uint64(start))

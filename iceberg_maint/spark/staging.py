@@ -6,8 +6,8 @@ id into `ScanTaskSetManager`, and a relation with that id reads only them, each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
-from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.lambdas import SEPARATOR_WITHIN, Lambdas
 from iceberg_maint.spark.pruning import partitions_filter
 
 if TYPE_CHECKING:
@@ -62,9 +62,11 @@ def plan_tasks(
     """Scan tasks for exactly the batch's files, at its pinned snapshot.
 
     Raises StaleBatchError when a planned file is not live in that snapshot, RefusedError ICM-120
-    when one is referenced twice, ICM-119 when an equality delete applies to one, ICM-101 when
-    Iceberg applies other position deletes to it than were planned.
+    when one is referenced twice, ICM-119 when an equality delete applies to one in a batch that
+    has none, ICM-101 when Iceberg applies other deletes to it than were planned.
     """
+    if not batch.groups:
+        return ()
     lambdas = Lambdas(bridge)
     wanted = batch.paths()
     # The filter only spares manifests. A file whose column bounds contradict its own partition
@@ -77,7 +79,7 @@ def plan_tasks(
         paths = [f.path for f in group.files]
         tasks = lambdas.to_list(found.stream().filter(lambdas.task_location_in(paths)))
         _check_paths(batch, paths, lambdas.texts(tasks.stream().map(lambdas.task_location)))
-        _check_deletes(bridge, lambdas, batch, group, tasks)
+        _check_deletes(lambdas, batch, group, tasks)
         result.append(GroupTasks(group, tasks))
     return tuple(result)
 
@@ -111,20 +113,17 @@ def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
         )
 
 
-def _check_deletes(bridge: Bridge, lambdas: Lambdas, batch: Batch, group: FileGroup, tasks: Any) -> None:
+def _check_deletes(lambdas: Lambdas, batch: Batch, group: FileGroup, tasks: Any) -> None:
+    """Equality deletes may be fewer than planned: Iceberg leaves out those whose keys lie outside
+    a file's bounds. Position deletes are those of the plan."""
+    deleted = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
+    _check_equality_deletes(batch, lambdas.equality_delete_paths(deleted))
     planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
-    deleted = tasks.stream().filter(lambdas.has_no_deletes.negate())
-    seen: dict[str, set[str]] = {}
-    for task in bridge.iterate(lambdas.to_list(deleted)):
-        path = str(task.file().location())
-        deletes = list(bridge.iterate(task.deletes()))
-        if any(str(d.content().toString()) == "EQUALITY_DELETES" for d in deletes):
-            raise RefusedError(
-                "ICM-119",
-                f"{batch.table}: an equality delete applies to {path}; this rewrite does not apply those",
-                "leave the file to the rewrite that does.",
-            )
-        seen[path] = {str(d.location()) for d in deletes}
+    paths = lambdas.texts(deleted.stream().map(lambdas.task_location))
+    texts = lambdas.texts(deleted.stream().map(lambdas.task_position_deletes))
+    seen = {
+        path: set(text.split(SEPARATOR_WITHIN)[1:]) - {""} for path, text in zip(paths, texts, strict=True)
+    }
     for path in sorted(seen.keys() | planned.keys()):
         expected = set(planned[path].delete_files) if path in planned else set()
         if seen.get(path, set()) != expected:
@@ -134,6 +133,70 @@ def _check_deletes(bridge: Bridge, lambdas: Lambdas, batch: Batch, group: FileGr
                 f"planned were {len(expected)}",
                 "report this: two readers of the same metadata disagree.",
             )
+
+
+def _check_equality_deletes(batch: Batch, applied: set[str]) -> None:
+    unplanned = applied - {d.path for d in batch.equality_deletes}
+    if unplanned and not batch.equality_deletes:
+        raise RefusedError(
+            "ICM-119",
+            f"{batch.table}: {min(unplanned)} deletes rows by equality; this rewrite does not apply that",
+            "leave its data files to the rewrite that does.",
+        )
+    if unplanned:
+        raise RefusedError(
+            "ICM-101",
+            f"{batch.table}: Iceberg applies {len(unplanned)} equality delete files that were not "
+            f"planned, one is {min(unplanned)}",
+            "report this: two readers of the same metadata disagree.",
+        )
+
+
+def equality_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[str, Any]:
+    """The batch's equality deletes as Java DeleteFiles, by path, out of the pinned snapshot's
+    manifests: a scan shows only those that may match a data file.
+
+    Raises StaleBatchError when one is not live in that snapshot.
+    """
+    wanted = {d.path for d in batch.equality_deletes}
+    if not wanted:
+        return {}
+    lambdas = Lambdas(bridge)
+    among = lambdas.location_in(wanted)
+    spec_ids = {d.spec_id for d in batch.equality_deletes}
+    first = min(d.data_sequence_number for d in batch.equality_deletes)
+    last = max(d.data_sequence_number for d in batch.equality_deletes)
+    found: dict[str, Any] = {}
+    for manifest in bridge.iterate(table.snapshot(batch.snapshot_id).deleteManifests(table.io())):
+        other_spec = int(manifest.partitionSpecId()) not in spec_ids
+        if other_spec or manifest.sequenceNumber() < first or manifest.minSequenceNumber() > last:
+            continue
+        reader = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
+        with closing(reader):
+            files = lambdas.to_list(lambdas.stream(reader).filter(among))
+        found |= {str(f.location()): f for f in bridge.iterate(files)}
+    missing = wanted - found.keys()
+    if missing:
+        raise StaleBatchError(
+            f"{batch.table}: {len(missing)} planned equality delete files are not in snapshot "
+            f"{batch.snapshot_id}, one is {min(missing)}"
+        )
+    return found
+
+
+def scan_task(bridge: Bridge, table: Any, file: Any, deletes: Iterable[Any] = ()) -> Any:
+    """A scan task that reads a Java DataFile whole, with these Java DeleteFiles only."""
+    iceberg = bridge.iceberg
+    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
+        iceberg.expressions.Expressions.alwaysTrue()
+    )
+    return iceberg.BaseFileScanTask(
+        file,
+        bridge.array(iceberg.DeleteFile, deletes),
+        iceberg.SchemaParser.toJson(table.schema()),
+        iceberg.PartitionSpecParser.toJson(table.specs()[file.specId()]),
+        everything,
+    )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.policy import OutputSpec, RewriteDataFilesPolicy
+from iceberg_maint.core.policy import OutputSpec, Policy, RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.ports import Written
 from iceberg_maint.spark import native
@@ -50,7 +49,7 @@ def sick_table(shop: Workshop, version: int, columns: str = "id bigint, cat stri
     return name
 
 
-def rewrite(shop: Workshop, name: str, policy: RewriteDataFilesPolicy = FULL, **how: Any) -> Written:
+def rewrite(shop: Workshop, name: str, policy: Policy = FULL, **how: Any) -> Written:
     """Plans, writes, proves and commits the whole table; the rows must stay, by two readers."""
     before, before_generic = shop.rows(name), shop.writers.rows(name)
     batch = shop.batch(name, **how)
@@ -66,7 +65,7 @@ def rewrite(shop: Workshop, name: str, policy: RewriteDataFilesPolicy = FULL, **
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("policy", [FULL, FOOTER], ids=["full", "footer"])
 def test_rewrite_every_format_version_keeps_rows_and_drops_deletes(
-    shop: Workshop, version: int, policy: RewriteDataFilesPolicy
+    shop: Workshop, version: int, policy: Policy
 ) -> None:
     name = sick_table(shop, version)
     written = rewrite(shop, name, policy)
@@ -302,7 +301,7 @@ def with_nine_twice(rows: DataFrame) -> DataFrame:
 def test_proof_row_lost_or_doubled_while_writing_is_unequal(
     shop: Workshop,
     monkeypatch: pytest.MonkeyPatch,
-    policy: RewriteDataFilesPolicy,
+    policy: Policy,
     fault: Callable[[DataFrame], DataFrame],
 ) -> None:
     real = native._rows
@@ -334,7 +333,7 @@ def test_observation_that_counted_a_retried_stage_twice_is_looked_at_again(
 
 @pytest.mark.parametrize("policy", [FULL, FOOTER], ids=["full", "footer"])
 def test_read_of_other_files_than_planned_is_refused_before_writing(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch, policy: RewriteDataFilesPolicy
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
     """What Spark 4.1 does in silence with the read option of Spark 3.5."""
     name = sick_table(shop, 2)
@@ -368,8 +367,9 @@ def test_write_group_that_fails_fails_the_batch_and_starts_no_other(
 
     monkeypatch.setattr(native, "rewrite_group", first_fails)
     batch = shop.batch(sick_table(shop, 2))
+    one_at_a_time = Policy(rewrite_data_files=RewriteDataFilesPolicy(max_concurrent_groups=1))
     with pytest.raises(RuntimeError, match="no space left"):
-        shop.engine.write(batch, replace(FULL, max_concurrent_groups=1))
+        shop.engine.write(batch, one_at_a_time)
     assert started == [batch.groups[0]]
 
 

@@ -11,20 +11,22 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.outcome import CommitResult
-from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.plan import Batch, EqualityDeleteFile, FileGroup, InputFile, batch_id
 from iceberg_maint.core.planner import plan_rewrite
 from iceberg_maint.core.policy import OutputSpec, Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER
 from iceberg_maint_tests.spark.writers import Writers
 
-FULL = RewriteDataFilesPolicy()
-FOOTER = RewriteDataFilesPolicy(proof=ProofLevel.FOOTER)
+FULL = Policy()
+FOOTER = Policy(rewrite_data_files=RewriteDataFilesPolicy(proof=ProofLevel.FOOTER))
 TARGET_BYTES = 1 << 20
 
 _names = itertools.count()
@@ -69,6 +71,65 @@ class Workshop:
         live = self.catalog.live_files(state, keys)
         [batch] = plan_rewrite(state, decision, live, policy, target_bytes).batches
         return batch
+
+    def cleaning(self, name: str, operation: Operation, *, drop: bool = True) -> Batch:
+        """The batch that applies all equality deletes to all data files under them. Without any
+        such file nothing but the deletes is in it."""
+        state = self.catalog.pin(TableId.parse(name))
+        assert state.snapshot is not None
+        keys = tuple(self.catalog.measure(state, RewriteDataFilesPolicy()).partitions)
+        live = self.catalog.live_files(state, keys)
+        deletes = [f for f in live if f.kind is FileKind.EQUALITY_DELETES]
+        applied: dict[str, list[str]] = {}
+        under: set[str] = set()
+        for task in self.writers.tasks(self.writers.load(name)):
+            path = str(task.file().location())
+            for delete in self.bridge.iterate(task.deletes()):
+                if str(delete.content().toString()) == "EQUALITY_DELETES":
+                    under.add(path)
+                else:
+                    applied.setdefault(path, []).append(str(delete.location()))
+        groups: dict[tuple[str, int], list[InputFile]] = {}
+        for file in live:
+            if file.path in under:
+                groups.setdefault((file.partition, file.spec_id), []).append(
+                    InputFile(
+                        file.path,
+                        file.size_bytes,
+                        file.record_count,
+                        file.data_sequence_number,
+                        tuple(sorted(applied.get(file.path, ()))),
+                    )
+                )
+        converts = operation is Operation.CONVERT_EQUALITY_DELETES
+        return Batch(
+            batch_id=batch_id(state.uuid, operation, state.snapshot.snapshot_id, frozenset(under)),
+            table=name,
+            table_uuid=state.uuid,
+            operation=operation,
+            strategy="convert" if converts else "anti-join",
+            format_version=state.format_version,
+            snapshot_id=state.snapshot.snapshot_id,
+            snapshot_sequence_number=state.snapshot.sequence_number,
+            schema_id=state.schema_id,
+            groups=tuple(FileGroup(p, s, s, tuple(files), 1) for (p, s), files in groups.items()),
+            target_file_size_bytes=TARGET_BYTES,
+            equality_deletes=tuple(
+                EqualityDeleteFile(
+                    path=d.path,
+                    spec_id=d.spec_id,
+                    partition=d.partition,
+                    everywhere=state.specs[d.spec_id].is_unpartitioned,
+                    equality_ids=d.equality_ids,
+                    data_sequence_number=d.data_sequence_number,
+                    record_count=d.record_count,
+                    size_bytes=d.size_bytes,
+                    drop=drop,
+                )
+                for d in deletes
+            ),
+            memory=MemoryNeed(sum(d.record_count for d in deletes), 16, 1000) if groups else None,
+        )
 
     def commit(self, batch: Batch, written: Written, *, engine: SparkEngine | None = None) -> CommitResult:
         ticket = Ticket(f"token-{batch.batch_id}", 1, "run", 1, lambda: True, lambda _base, _location: None)

@@ -1,0 +1,86 @@
+"""Marks: the positions that a batch's equality deletes delete, next to what is deleted already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from iceberg_maint.core.memory import Preflight
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.membership import marked_rows
+from iceberg_maint.spark.native import Table
+from iceberg_maint.spark.positions import Positions, gather
+from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A batch whose equality deletes are applied: its planned tasks, the Java DeleteFiles by path,
+    and how to do it within memory (None where there is nothing to apply)."""
+
+    table: Table
+    batch: Batch
+    planned: Sequence[GroupTasks]
+    deletes: Mapping[str, Any]
+    preflight: Preflight | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Positions that equality deletes delete and nothing else does (`new`), by data file, and the
+    Java scan tasks of these data files.
+    """
+
+    new: Positions = field(default_factory=dict)
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def data_files(self) -> dict[str, Any]:
+        """The Java DataFiles, by path."""
+        return {path: task.file() for path, task in self.tasks.items()}
+
+
+def find_marks(bridge: Bridge, work: Work) -> Marks:
+    """Holds the key columns of the planned tasks against the equality deletes that may match
+    them; reads nothing where none may. Raises what `marked_rows` raises."""
+    lambdas = Lambdas(bridge)
+    tasks = bridge.list(())
+    for group_tasks in work.planned:
+        tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
+    if tasks.isEmpty() or work.preflight is None:
+        return Marks()
+    applied = [work.deletes[path] for path in sorted(lambdas.equality_delete_paths(tasks))]
+    paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
+    with marked_rows(bridge, work.table, work.batch, tasks, applied, work.preflight) as rows:
+        new = gather(bridge, rows.where("not _already"), paths, _partitions(bridge, work))
+    return Marks(new, {path: tasks.get(i) for i, path in enumerate(paths) if path in new})
+
+
+def find_already_deleted(bridge: Bridge, work: Work, marks: Marks) -> Positions:
+    """What position deletes and deletion vectors delete of the marked data files."""
+    java = work.table.java
+    tasks = {
+        path: scan_task(bridge, java, task.file(), deletes)
+        for path, task in marks.tasks.items()
+        if (deletes := kept_deletes(bridge, task))
+    }
+    if not tasks:
+        return {}
+    with staged(bridge, java, bridge.list(tasks.values())) as group_id:
+        frame = read_staged(bridge, java, work.table.name, group_id)
+        deleted = frame.select("_file", "_pos", "_deleted").where("_deleted")
+        return gather(bridge, deleted, list(tasks), _partitions(bridge, work))
+
+
+def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:
+    """The position deletes and deletion vectors of a task."""
+    equality = bridge.iceberg.FileContent.EQUALITY_DELETES
+    return [d for d in bridge.iterate(task.deletes()) if d.content() != equality]
+
+
+def _partitions(bridge: Bridge, work: Work) -> int:
+    wanted = work.preflight.partitions if work.preflight else 1
+    return max(wanted, int(bridge.spark.sparkContext.defaultParallelism))

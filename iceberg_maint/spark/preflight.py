@@ -1,0 +1,76 @@
+"""What is refused before a batch's equality deletes are read: keys that cannot be compared, and
+more of them than the declared memory or scratch space takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iceberg_maint.core.memory import DoesNotFitError, Preflight, preflight
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import EqualityDeletesPolicy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.memory import default_budget_bytes, executor_memory
+
+_UNCOMPARABLE = frozenset({"float", "double"})
+"""Iceberg allows no equality on these (spec: Equality Delete Files): NaN and -0.0 have several forms."""
+
+
+def check_keys(bridge: Bridge, table: Any, batch: Batch) -> None:
+    """Raises RefusedError ICM-119 for an equality delete by a column that was dropped, is of a
+    floating-point type, or lies in a list or map, naming both.
+    """
+    schema = table.schema()
+    by_keys = {d.equality_ids: d.path for d in batch.equality_deletes}
+    parents = bridge.iceberg.types.TypeUtil.indexParents(schema.asStruct()) if by_keys else {}
+    for ids, path in by_keys.items():
+        for field_id in ids:
+            fault = _fault(table, schema, parents, field_id)
+            if fault:
+                raise RefusedError(
+                    "ICM-119",
+                    f"{batch.table}: {path} deletes rows by {fault}",
+                    "have the deletes applied by the engine that wrote them.",
+                )
+
+
+def _fault(table: Any, schema: Any, parents: Any, field_id: int) -> str | None:
+    field = schema.findField(field_id)
+    if field is None:
+        return f"column {_former_name(table, field_id)}, which was dropped"
+    name, kind = schema.findColumnName(field_id), field.type()
+    if not kind.isPrimitiveType() or str(kind.toString()) in _UNCOMPARABLE:
+        return f"column {name} of type {kind.toString()}"
+    around = parents.get(field_id)
+    while around is not None:
+        outer = schema.findField(around).type()
+        if not outer.isStructType():
+            return f"column {name}, which is inside a {'list' if outer.isListType() else 'map'}"
+        around = parents.get(around)
+    return None
+
+
+def _former_name(table: Any, field_id: int) -> str:
+    names = (table.schemas()[i].findColumnName(field_id) for i in sorted(table.schemas(), reverse=True))
+    return str(next((n for n in names if n is not None), f"number {field_id}"))
+
+
+def preflight_of(bridge: Bridge, batch: Batch, policy: EqualityDeletesPolicy) -> Preflight | None:
+    """How the batch's equality deletes are applied within what policy declares, by what metadata
+    says of them; None where there is nothing to apply. Raises RefusedError ICM-124 with both numbers.
+    """
+    if batch.memory is None or not batch.groups:
+        return None
+    executor = executor_memory(bridge)
+    memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
+    try:
+        return preflight(
+            batch.memory, memory_bytes=memory_bytes, scratch_bytes=policy.scratch, slots=executor.slots
+        )
+    except DoesNotFitError as why:
+        raise RefusedError(
+            "ICM-124",
+            f"{batch.table}: applying {len(batch.equality_deletes)} equality delete files needs "
+            f"{why.needed_bytes} bytes of {why.resource}, {why.declared_bytes} are declared",
+            f"raise equality_deletes.{why.resource}, or take on fewer partitions per batch.",
+        ) from why
