@@ -28,7 +28,7 @@ def test_built_in_value_of_every_key_is_accepted(key: Any) -> None:
 def test_value_below_the_minimum_is_refused(key: Any) -> None:
     assert yaml(key.path, key.minimum) == key.minimum
     below = key.minimum - (0.001 if isinstance(key.minimum, float) else 1)
-    with pytest.raises(ConfigurationError, match=rf"defaults.{key.path} is .*: must be .*{key.minimum:g}"):
+    with pytest.raises(ConfigurationError, match=rf"defaults.{key.path} is .*: must be .*{key.minimum:.12g}"):
         yaml(key.path, below)
     with pytest.raises(ConfigurationError):
         policy_keys.from_text(key.path, str(below), key.path)
@@ -36,7 +36,7 @@ def test_value_below_the_minimum_is_refused(key: Any) -> None:
 
 @pytest.mark.parametrize("key", [k for k in all_keys() if k.maximum is not None], ids=lambda k: k.path)
 def test_value_above_the_maximum_is_refused(key: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"to {key.maximum:g}"):
+    with pytest.raises(ConfigurationError, match=f"to {key.maximum:.12g}"):
         yaml(key.path, key.maximum + 0.001)
 
 
