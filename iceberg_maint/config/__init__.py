@@ -10,7 +10,7 @@ from iceberg_maint.config.load import (
     load_config,
     parse_overrides,
 )
-from iceberg_maint.config.secrets import redact
+from iceberg_maint.config.secrets import redact, redact_error
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -22,4 +22,5 @@ __all__ = [
     "load_config",
     "parse_overrides",
     "redact",
+    "redact_error",
 ]

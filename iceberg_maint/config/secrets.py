@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import re
+import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 MASK = "***"
-_SECRET_KEY = re.compile(
-    r"secret|passw(or)?d|\bpwd\b|token|credential|access[._-]?key|authorization", re.IGNORECASE
+_SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|access[._-]?key|authorization"  # noqa: S105
+_SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
+# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as they stand in messages.
+_KEYED = re.compile(
+    rf"(?P<key>[\w.-]*(?:{_SECRET_WORDS})[\w.-]*)"
+    r"(?P<between>[\"']\s*[=:]\s*|\s*=\s*|(?<=authorization):\s*(?:bearer\s+|basic\s+)?)"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'(){}\[\]]+)",
+    re.IGNORECASE,
 )
 # Settings about a secret that are none themselves.
 _ABOUT_SECRET = re.compile(
@@ -91,13 +99,37 @@ def secret_parts(value: str, path: str) -> set[str]:
 
 
 def redact(text: str, secrets: Collection[str]) -> str:
-    """`text` with every secret replaced by `***`, and passwords inside addresses too."""
+    """`text` with every secret replaced by `***`: these, passwords inside addresses, and whatever
+    is written as the value of a key that names a secret."""
     for secret in sorted(secrets, key=lambda s: (-len(s), s)):
         if len(secret) >= 4:
             text = text.replace(secret, MASK)
         else:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-    return re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
+    text = re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
+    return _KEYED.sub(_masked_value, text)
+
+
+def redact_error(error: Exception, secrets: Collection[str]) -> Exception:
+    """An error that may be logged with its traceback: this one where neither it nor what led to it
+    tells a secret; else one that says the same with secrets masked, and nothing of what led to it.
+    """
+    told = "".join(traceback.format_exception(error))
+    if redact(told, secrets) == told:
+        return error
+    if isinstance(error, IcebergMaintError):
+        masked = copy.copy(error)
+        masked.message, masked.fix = redact(error.message, secrets), redact(error.fix, secrets)
+        return masked
+    return RuntimeError(redact(f"{type(error).__name__}: {error}", secrets))
+
+
+def _masked_value(found: re.Match[str]) -> str:
+    value = found["value"]
+    bare = value.strip("\"'")
+    if _ABOUT_SECRET.search(found["key"]) or _NO_SECRET_VALUE.fullmatch(bare):
+        return found[0]
+    return f"{found['key']}{found['between']}{value.replace(bare, MASK)}"
 
 
 def _password_of(text: str) -> str | None:

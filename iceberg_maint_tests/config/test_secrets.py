@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
-from iceberg_maint.config.secrets import redact, refuse_inline_secret, secret_parts
+from iceberg_maint.config.secrets import redact, redact_error, refuse_inline_secret, secret_parts
 from iceberg_maint.errors import ConfigurationError
 
 
@@ -65,3 +67,68 @@ def test_plain_address_from_the_environment_is_no_secret() -> None:
 
 def test_password_in_an_unknown_address_is_masked_too() -> None:
     assert redact("cannot reach thrift://me:pw@host:9083", ()) == "cannot reach thrift://me:***@host:9083"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("s3.secret-access-key=abc/d+e, s3.region=eu", "s3.secret-access-key=***, s3.region=eu"),
+        ("Authorization: Bearer ey.x.y failed", "Authorization: Bearer *** failed"),
+        ('{"s3.session-token": "a b", "x": "y"}', '{"s3.session-token": "***", "x": "y"}'),
+        ("{'password': 'pw', 'user': 'u'}", "{'password': '***', 'user': 'u'}"),
+        (
+            "jdbc:postgresql://h/d?user=u&password=pw&ssl=true",
+            "jdbc:postgresql://h/d?user=u&password=***&ssl=true",
+        ),
+        ("fs.s3a.access.key = AKIA", "fs.s3a.access.key = ***"),
+    ],
+)
+def test_value_of_a_secret_key_is_masked_whoever_knows_it(text: str, masked: str) -> None:
+    """Credentials that a catalog hands out are in no configuration."""
+    assert redact(text, ()) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "its token is in the table",
+        "token-expires-in-ms=3600000",
+        "oauth2-server-uri: https://x/token",
+        "token-refresh-enabled: true",
+        "ICM-118 catalogs.l.properties.token is a secret and is written in the file.",
+        "lake.db.secrets: IMPROVED (small_files)",
+    ],
+)
+def test_text_about_secrets_stays(text: str) -> None:
+    assert redact(text, ()) == text
+
+
+def test_error_without_a_secret_is_raised_as_it_is() -> None:
+    error = OSError("no such host")
+    assert redact_error(error, {"tok-123"}) is error
+
+
+def test_error_that_tells_a_secret_says_the_same_with_it_masked_and_forgets_its_cause() -> None:
+    try:
+        try:
+            raise OSError("login with tok-123 failed")
+        except OSError as why:
+            raise ConfigurationError("ICM-104", "catalog cannot be reached: tok-123.", "start it.") from why
+    except ConfigurationError as error:
+        masked = redact_error(error, {"tok-123"})
+    assert isinstance(masked, ConfigurationError)
+    assert (masked.code, masked.exit_code) == ("ICM-104", 2)
+    assert str(masked) == "ICM-104 catalog cannot be reached: ***. Fix: start it."
+    assert "tok-123" not in "".join(traceback.format_exception(masked))
+
+
+def test_error_whose_cause_alone_tells_a_secret_forgets_the_cause() -> None:
+    try:
+        try:
+            raise ValueError("password=hunter2")
+        except ValueError as why:
+            raise OSError("no connection") from why
+    except OSError as error:
+        masked = redact_error(error, ())
+    assert str(masked) == "OSError: no connection"
+    assert "hunter2" not in "".join(traceback.format_exception(masked))
