@@ -142,7 +142,9 @@ def _files(intent: Intent, change: Change) -> Iterator[Violation]:
     added = {e.identity for e in files.added}
     intended = {(path, None) for path in intent.added} | {d.identity for d in intent.deletes}
     if foreign := added - intended:
-        yield Violation(Rule.ADDED_FILES, f"would add {_some(p for p, _ in foreign)}, which is not of the batch")
+        yield Violation(
+            Rule.ADDED_FILES, f"would add {_some(p for p, _ in foreign)}, which is not of the batch"
+        )
     if missing := intended - added:
         yield Violation(Rule.ADDED_FILES, f"would not add {_some(p for p, _ in missing)}")
     if not intent.added.isdisjoint(intent.removed):
@@ -238,7 +240,7 @@ def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
         spec_id, values = decode_partition(group.partition, base.specs, FIRST_SPEC_ID)
     except ValueError:
         return None
-    return scope_of(spec_id, values, base.unpartitioned_specs) if spec_id == group.spec_id else None
+    return scope_of(spec_id, values, base.unpartitioned_specs)
 
 
 def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:

@@ -1,7 +1,7 @@
 """Reach: which delete file applies to which data file (Iceberg spec, "Scan Planning").
 
-Deletion vectors by path; position deletes up to their own sequence number, by path where they name
-one file, else in their spec and partition; equality deletes strictly below their sequence number,
+Position deletes and deletion vectors up to their own sequence number, by path where they name one
+file, else in their spec and partition; equality deletes strictly below their sequence number,
 in their spec and partition or, of an unpartitioned spec, everywhere.
 """
 
@@ -53,8 +53,7 @@ class Reach:
         if shared is not None and sequence_number <= shared.data_sequence_number:
             return shared
         for delete in self._of_file.get(data.path, ()):
-            is_vector = delete.kind is FileKind.DELETION_VECTOR
-            if is_vector or sequence_number <= delete.data_sequence_number:
+            if sequence_number <= delete.data_sequence_number:
                 return delete
         return None
 

@@ -47,6 +47,9 @@ _STALE = frozenset(
     }
 )
 """What Iceberg raises before the swap when the plan no longer fits the table."""
+_NO_ANCESTOR = "is not an ancestor of"
+"""What a row delta says of a pinned snapshot that is gone or was rolled back (BaseRowDelta.validate)
+in an exception that could be anything, IllegalArgumentException."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,9 @@ def _not_tried(gate: CommitGate, failure: Exception | None, tries: int) -> Commi
 
 
 def _before_swap(why: BaseException) -> Rejection:
-    return Rejection.STALE if _STALE.intersection(cause_classes(why)) else Rejection.ERROR
+    if _STALE.intersection(cause_classes(why)) or _NO_ANCESTOR in one_line(why):
+        return Rejection.STALE
+    return Rejection.ERROR
 
 
 def _after_swap(

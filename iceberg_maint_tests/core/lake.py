@@ -20,6 +20,7 @@ UNPARTITIONED = frozenset({0})
 SPECS = {
     0: PartitionSpec(0, ()),
     **{n: PartitionSpec(n, (PartitionField(999 + n, 1, "p", "identity", "string"),)) for n in (1, 2)},
+    3: PartitionSpec(3, (PartitionField(1002, 2, "x", "identity", "double"),)),
 }
 
 Place = tuple[int, tuple[object, ...]]
@@ -108,21 +109,33 @@ class Lake:
         return Lake(manifests, seq, marked, (since, *self.since))
 
     def rows(self) -> list[int]:
-        """What a reader sees, sorted."""
-        return sorted(
-            row
-            for data in self.data
-            for position, row in enumerate(data.rows)
-            if not any(self._hides(delete, data, position, row) for delete in self.deletes)
-        )
+        """What a reader sees, sorted; it refuses two deletion vectors of one file with a ValueError."""
+        return sorted(row for data in self.data for row in self.visible(data))
 
-    @staticmethod
-    def _hides(delete: File, data: File, position: int, row: int) -> bool:
-        if delete.kind is FileKind.EQUALITY_DELETES:
-            everywhere = delete.place[0] in UNPARTITIONED
-            in_scope = everywhere or delete.place == data.place
-            return row in delete.keys and data.seq < delete.seq and in_scope
-        return (data.path, position) in delete.positions and data.seq <= delete.seq
+    def visible(self, data: File) -> tuple[int, ...]:
+        """The rows of one data file that no delete hides."""
+        gone = self.marked_rows(data) | self.rows_of_keys(data)
+        return tuple(row for position, row in enumerate(data.rows) if position not in gone)
+
+    def rows_of_keys(self, data: File) -> frozenset[int]:
+        """The positions that equality deletes hide."""
+        keys = [
+            d.keys
+            for d in self.deletes
+            if d.kind is FileKind.EQUALITY_DELETES
+            and data.seq < d.seq
+            and (d.place[0] in UNPARTITIONED or d.place == data.place)
+        ]
+        return frozenset(n for n, row in enumerate(data.rows) if any(row in k for k in keys))
+
+    def marked_rows(self, data: File) -> frozenset[int]:
+        """The positions that deletes by position hide: a deletion vector stands for all others."""
+        found = [d for d in self.deletes if d.kind is not FileKind.EQUALITY_DELETES and data.seq <= d.seq]
+        vectors = [d for d in found if d.kind is FileKind.DELETION_VECTOR and d.referenced == data.path]
+        if len(vectors) > 1:
+            raise ValueError(f"two deletion vectors of {data.path}")
+        applied = vectors or [d for d in found if d.referenced in (None, data.path)]
+        return frozenset(n for d in applied for path, n in d.positions if path == data.path)
 
     def listed(self) -> tuple[Manifest, ...]:
         return tuple(self._listed(path, files) for path, files in self.manifests.items())

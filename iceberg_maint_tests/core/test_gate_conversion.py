@@ -236,6 +236,23 @@ def test_group_whose_key_names_no_partition_of_the_table_is_refused() -> None:
         assert broken(pinned, pinned, other, new) == {Rule.ADDED_FILES}
 
 
+def test_mark_in_a_partition_of_floats_breaks_no_rule() -> None:
+    place: Place = (3, (-0.0,))
+    pinned = table_of(place).commit(File("e", place, 2, EQUALITY, keys=frozenset({1})), operation="delete")
+    intended, new = converted(pinned, pinned, mark("f1", place, 3), drop=["e"])
+    assert broken(pinned, pinned, intended, new) == set()
+
+
+def test_marks_beside_older_ones_open_no_older_manifest() -> None:
+    pinned = table_of(P1).commit(mark("f1", P1, 2), operation="delete")
+    pinned = pinned.commit(File("e", P1, 3, EQUALITY, keys=frozenset({1})), operation="delete")
+    intended, new = converted(pinned, pinned, mark("f1", P1, 4), drop=["e"])
+    assert intended.deletes[0].before == ("p2-f1",)
+    opened: list[str] = []
+    assert check(intended, change_of(pinned, pinned, new, opened, intended)) == ()
+    assert "m2-0" not in opened
+
+
 def test_mark_of_a_file_that_is_gone_since_the_plan_is_stale() -> None:
     pinned = deleted()
     base = pinned.commit(File("new", P1, 4, rows=(2,)), operation="replace", without=["f1", "f2"])
@@ -267,7 +284,9 @@ def test_vector_in_place_of_the_old_one_breaks_no_rule() -> None:
     intended, new = converted(
         pinned, pinned, mark("f1", P1, 5, 0, 1, vector=True), drop=["e"], version=3, without=["v3-f1"]
     )
-    assert broken(pinned, pinned, intended, new) == set()
+    opened: list[str] = []
+    assert check(intended, change_of(pinned, pinned, new, opened, intended)) == ()
+    assert [m for m in opened if m.startswith("m3-")] == ["m3-0~5", "m3-0"]
     assert pinned.rows() == new.rows() == [3, 4]
 
 
@@ -382,7 +401,7 @@ def test_rewrite_that_drops_a_delete_of_a_late_file_is_stale() -> None:
 
 def test_manifests_the_plan_knew_are_opened_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned = table_of(*[P1] * 6)
-    pinned = replace(pinned, manifests={**pinned.manifests, "m1-1": (File("g1", P1, 1), File("g2", P1, 1))})
+    pinned = replace(pinned, manifests={"m1-1": (File("g1", P1, 1), File("g2", P1, 1)), **pinned.manifests})
     pinned = pinned.commit(File("e", P1, 7, EQUALITY), operation="delete")
     base = pinned.commit(File("late", P1, 8))
     intended, new = converted(pinned, base, mark("f1", P1, 9), drop=["e"])
