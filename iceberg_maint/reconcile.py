@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iceberg_maint.core.account import record_of
 from iceberg_maint.core.backoff import succeeded
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
-from iceberg_maint.core.state import TableState
+from iceberg_maint.core.state import FileKind, TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Attempt, BatchStatus, Lease
@@ -56,8 +57,9 @@ def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
 
 
 def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple[Settled, ...]:
-    """Settles the open attempts under a lease the caller holds. `state` must have been pinned
-    after the lease was taken: an older one could miss a commit.
+    """Settles the open attempts under a lease the caller holds, then puts on record what earlier
+    runs did and could not tell. `state` must have been pinned after the lease was taken: an older
+    one could miss a commit.
     """
     settled = []
     for attempt in tools.ledger.open_attempts(state.uuid):
@@ -75,13 +77,16 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
         settled.append(
             Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
         )
+    for run in tools.ledger.unrecorded_runs(lease):
+        tools.ledger.append_record(record_of(run, state))
     return tuple(settled)
 
 
 def _evidence(attempt: Attempt, state: TableState, tools: Tools) -> AttemptEvidence:
     reachable = None
     if attempt.tries and state.snapshot_by_token(attempt.token) is None and attempt.files:
-        found = tools.catalog.find_live(state, [f.path for f in attempt.files])
+        deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
+        found = tools.catalog.find_live(state, [f.path for f in attempt.files], deletes=deletes)
         reachable = min(found, default=None)
     return AttemptEvidence(
         attempted=bool(attempt.tries),
