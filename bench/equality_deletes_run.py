@@ -5,8 +5,9 @@
 FOLDER holds `catalog.db`, a copy of the table's. Actions: `stock` is Iceberg's `rewrite_data_files`
 through SparkActions in a session with Spark's and Iceberg's own defaults: every file that a delete applies to
 (`delete-file-threshold=1`) and every small one, then `remove-dangling-deletes`; `stock-cached` also lets
-executors keep delete files (`cache-delete-files`). `auto`, `convert` and `rewrite` are `iceberg-maint run` with
-that `equality_deletes.route`, from the survey to the record in the ledger. `read` only reads. Time starts when
+executors keep delete files (`cache-delete-files`). `auto` is `iceberg-maint run` with nothing said about the
+route, `convert` and `rewrite` are the one operation by that `equality_deletes.route`, from the survey to the
+record in the ledger. `read` only reads. Time starts when
 the session has started; rows are read and held to what they must be when it has stopped.
 """
 
@@ -27,6 +28,7 @@ import psutil
 from bench.equality_deletes_table import PROJECT, TABLE
 
 CACHE = PROJECT / ".cache"
+OPERATIONS = {"convert": "convert_equality_deletes", "rewrite": "rewrite_data_files"}
 STOCK_OPTIONS = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
 
 
@@ -74,7 +76,7 @@ def _stock(spark: Any, _folder: Path, action: str) -> dict[str, Any]:
     }
 
 
-def _ours(_spark: Any, folder: Path, _action: str) -> dict[str, Any]:
+def _ours(_spark: Any, folder: Path, action: str) -> dict[str, Any]:
     """The command line's own way, so that the gate, the proof and the ledger are part of it."""
     from iceberg_maint.cli.root import iceberg_maint
     from iceberg_maint.wiring import load
@@ -82,7 +84,9 @@ def _ours(_spark: Any, folder: Path, _action: str) -> dict[str, Any]:
     config = folder / "iceberg_maint.yaml"
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        code = iceberg_maint.main(["--config", str(config), "--json", "run", TABLE], standalone_mode=False)
+        only = ("--operation", OPERATIONS[action]) if action in OPERATIONS else ()
+        arguments = ["--config", str(config), "--json", "run", TABLE, *only]
+        code = iceberg_maint.main(arguments, standalone_mode=False)
     document = json.loads(out.getvalue())
     assert not code, out.getvalue()
     batches = [

@@ -35,8 +35,8 @@ _DAY_US = 86_400_000_000
 class Shape:
     """What a table looks like. Keys are `id`, of a partitioned table (`region`, `id`).
 
-    `commits` upsert commits share `keys` delete keys and `upserts` new rows evenly; `hits` is the share of
-    the keys that are live when they are deleted. `regions` above 1 partition the table by region.
+    `commits` upsert commits share `keys` delete keys and `upserts` new rows evenly, each in files of as many
+    `writers`; `hits` is the share of the keys that are live when they are deleted. `regions` above 1 partition the table by region.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Shape:
     keys: int
     upserts: int
     hits: float
+    writers: int = 1
     regions: int = 1
     version: int = 2
     seed: int = 1
@@ -64,8 +65,8 @@ SHAPES = {
         UPSERT,
         Shape("upsert_v3", 4_200_000, 6, 30, 3_000_000, 1_800_000, 0.5, version=3),
         Shape("partitioned", 4_800_000, 1, 10, 3_000_000, 1_200_000, 0.5, regions=8),
-        Shape("heavy", 4_000_000, 4, 40, 36_000_000, 1_000_000, 0.05),
-        Shape("beyond", 6_000_000, 6, 50, 52_000_000, 2_000_000, 0.08),
+        Shape("heavy", 4_000_000, 1, 1, 30_000_000, 900_000, 0.05, writers=6),
+        Shape("beyond", 6_000_000, 6, 20, 52_000_000, 2_000_000, 0.08),
     )
 }
 
@@ -166,12 +167,12 @@ def main() -> None:
     for commit in range(1, shape.commits + 1):
         delta = table.newRowDelta()
         keys, added = stream.upsert(commit)
-        for region, chosen in stream.split(keys):
+        for name, region, chosen in stream.files_of(keys):
             rows = stream.table_of(chosen, commit).select(key_schema.names).cast(key_schema)
-            delta.addDeletes(register(rows, f"eq-{commit:03d}-{region}", region, deletes=True))
-        for region, chosen in stream.split(added):
+            delta.addDeletes(register(rows, f"eq-{commit:03d}-{name}", region, deletes=True))
+        for name, region, chosen in stream.files_of(added):
             rows = stream.table_of(chosen, commit)
-            delta.addRows(register(rows, f"data-{commit:03d}-{region}", region, deletes=False))
+            delta.addRows(register(rows, f"data-{commit:03d}-{name}", region, deletes=False))
         delta.commit()
     # The base files are of the target size, so that they are healthy but for the deletes.
     target = str(base_bytes // (shape.base_files * shape.regions))
@@ -244,6 +245,15 @@ class _Stream:
         self.live[deleted] = -1
         self.live[added] = commit
         return deleted, added
+
+    def files_of(self, ids: np.ndarray) -> list[tuple[str, int, np.ndarray]]:
+        """What the writers of one commit write: name, region and ids of each file."""
+        import numpy as np
+
+        parts = np.array_split(ids, self.shape.writers)
+        return [
+            (f"{n}-{region}", region, own) for n, part in enumerate(parts) for region, own in self.split(part)
+        ]
 
     def split(self, ids: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """By region, empty ones left out."""
