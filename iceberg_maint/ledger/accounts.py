@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, case, func, insert, select, update
 
 from iceberg_maint.core.account import AttemptTrace, RunTrace
 from iceberg_maint.core.codec import loads
@@ -13,7 +13,7 @@ from iceberg_maint.core.record import Record
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
-from iceberg_maint.ports import Lease, WrittenFile
+from iceberg_maint.ports import BatchStatus, Lease, WrittenFile
 
 
 def mark(conn: Connection, told: Record) -> None:
@@ -37,9 +37,13 @@ def mark(conn: Connection, told: Record) -> None:
 
 def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
     """Runs before the lease's own that ended attempts at its table which are on no record, oldest
-    first. Whoever had the table before is not at work on it any more."""
+    first. Whoever had the table before is not at work on it any more.
+
+    That a commit is still UNKNOWN is no news of a run that is on record.
+    """
     require(conn, lease)
     since = func.coalesce(func.max(recorded.c.through), 0)
+    is_news = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
     runs = conn.execute(
         select(attempt.c.run_id, attempt.c.operation, since.label("through"))
         .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
@@ -55,7 +59,7 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
             attempt.c.fence < lease.fence,
         )
         .group_by(attempt.c.run_id, attempt.c.operation)
-        .having(func.max(outcome.c.ordinal) > since)
+        .having(func.max(case((is_news, outcome.c.ordinal))) > since)
         .order_by(func.min(attempt.c.ordinal))
     ).all()
     return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
@@ -63,6 +67,8 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
 
 def _trace(conn: Connection, table_uuid: str, run: Row) -> RunTrace:
     news = select(outcome.c.attempt_id).where(outcome.c.ordinal > run.through)
+    if run.through:
+        news = news.where(outcome.c.status != BatchStatus.UNKNOWN)
     rows = conn.execute(
         select(attempt, batch.c.body, batch.c.plan_id, intent.c.files, intent.c.proof, intent.c.recorded_ms)
         .join(batch, batch.c.batch_id == attempt.c.batch_id)

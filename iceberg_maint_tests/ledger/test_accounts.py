@@ -115,21 +115,34 @@ def test_run_is_not_told_of_itself_nor_of_other_tables(ledger, lease, place: Pla
     assert ledger.unrecorded_runs(again) == ()
 
 
-def test_commit_settled_after_its_run_was_recorded_is_told_once(ledger, lease, place: Place):
+def test_commit_settled_after_its_run_was_recorded_is_told_once_it_is_known(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     finish(ledger, lease, start(ledger, lease, "day=2"), BatchStatus.UNKNOWN)
     ledger.append_record(record_for("run-1"))
     after = next_lease(ledger, place, lease)
-    settle_all(ledger, after, UNKNOWN)
-    (run,) = ledger.unrecorded_runs(after)
-    assert (run.recorded, [a.settled for a in run.attempts]) == (True, [UNKNOWN])
-    ledger.append_record(replace(record_for("run-1"), record_id="second"))
     settle_all(ledger, after, UNKNOWN)
     assert ledger.unrecorded_runs(after) == ()
     settle_all(ledger, after, COMMITTED)
     (run,) = ledger.unrecorded_runs(after)
     (attempt,) = run.attempts
     assert (attempt.reported, attempt.settled) == (outcome_of(make_batch("day=2")), COMMITTED)
+    assert run.recorded
+    ledger.append_record(replace(record_for("run-1"), record_id="second"))
+    assert ledger.unrecorded_runs(after) == ()
+
+
+def test_dead_run_with_an_unknown_commit_is_told_at_once_and_again_when_it_is_known(ledger, lease, place):
+    swap(ledger, lease, start(ledger, lease, "day=1"))
+    after = next_lease(ledger, place, lease)
+    settle_all(ledger, after, UNKNOWN)
+    (run,) = ledger.unrecorded_runs(after)
+    assert (run.recorded, [a.settled for a in run.attempts]) == (False, [UNKNOWN])
+    ledger.append_record(record_for("run-1"))
+    settle_all(ledger, after, UNKNOWN)
+    assert ledger.unrecorded_runs(after) == ()
+    settle_all(ledger, after, REJECTED)
+    (run,) = ledger.unrecorded_runs(after)
+    assert (run.recorded, [a.settled for a in run.attempts]) == (True, [REJECTED])
 
 
 def test_two_operations_of_one_run_are_told_apart_each_until_its_own_record(ledger, lease, place: Place):
