@@ -118,6 +118,8 @@ def test_health_of_position_deletes_and_equality_deletes(writers: Writers, measu
     assert b.last_change_ms == state.snapshots[4].timestamp_ms
     # Partition c has a delete and no data.
     assert (c.data_files, c.applicable_equality_delete_files, c.dangling_delete_files) == (0, 0, 1)
+    assert c.dangling_equality_delete_files == 1
+    assert c.oldest_dangling_equality_delete_ms is not None
 
 
 def test_health_of_deletion_vectors_in_one_puffin_counts_each_by_its_own_size(

@@ -279,9 +279,11 @@ def test_files_of_an_older_spec_keep_their_partitions(lake: Lake) -> None:
     }
 
 
-def test_files_under_equality_deletes_are_left_over(lake: Lake) -> None:
+def test_files_under_equality_deletes_are_grouped_as_icebergs_unless_keys_cannot_be_matched(
+    lake: Lake,
+) -> None:
     name = f"lake.planner.t{next(_names)}"
-    table = lake.writers.create(name, "id int, p string")
+    table = lake.writers.create(name, "id int, p string, x double")
     under = [data_file(lake, table, f"file:/{name}/u{i}", 10, 10, "", 0) for i in range(6)]
     commit(table, under)
     commit(table, deletes=[delete_file(lake, table, f"file:/{name}/e", 3, "", of=None, ids=[1])])
@@ -289,11 +291,17 @@ def test_files_under_equality_deletes_are_left_over(lake: Lake) -> None:
     commit(table, free)
 
     policy = Policy(rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=TARGET))
-    (theirs,) = lake.theirs(name, policy)
-    assert len(theirs.paths) == 12
+    groups, leftovers = lake.ours(name, policy)
+    assert {
+        Group(frozenset(f.path for f in g.files), g.expected_output_files) for g in groups
+    } == lake.theirs(name, policy)
+    assert leftovers == []
+
+    commit(table, deletes=[delete_file(lake, table, f"file:/{name}/x", 3, "", of=None, ids=[3])])
+    commit(table, [data_file(lake, table, f"file:/{name}/g{i}", 10, 10, "", 0) for i in range(6)])
     (group,), leftovers = lake.ours(name, policy)
-    assert {f.path for f in group.files} == {str(f.location()) for f in free}
-    assert leftovers == [Leftover("__all__", Reason.EQUALITY_DELETES, 6, 60)]
+    assert {f.path for f in group.files} == {f"file:/{name}/g{i}" for i in range(6)}
+    assert leftovers == [Leftover("__all__", Reason.UNSUPPORTED_KEY, 12, 120)]
 
 
 def test_deletes_that_apply_are_those_of_icebergs_scan(lake: Lake) -> None:
