@@ -11,6 +11,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 PY    := $(BIN)/python
 CACHE := .cache
+FLINK := $(CACHE)/flink
 STAMP := $(VENV)/.complete
 # The demo lake with its ledger and its Dagster instance, and the port of Dagster's UI.
 DATA  := data
@@ -43,6 +44,17 @@ dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (P
 	ICEBERG_MAINT_DAGSTER_URL="http://127.0.0.1:$(PORT)" \
 	$(BIN)/dagster dev -w workspace.yaml -w iceberg_maint/demo/workspace.yaml -h 127.0.0.1 -p $(PORT)
 
+.PHONY: demo-flink
+demo-flink: setup $(FLINK)/.complete  ## let Flink upsert two tables while they are maintained, read every snapshot
+	$(PY) -m iceberg_maint.demo.flink --data $(DATA)-flink --flink $(FLINK)
+
+$(FLINK)/.complete: requirements/flink.txt $(STAMP)
+	@rm -rf "$(FLINK)"
+	@echo "==> Fetching Flink into $(FLINK) (about 320 MB)" >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --no-deps --no-build-isolation \
+	  --target "$(FLINK)" -r requirements/flink.txt
+	@touch $@
+
 .PHONY: test
 test: setup lint types  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
 	$(PY) -m pytest
@@ -50,6 +62,15 @@ test: setup lint types  ## all checks: lint, types, then every test (Spark and P
 .PHONY: test-fast
 test-fast: setup  ## only the tests that need neither a JVM nor a server
 	$(PY) -m pytest -m "not spark and not postgres"
+
+# How many steps, and the first seed: a life of a table is decided by its seed alone.
+STEPS := 5000
+SEED  := 1000
+
+.PHONY: test-deep
+test-deep: setup  ## random writers and maintenance on real tables against a model (STEPS=5000, SEED=1000)
+	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
+	$(PY) -m pytest -s --timeout=0 iceberg_maint_tests/spark/equality/test_program.py
 
 .PHONY: lint
 lint: setup  ## ruff: rules and format
@@ -104,7 +125,7 @@ lock:  ## compile requirements/*.in into hashed locks
 
 .PHONY: clean
 clean:  ## remove the demo lake, Dagster's storage and tool caches (keeps .venv and jars)
-	rm -rf $(DATA) build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
+	rm -rf $(DATA) $(DATA)-flink build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
 	find iceberg_maint iceberg_maint_tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean

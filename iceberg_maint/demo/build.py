@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 
 from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
@@ -15,12 +15,17 @@ Built = Callable[[DemoTable, float], None]
 """Told after each table, with the seconds it took."""
 
 
-def writers_of(app: App, place: Place, scale: Scale) -> Writers:
-    """Writers for the lake's catalog. They share its address with the maintainer, nothing else."""
+def make_catalog(app: App) -> Catalog:
+    """The lake's catalog for its writers, made with the demo's namespace when it is missing."""
     connection = app.config.catalogs[CATALOG]
     catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
     catalog.create_namespace_if_not_exists(NAMESPACE)
-    return Writers(catalog, app.session, place, scale)
+    return catalog
+
+
+def writers_of(app: App, place: Place, scale: Scale) -> Writers:
+    """Writers for the lake's catalog. They share its address with the maintainer, nothing else."""
+    return Writers(make_catalog(app), app.session, place, scale)
 
 
 def build_lake(app: App, place: Place, scale: Scale, built: Built) -> None:

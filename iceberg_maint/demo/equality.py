@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,36 +12,60 @@ from iceberg_maint.spark.bridge import Bridge
 Row = Mapping[str, Any]
 
 
-def append_upserts(session: Any, table_name: str, key: str, rows: Sequence[Row]) -> None:
-    """Commits one row delta to an unpartitioned table: the rows of these keys are deleted by an
-    equality delete file, and the given ones are added.
+def append_upserts(session: Any, table_name: str, key: Sequence[str], rows: Sequence[Row]) -> None:
+    """Commits one row delta: the rows of these keys are deleted by equality delete files, one per
+    partition, and the given ones are added.
 
-    Values are texts and 32-bit integers; keys are distinct and not null.
+    Values are texts, 32-bit integers, doubles and None; keys are distinct and not null. The table is
+    partitioned by columns of the key as they are, or not at all.
     """
     bridge = Bridge(session)
     table = bridge.load_table(table_name)
     schema = table.schema()
-    key_schema = schema.select(bridge.list([key]))
-    key_ids = bridge.ints([schema.findField(key).fieldId()])
-    factory = _builder(bridge, table).equalityFieldIds(key_ids).equalityDeleteRowSchema(key_schema).build()
-    deletes = factory.newEqualityDeleteWriter(_output(bridge, table), table.spec(), None)
+    key_schema = schema.select(bridge.list(key))
+    key_ids = bridge.ints([schema.findField(column).fieldId() for column in key])
+    deleting = _builder(bridge, table).equalityFieldIds(key_ids).equalityDeleteRowSchema(key_schema).build()
+    adding = _builder(bridge, table).build()
+    delta = table.newRowDelta()
+    for values, part in _by_partition(bridge, table, rows).items():
+        partition = _partition(bridge, table, values)
+        deletes = deleting.newEqualityDeleteWriter(_output(bridge, table, partition), table.spec(), partition)
+        for row in part:
+            deletes.write(_record(bridge, key_schema, {column: row[column] for column in key}))
+        deletes.close()
+        data = adding.newDataWriter(_output(bridge, table, partition), table.spec(), partition)
+        for row in part:
+            data.write(_record(bridge, schema, row))
+        data.close()
+        delta.addDeletes(deletes.toDeleteFile()).addRows(data.toDataFile())
+    delta.commit()
+
+
+def _by_partition(bridge: Bridge, table: Any, rows: Sequence[Row]) -> Mapping[tuple[Any, ...], list[Row]]:
+    schema = table.schema()
+    columns = [schema.findColumnName(field.sourceId()) for field in bridge.iterate(table.spec().fields())]
+    parts: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        deletes.write(_record(bridge, key_schema, {key: row[key]}))
-    deletes.close()
-    data = _builder(bridge, table).build().newDataWriter(_output(bridge, table), table.spec(), None)
-    for row in rows:
-        data.write(_record(bridge, schema, row))
-    data.close()
-    table.newRowDelta().addDeletes(deletes.toDeleteFile()).addRows(data.toDataFile()).commit()
+        parts[tuple(row[column] for column in columns)].append(row)
+    return parts
+
+
+def _partition(bridge: Bridge, table: Any, values: Sequence[Any]) -> Any:
+    if not values:
+        return None
+    partition = bridge.iceberg.PartitionData(table.spec().partitionType())
+    for position, value in enumerate(values):
+        partition.set(position, value)
+    return partition
 
 
 def _builder(bridge: Bridge, table: Any) -> Any:
     return getattr(bridge.iceberg.data, "GenericFileWriterFactory$Builder")(table)
 
 
-def _output(bridge: Bridge, table: Any) -> Any:
+def _output(bridge: Bridge, table: Any, partition: Any) -> Any:
     factory = bridge.iceberg.io.OutputFileFactory.builderFor(table, 1, uuid.uuid4().int % 2**31)
-    return factory.format(bridge.iceberg.FileFormat.PARQUET).build().newOutputFile(table.spec(), None)
+    return factory.format(bridge.iceberg.FileFormat.PARQUET).build().newOutputFile(table.spec(), partition)
 
 
 def _record(bridge: Bridge, schema: Any, row: Row) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.load import CONFIG_VARIABLE
-from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.record import Record
 from iceberg_maint.defs.headless import Headless, Requested
 from iceberg_maint.demo.place import Place
@@ -50,20 +49,18 @@ def open_headless(app: App, place: Place) -> Headless:
 def heal(app: App, headless: Headless, step: Step) -> Healing:
     """Evaluates automation and runs what it requests, until it requests nothing."""
     healing = Healing()
-    while healing.ticks < MAX_TICKS:
-        healing.ticks += 1
-        requested = headless.tick()
-        if not requested:
-            healing.settled = True
-            break
-        for request in requested:
-            _run(app, headless, request, healing, step)
+    while not healing.settled and healing.ticks < MAX_TICKS:
+        healing.settled = not heal_once(app, headless, healing, step)
     return healing
 
 
-def ask_for(app: App, headless: Headless, table: TableId, healing: Healing, step: Step) -> None:
-    """Materializes all partitions of a table that automation leaves alone, as a person might."""
-    _run(app, headless, Requested(table, headless.partitions(table)), healing, step)
+def heal_once(app: App, headless: Headless, healing: Healing, step: Step) -> bool:
+    """One tick: evaluates automation and runs what it requests. Whether it requested anything."""
+    healing.ticks += 1
+    requested = headless.tick()
+    for request in requested:
+        _run(app, headless, request, healing, step)
+    return bool(requested)
 
 
 def _run(app: App, headless: Headless, request: Requested, healing: Healing, step: Step) -> None:

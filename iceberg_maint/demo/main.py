@@ -14,10 +14,10 @@ from rich.console import Console
 from iceberg_maint.core.record import Record
 from iceberg_maint.demo import show
 from iceberg_maint.demo.build import build_lake
-from iceberg_maint.demo.heal import Healing, ask_for, heal, open_headless
+from iceberg_maint.demo.heal import Healing, heal, open_headless
 from iceberg_maint.demo.place import Place, place, table_id
 from iceberg_maint.demo.second_reader import SecondReader
-from iceberg_maint.demo.tables import TABLES, UNSUPPORTED, DemoTable, Scale
+from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.report.document import outcome_document
 from iceberg_maint.wiring import App, build
@@ -72,7 +72,7 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
     healing = _heal(app, where, console)
     show.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
-    results = _judge(app, where, before, healing, reader)
+    results = _judge(app, where, before, reader)
     reader.close()
     show.results(console, results)
     report = Report(where, healing, results, time.monotonic() - started)
@@ -106,9 +106,6 @@ def _heal(app: App, where: Place, console: Console) -> Healing:
             show.run(console, tick, request, records, success=success)
 
         healing = heal(app, headless, step)
-        unsupported = table_id(UNSUPPORTED)
-        console.print(f"\nAutomation leaves [bold]{unsupported}[/] alone. Asked for by hand:")
-        ask_for(app, headless, unsupported, healing, step)
         headless.observe()
     finally:
         headless.close()
@@ -120,14 +117,13 @@ def _looks(app: App) -> dict[DemoTable, Look]:
 
 
 def _judge(
-    app: App, where: Place, before: Mapping[DemoTable, Look], healing: Healing, reader: SecondReader
+    app: App, where: Place, before: Mapping[DemoTable, Look], reader: SecondReader
 ) -> tuple[TableResult, ...]:
     results = []
     for table, seen in before.items():
         after = look(app, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
-        mine = tuple(r for r in healing.records if r.table == table.full_name)
-        results.append(judge(table, seen, after, rows, mine))
+        results.append(judge(table, seen, after, rows))
     return tuple(results)
 
 

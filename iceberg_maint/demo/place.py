@@ -31,7 +31,7 @@ defaults:
   retry: {{backoff_seconds: 30}}
 tables:
   # Equality deletes are due after an hour by default; here they are due at once.
-  "lake.demo.cdc_equality_deletes": {{rewrite_data_files: {{equality_delete_max_age_seconds: 0}}}}
+  "lake.demo.cdc_*": {{rewrite_data_files: {{equality_delete_max_age_seconds: 0}}}}
 """
 
 

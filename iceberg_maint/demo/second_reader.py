@@ -56,8 +56,24 @@ class SecondReader:
 
     def compare(self, parquet: Path, metadata_location: str) -> Comparison:
         """Row for row: multiset difference both ways over all columns, NULL equal to NULL."""
-        before = f"SELECT * FROM read_parquet({_text(str(parquet))})"
-        after = f"SELECT * FROM {scan(metadata_location)}"
+        return self._compare(
+            f"SELECT * FROM read_parquet({_text(str(parquet))})", f"SELECT * FROM {scan(metadata_location)}"
+        )
+
+    def compare_with(self, query: str, metadata_location: str, snapshot_id: int) -> Comparison:
+        """The rows of a query of DuckDB's, as "before", with those of a table at one of its snapshots."""
+        return self._compare(query, f"SELECT * FROM {scan(metadata_location, snapshot_id)}")
+
+    def highest(self, column: str, metadata_location: str, snapshot_id: int) -> int | None:
+        """The highest value of a column of whole numbers at a snapshot; None without rows."""
+        found = self._db.execute(f'SELECT max("{column}") FROM {scan(metadata_location, snapshot_id)}')
+        return found.fetchone()[0]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Ends the reader."""
+        self._db.close()
+
+    def _compare(self, before: str, after: str) -> Comparison:
         return Comparison(
             rows_before=self._count(f"SELECT count(*) FROM ({before})"),
             rows_after=self._count(f"SELECT count(*) FROM ({after})"),
@@ -65,17 +81,15 @@ class SecondReader:
             unexpected=self._count(f"SELECT count(*) FROM ({after} EXCEPT ALL {before})"),
         )
 
-    def close(self) -> None:
-        """Ends the reader."""
-        self._db.close()
-
     def _count(self, query: str) -> int:
         return int(self._db.execute(query).fetchone()[0])
 
 
-def scan(metadata_location: str) -> str:
-    """The SQL expression with which DuckDB reads a table's metadata file."""
-    return f"iceberg_scan({_text(unquote(urlsplit(metadata_location).path))})"
+def scan(metadata_location: str, snapshot_id: int | None = None) -> str:
+    """The SQL expression with which DuckDB reads a table's metadata file, at one of its snapshots
+    or, without one, at the current one."""
+    at = "" if snapshot_id is None else f", snapshot_from_id = {snapshot_id}::UBIGINT"
+    return f"iceberg_scan({_text(unquote(urlsplit(metadata_location).path))}{at})"
 
 
 def _text(value: str) -> str:

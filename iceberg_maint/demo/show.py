@@ -100,7 +100,7 @@ def ending(
         "\nWhere to look next\n"
         "  make dev                          the same lake in Dagster's UI, made sick again as you watch\n"
         f"  iceberg-maint tables {config}\n"
-        f"  iceberg-maint why lake.demo.cdc_equality_deletes {config}\n"
+        f"  iceberg-maint why lake.demo.cdc_planes {config}\n"
         f"  iceberg-maint history {config}\n"
         f"  DuckDB: SELECT count(*) FROM {scan(tables[0].after.measured.metadata_location)}",
         soft_wrap=True,
@@ -120,6 +120,4 @@ def _evidence(finding: Finding | None) -> str:
 
 
 def _colour(result: TableResult) -> str:
-    if not result.good:
-        return "red"
-    return "yellow" if result.end is End.UNSUPPORTED else "green"
+    return "green" if result.good else "red"

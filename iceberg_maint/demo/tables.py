@@ -6,7 +6,7 @@ change data capture. None of them knows that somebody will clean up behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +25,6 @@ from iceberg_maint.demo.equality import append_upserts
 from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
 
 CONTROL = "control"
-UNSUPPORTED = "cdc_equality_deletes"
 SNAPSHOTS_KEPT = 25
 """The streaming writer forgets its history this often, in commits; files stay as they are."""
 
@@ -41,6 +40,7 @@ class Scale:
     lineitem: float = 0.05
     lineitem_batches: int = 8
     upserts: int = 6
+    cdc_rows: int = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +116,33 @@ def build_control(writers: Writers) -> None:
     _create(writers, CONTROL, rows.schema, {"engines": IdentityTransform()}).append(rows)
 
 
-def build_cdc_equality_deletes(writers: Writers) -> None:
+def build_cdc_planes(writers: Writers) -> None:
     """Planes with changes captured from elsewhere: each commit deletes by key and inserts anew."""
-    rows = sources.planes().select(["tailnum", "manufacturer", "model", "seats"])
-    rows = rows.set_column(3, "seats", pc.cast(rows["seats"], pa.int32()))
-    table = _create(writers, UNSUPPORTED, rows.schema, {})
-    table.append(rows)
-    for number in range(writers.scale.upserts):
-        changed = rows.slice(number * 40, 50).to_pylist()
-        for row in changed:
-            row["seats"] += number + 1
-        append_upserts(writers.session(), f"{CATALOG}.{NAMESPACE}.{UNSUPPORTED}", "tailnum", changed)
+    rows = _with_ints(sources.planes().select(["tailnum", "manufacturer", "model", "seats"]))
+    _create(writers, "cdc_planes", rows.schema, {}).append(rows)
+    changes = (rows.slice(number * 40, 50) for number in range(writers.scale.upserts))
+    _upsert(writers, "cdc_planes", ("tailnum",), "seats", changes)
+
+
+def build_cdc_flights_v3(writers: Writers) -> None:
+    """The first flights of January in format version 3; changes come by a key of four columns."""
+    columns = ["day", "carrier", "flight", "origin", "tailnum", "dest", "arr_delay", "air_time"]
+    rows = _with_ints(sources.flights().slice(0, writers.scale.cdc_rows).select(columns))
+    _load(writers, "cdc_flights_v3", rows, format_version=3)
+    size = rows.num_rows // 10
+    changes = (rows.slice(number * size // 2, size) for number in range(writers.scale.upserts))
+    _upsert(writers, "cdc_flights_v3", ("day", "carrier", "flight", "origin"), "air_time", changes)
+
+
+def build_cdc_weather(writers: Writers) -> None:
+    """Weather by airport; changes come by a key of four columns, deletes in the airport's partition."""
+    columns = ["origin", "month", "day", "hour", "temp", "wind_dir", "precip"]
+    rows = _with_ints(sources.weather().select(columns))
+    _load(writers, "cdc_weather", rows, partitioned_by="origin")
+    # In July no hour comes twice.
+    hours = rows.filter(pc.and_(pc.equal(rows["month"], 7), pc.is_valid(rows["wind_dir"])))
+    changes = (hours.filter(pc.equal(hours["day"], number + 1)) for number in range(writers.scale.upserts))
+    _upsert(writers, "cdc_weather", ("origin", "month", "day", "hour"), "wind_dir", changes)
 
 
 TABLES: tuple[DemoTable, ...] = (
@@ -136,7 +152,9 @@ TABLES: tuple[DemoTable, ...] = (
     DemoTable("weather", "small files, no partitions", build_weather),
     DemoTable("lineitem", "small files in two partition specs", build_lineitem),
     DemoTable(CONTROL, "nothing: must not be touched", build_control),
-    DemoTable(UNSUPPORTED, "equality deletes, not handled yet", build_cdc_equality_deletes),
+    DemoTable("cdc_planes", "equality deletes", build_cdc_planes),
+    DemoTable("cdc_flights_v3", "equality deletes of a composite key (v3)", build_cdc_flights_v3),
+    DemoTable("cdc_weather", "equality deletes in partitions", build_cdc_weather),
 )
 
 
@@ -155,6 +173,37 @@ def _create(
         for i, (column, transform) in enumerate(partition.items())
     ]
     return writers.catalog.create_table((NAMESPACE, name), iceberg, partition_spec=PartitionSpec(*fields))
+
+
+def _with_ints(rows: pa.Table) -> pa.Table:
+    """Whole numbers as 32-bit ones, the only ones the Java writers are given."""
+    ints = [f.with_type(pa.int32()) if f.type == pa.int64() else f for f in rows.schema]
+    return rows.cast(pa.schema(ints))
+
+
+def _upsert(
+    writers: Writers, name: str, key: Sequence[str], column: str, changes: Iterable[pa.Table]
+) -> None:
+    """Commits these rows one table after the other, each time with `column` a little higher."""
+    for number, changed in enumerate(changes, start=1):
+        rows = changed.to_pylist()
+        for row in rows:
+            row[column] = None if row[column] is None else row[column] + number
+        append_upserts(writers.session(), f"{CATALOG}.{NAMESPACE}.{name}", key, rows)
+
+
+def _load(
+    writers: Writers, name: str, rows: pa.Table, *, format_version: int = 2, partitioned_by: str = ""
+) -> None:
+    """A new table with these rows, made and written by Spark, one file per partition."""
+    spark, full_name = writers.session(), f"{CATALOG}.{NAMESPACE}.{name}"
+    source = writers.place.sources / f"{name}.parquet"
+    pyarrow.parquet.write_table(rows, source)
+    by = f"PARTITIONED BY ({partitioned_by}) " if partitioned_by else ""
+    spark.sql(
+        f"CREATE TABLE {full_name} USING iceberg {by}TBLPROPERTIES ('format-version'='{format_version}') "
+        f"AS SELECT /*+ COALESCE(1) */ * FROM parquet.`{source}`"
+    )
 
 
 def _field_name(column: str, transform: Transform[Any, Any]) -> str:

@@ -8,21 +8,18 @@ from typing import Any
 
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.record import Record
+from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.demo.second_reader import Comparison
-from iceberg_maint.demo.tables import CONTROL, UNSUPPORTED, DemoTable
+from iceberg_maint.demo.tables import CONTROL, DemoTable
 from iceberg_maint.survey import survey
 from iceberg_maint.wiring import App
 
 
 class End(StrEnum):
-    """How a table ended. All but SICK and ROWS_DIFFER and TOUCHED are as they should be."""
+    """How a table ended. HEALED and UNTOUCHED are as they should be."""
 
     HEALED = "healed"
     UNTOUCHED = "untouched"
-    UNSUPPORTED = "unsupported"
     SICK = "still sick"
     TOUCHED = "touched, although it was not to be"
     ROWS_DIFFER = "ROWS DIFFER"
@@ -72,7 +69,7 @@ class TableResult:
     @property
     def good(self) -> bool:
         """Whether the table ended as it should."""
-        return self.end in (End.HEALED, End.UNTOUCHED, End.UNSUPPORTED)
+        return self.end in (End.HEALED, End.UNTOUCHED)
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -98,27 +95,17 @@ def look(app: App, table: TableId) -> Look:
     return Look(seen.measured, seen.decision)
 
 
-def judge(
-    table: DemoTable, before: Look, after: Look, rows: Comparison, records: tuple[Record, ...]
-) -> TableResult:
-    """The verdict on one table; `records` are the ledger's, of this table and this healing."""
-    return TableResult(table, before, after, rows, _end(table, before, after, rows, records))
+def judge(table: DemoTable, before: Look, after: Look, rows: Comparison) -> TableResult:
+    """The verdict on one table."""
+    return TableResult(table, before, after, rows, _end(table, before, after, rows))
 
 
-def _end(table: DemoTable, before: Look, after: Look, rows: Comparison, records: tuple[Record, ...]) -> End:
+def _end(table: DemoTable, before: Look, after: Look, rows: Comparison) -> End:
     touched = before.measured.snapshot_id != after.measured.snapshot_id
     if not rows.equal:
         return End.ROWS_DIFFER
     if table.name == CONTROL:
         return End.TOUCHED if touched else End.UNTOUCHED
-    if table.name == UNSUPPORTED:
-        if touched:
-            return End.TOUCHED
-        refused = (
-            after.decision.verdict is Verdict.REFUSE and after.decision.reason is Reason.EQUALITY_DELETES
-        )
-        said_so = any(r.outcome.outcome is OutcomeStatus.UNSUPPORTED for r in records)
-        return End.UNSUPPORTED if refused and said_so else End.SICK
     if after.decision.verdict is not Verdict.SKIP:
         return End.SICK
     return End.HEALED if touched else End.UNTOUCHED

@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -83,7 +83,7 @@ def parse_lock(document: Mapping[str, Any], spark_version: str) -> JarLock:
     wanted = ".".join(spark_version.split(".")[:2])
     for pair in document["pairs"]:
         if pair["spark"] == wanted:
-            jars = tuple(_jar(entry) for entry in [*pair["jars"], *document["common"]])
+            jars = parse_jars([*pair["jars"], *document["common"]])
             return JarLock(wanted, pair["scala"], pair["iceberg"], jars)
     known = " and ".join(pair["spark"] for pair in document["pairs"])
     raise RefusedError(
@@ -93,13 +93,19 @@ def parse_lock(document: Mapping[str, Any], spark_version: str) -> JarLock:
     )
 
 
-def _jar(entry: Mapping[str, str]) -> Jar:
-    group, artifact, version = entry["coordinate"].split(":")
-    return Jar(group, artifact, version, entry["sha256"])
+def parse_jars(entries: Iterable[Mapping[str, str]]) -> tuple[Jar, ...]:
+    """Jars out of a lock file's entries, each a `coordinate` and its `sha256`."""
+    parts = ((*entry["coordinate"].split(":"), entry["sha256"]) for entry in entries)
+    return tuple(Jar(group, artifact, version, sha256) for group, artifact, version, sha256 in parts)
 
 
 def resolve(lock: JarLock, cache_dir: Path, fetch: Fetch) -> list[Path]:
-    """Paths of all jars of the lock in `cache_dir`, in the lock's order, each with the right sha256.
+    """Paths of all jars of the lock in `cache_dir`, in the lock's order; see `resolve_jars`."""
+    return resolve_jars(lock.jars, cache_dir, fetch)
+
+
+def resolve_jars(jars: Sequence[Jar], cache_dir: Path, fetch: Fetch) -> list[Path]:
+    """Paths of these jars in `cache_dir`, in their order, each with the right sha256.
 
     What is missing is fetched; a file appears in the cache only after its checksum was right.
 
@@ -107,7 +113,7 @@ def resolve(lock: JarLock, cache_dir: Path, fetch: Fetch) -> list[Path]:
     is left as it is), or cannot be fetched.
     """
     paths = []
-    for jar in lock.jars:
+    for jar in jars:
         path = cache_dir / jar.file_name
         if not path.is_file():
             cache_dir.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,14 @@ from iceberg_maint.demo.tables import Scale, Writers
 from iceberg_maint.wiring import App, build
 
 SMALL = Scale(
-    days=6, weather_batches=7, updates=4, update_rows=600, lineitem=0.001, lineitem_batches=5, upserts=3
+    days=6,
+    weather_batches=7,
+    updates=4,
+    update_rows=600,
+    lineitem=0.001,
+    lineitem_batches=5,
+    upserts=3,
+    cdc_rows=500,
 )
 
 

@@ -39,7 +39,9 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
         "weather": "healed",
         "lineitem": "healed",
         "control": "untouched",
-        "cdc_equality_deletes": "unsupported",
+        "cdc_planes": "healed",
+        "cdc_flights_v3": "healed",
+        "cdc_weather": "healed",
     }
     assert all(t["rows"]["missing"] == t["rows"]["unexpected"] == 0 for t in tables.values())
     assert (tables["weather"]["before"]["data_files"], tables["weather"]["after"]["data_files"]) == (
@@ -50,6 +52,9 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
     assert tables["flights_updates_v3"]["before"]["deletion_vectors"] > 0
     assert tables["flights_updates_v2"]["after"]["position_delete_files"] == 0
     assert tables["flights_updates_v3"]["after"]["deletion_vectors"] == 0
+    for name in ("cdc_planes", "cdc_flights_v3", "cdc_weather"):
+        assert tables[name]["before"]["equality_delete_files"] > 0
+        assert tables[name]["after"]["equality_delete_files"] == 0
     assert tables["lineitem"]["after"]["data_files"] == tables["lineitem"]["before"]["partitions"] == 21
     proofs = [b["proof"] for o in report["operations"] for b in o["batches"]]
     assert proofs

@@ -15,7 +15,7 @@ def test_prepared_folder_loads_as_configuration_of_one_sqlite_catalog(tmp_path: 
     assert list(config.catalogs) == ["lake"]
     assert config.catalogs["lake"].type == "jdbc"
     assert config.ledger_url == f"sqlite:///{tmp_path}/data/ledger.db"
-    policy = config.policy_for(table_id("cdc_equality_deletes"))
+    policy = config.policy_for(table_id("cdc_planes"))
     assert policy.policy.rewrite_data_files.equality_delete_max_age_seconds == 0
     assert (
         config.policy_for(table_id("weather")).policy.rewrite_data_files.equality_delete_max_age_seconds

@@ -11,8 +11,8 @@ from iceberg_maint.demo.tables import TABLES, Writers
 from iceberg_maint_tests.demo.conftest import SMALL, SmallLake
 
 
-def test_tables_are_seven_with_names_of_their_own() -> None:
-    assert len({t.name for t in TABLES}) == len(TABLES) == 7
+def test_tables_are_nine_with_names_of_their_own() -> None:
+    assert len({t.name for t in TABLES}) == len(TABLES) == 9
     assert TABLES[0].full_name == "lake.demo.flights_by_month"
 
 
@@ -101,9 +101,31 @@ def test_updates_leave_deletes_of_the_formats_own_kind(spark_lake: SmallLake, ve
 
 @pytest.mark.spark
 def test_captured_changes_leave_equality_deletes(spark_lake: SmallLake, spark) -> None:
-    tables.build_cdc_equality_deletes(spark_lake.writers)
-    health: PartitionHealth = spark_lake.measure("cdc_equality_deletes").partitions["__all__"]
+    tables.build_cdc_planes(spark_lake.writers)
+    health: PartitionHealth = spark_lake.measure("cdc_planes").partitions["__all__"]
     assert (health.data_files, health.equality_delete_files, health.equality_delete_records) == (4, 3, 150)
     assert health.applicable_equality_delete_files == 3
     # Every change replaced one plane: there are as many as before, and seats grew.
-    assert spark.table("lake.demo.cdc_equality_deletes").count() == 3322
+    assert spark.table("lake.demo.cdc_planes").count() == 3322
+
+
+@pytest.mark.spark
+def test_captured_changes_of_a_composite_key_in_format_version_3(spark_lake: SmallLake, spark) -> None:
+    tables.build_cdc_flights_v3(spark_lake.writers)
+    measured = spark_lake.measure("cdc_flights_v3")
+    assert measured.format_version == 3
+    total = measured.total()
+    assert (total.data_files, total.equality_delete_files, total.equality_delete_records) == (4, 3, 150)
+    assert spark.table("lake.demo.cdc_flights_v3").count() == SMALL.cdc_rows
+
+
+@pytest.mark.spark
+def test_captured_changes_delete_within_the_partition_of_the_key(spark_lake: SmallLake, spark) -> None:
+    tables.build_cdc_weather(spark_lake.writers)
+    parts = spark_lake.measure("cdc_weather").partitions
+    assert {key: (p.data_files, p.applicable_equality_delete_files) for key, p in parts.items()} == {
+        "origin=EWR": (4, 3),
+        "origin=JFK": (4, 3),
+        "origin=LGA": (4, 3),
+    }
+    assert spark.table("lake.demo.cdc_weather").count() == 26_115

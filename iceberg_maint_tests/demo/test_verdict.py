@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.record import Record
 from iceberg_maint.demo.second_reader import Comparison
 from iceberg_maint.demo.tables import TABLES
 from iceberg_maint.demo.verdict import End, Look, judge
@@ -33,23 +29,10 @@ def look(snapshot_id: int, verdict: Verdict, reason: Reason) -> Look:
 
 SICK = look(1, Verdict.RUN, Reason.SMALL_FILES)
 HEALTHY = look(2, Verdict.SKIP, Reason.HEALTHY)
-REFUSED = look(1, Verdict.REFUSE, Reason.EQUALITY_DELETES)
-
-
-def unsupported_record() -> Record:
-    outcome = OperationOutcome(
-        "lake.demo.t",
-        Operation.REWRITE_DATA_FILES,
-        OutcomeStatus.UNSUPPORTED,
-        Reason.EQUALITY_DELETES,
-        1,
-        1,
-    )
-    return Record("r", "run", "lake.demo.t", "uuid", outcome.operation, 0, 1, None, "d", {}, outcome)
 
 
 def test_sick_table_that_became_healthy_is_healed() -> None:
-    result = judge(BY_NAME["weather"], SICK, HEALTHY, SAME, ())
+    result = judge(BY_NAME["weather"], SICK, HEALTHY, SAME)
     assert (result.end, result.good) == (End.HEALED, True)
     assert result.document()["after"]["decision"] == "SKIP"
 
@@ -58,26 +41,24 @@ def test_sick_table_that_became_healthy_is_healed() -> None:
     "rows", [Comparison(10, 9, 1, 0), Comparison(10, 10, 1, 1), Comparison(10, 11, 0, 1)]
 )
 def test_any_differing_row_is_not_good_however_healthy(rows: Comparison) -> None:
-    result = judge(BY_NAME["weather"], SICK, HEALTHY, rows, ())
+    result = judge(BY_NAME["weather"], SICK, HEALTHY, rows)
     assert (result.end, result.good) == (End.ROWS_DIFFER, False)
 
 
 @pytest.mark.parametrize("reason", [Reason.BACK_OFF, Reason.QUARANTINED])
 def test_table_that_waits_is_still_sick(reason: Reason) -> None:
-    result = judge(BY_NAME["weather"], SICK, look(2, Verdict.DEFER, reason), SAME, ())
+    result = judge(BY_NAME["weather"], SICK, look(2, Verdict.DEFER, reason), SAME)
     assert (result.end, result.good) == (End.SICK, False)
 
 
 def test_control_whose_snapshot_moved_was_touched() -> None:
     before = look(1, Verdict.SKIP, Reason.HEALTHY)
-    assert judge(BY_NAME["control"], before, before, SAME, ()).end is End.UNTOUCHED
-    result = judge(BY_NAME["control"], before, HEALTHY, SAME, ())
+    assert judge(BY_NAME["control"], before, before, SAME).end is End.UNTOUCHED
+    result = judge(BY_NAME["control"], before, HEALTHY, SAME)
     assert (result.end, result.good) == (End.TOUCHED, False)
 
 
-def test_unsupported_table_must_say_so_and_stay_as_it_is() -> None:
-    table = BY_NAME["cdc_equality_deletes"]
-    assert judge(table, REFUSED, REFUSED, SAME, (unsupported_record(),)).end is End.UNSUPPORTED
-    assert judge(table, REFUSED, REFUSED, SAME, ()).end is End.SICK
-    moved = replace(REFUSED, measured=replace(REFUSED.measured, snapshot_id=2))
-    assert judge(table, REFUSED, moved, SAME, (unsupported_record(),)).end is End.TOUCHED
+def test_table_that_is_due_and_refused_is_still_sick() -> None:
+    refused = look(2, Verdict.REFUSE, Reason.EQUALITY_DELETES)
+    result = judge(BY_NAME["cdc_planes"], SICK, refused, SAME)
+    assert (result.end, result.good) == (End.SICK, False)

@@ -1,0 +1,1 @@
+"""The second demo: Flink upserts two tables without a pause, and they are kept healthy meanwhile."""

@@ -1,0 +1,158 @@
+"""A Flink job: Flink's SQL client with a script, its mini cluster in the same process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from iceberg_maint.config import Config
+from iceberg_maint.config.catalogs import CatalogConfig
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.spark.jars import ivy_fetch, load_lock, parse_jars, pyspark_jars_dir, resolve, resolve_jars
+from iceberg_maint.spark.java import find_java
+from iceberg_maint.spark.settings import catalog_conf
+
+CHECKPOINT_SECONDS = 2
+_HEAP = "768m"
+_STOP_SECONDS = 30
+
+# Flink's own list for Java 17 and later; without it no checkpoint can be serialised.
+_OPENED = (
+    *("java.lang", "java.net", "java.io", "java.nio", "java.lang.reflect", "java.text", "java.time"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
+    "sun.nio.ch",
+)
+
+# A job that failed is not started again: the demo is to show it. Nothing listens off loopback.
+_CONFIG = f"""\
+execution.checkpointing.interval: {CHECKPOINT_SECONDS}s
+restart-strategy.type: none
+parallelism.default: 1
+taskmanager.memory.managed.size: 64m
+jobmanager.bind-host: 127.0.0.1
+jobmanager.rpc.address: 127.0.0.1
+taskmanager.bind-host: 127.0.0.1
+taskmanager.host: 127.0.0.1
+rest.address: 127.0.0.1
+rest.bind-address: 127.0.0.1
+sql-gateway.endpoint.rest.address: 127.0.0.1
+sql-gateway.endpoint.rest.bind-address: 127.0.0.1
+"""
+_LOGGING = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.file.ref = file
+appender.file.name = file
+appender.file.type = File
+appender.file.fileName = ${sys:log.file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %-5p %c{1} - %m%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkHome:
+    """A Java and the class path of Flink, Iceberg's runtime for it and the catalog's driver."""
+
+    java: Path
+    class_path: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkJob:
+    """A job that was started, and the folder with its script and what it said."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is still there."""
+        return self.process.poll() is None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has ended, and well: every row was taken by a checkpoint that was committed."""
+        return self.process.poll() == 0 and "[ERROR]" not in self.said()
+
+    def said(self) -> str:
+        """What the SQL client printed."""
+        return (self.folder / "said.log").read_text(encoding="utf-8", errors="replace")
+
+
+def flink_home(config: Config, folder: Path) -> FlinkHome:
+    """Flink as `make demo-flink` put it into `folder`; the jars that Maven has are fetched and verified.
+
+    Raises ConfigurationError ICM-100 when it is not there, RefusedError ICM-103 for a missing Java or
+    a jar that fails its checksum.
+    """
+    library, optional = folder / "pyflink" / "lib", folder / "pyflink" / "opt"
+    if not library.is_dir():
+        raise ConfigurationError("ICM-100", f"{folder} holds no Flink.", "run 'make demo-flink'.")
+    java = find_java(os.environ, shim_dir=config.cache / "java")
+    fetch = ivy_fetch(java, shlex.split(os.environ.get("JAVA_OPTS", "")))
+    lock = json.loads(
+        resources.files("iceberg_maint.demo.flink").joinpath("jars.lock.json").read_text("utf-8")
+    )
+    fetched = resolve_jars(parse_jars(lock), config.cache / "jars", fetch)
+    drivers = [jar for jar in resolve(load_lock(), config.cache / "jars", fetch) if "spark" not in jar.name]
+    # Iceberg's file access is Hadoop's, which Flink does not have and PySpark has.
+    hadoop = sorted(pyspark_jars_dir().glob("hadoop-client-*.jar"))
+    own = [*sorted(library.glob("*.jar")), *sorted(optional.glob("*.jar"))]
+    return FlinkHome(java.executable, (*own, *fetched, *drivers, *hadoop))
+
+
+def flink_catalog(catalog: CatalogConfig) -> Mapping[str, str]:
+    """Properties of Flink's catalog for a catalog of type jdbc; `name` is its name.
+
+    Flink has no word for JDBC catalogs and takes the class. Its catalog must have the name of ours:
+    Iceberg keeps the tables of a JDBC catalog under the catalog's name.
+    """
+    prefix = f"spark.sql.catalog.{catalog.name}."
+    found = catalog_conf(catalog.name, catalog.type, catalog.uri, catalog.warehouse, catalog.properties)
+    own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+    del own["type"]
+    return {
+        "name": catalog.name,
+        "type": "iceberg",
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        **own,
+    }
+
+
+@contextmanager
+def started(home: FlinkHome, folder: Path, script: str) -> Iterator[FlinkJob]:
+    """Runs the script beside this process; what still runs at the end is stopped."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "script.sql").write_text(script, encoding="utf-8")
+    (folder / "config.yaml").write_text(_CONFIG, encoding="utf-8")
+    (folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+    command = [
+        str(home.java),
+        f"-Xmx{_HEAP}",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+        f"-Dlog.file={folder / 'flink.log'}",
+        f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
+        *("-cp", os.pathsep.join(map(str, home.class_path))),
+        *("org.apache.flink.table.client.SqlClient", "-f", str(folder / "script.sql")),
+    ]
+    environ = {**os.environ, "FLINK_CONF_DIR": str(folder)}
+    with (folder / "said.log").open("wb") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=folder, env=environ
+        )
+    try:
+        yield FlinkJob(process, folder)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

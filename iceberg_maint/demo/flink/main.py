@@ -1,0 +1,132 @@
+"""Flink upserts, automation heals beside it, a second reader reads every snapshot there was."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from iceberg_maint.core.record import Record
+from iceberg_maint.defs.headless import Headless
+from iceberg_maint.demo import show
+from iceberg_maint.demo.build import make_catalog
+from iceberg_maint.demo.flink.job import FlinkJob, flink_catalog, flink_home, started
+from iceberg_maint.demo.flink.show import ending, results
+from iceberg_maint.demo.flink.stream import TABLES, FlinkTable, Stream
+from iceberg_maint.demo.flink.verdict import FlinkResult, judge
+from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_headless
+from iceberg_maint.demo.place import CATALOG, place, table_id
+from iceberg_maint.demo.second_reader import SecondReader
+from iceberg_maint.demo.verdict import Look, look
+from iceberg_maint.wiring import App, build
+
+STREAM = Stream(rows=15_000, ids=499, rows_per_second=250)
+_START_SECONDS = 120
+_POLL_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkReport:
+    """What the demo showed."""
+
+    job_succeeded: bool
+    healing: Healing
+    tables: tuple[FlinkResult, ...]
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the job ended well, so did every run, and every table is as it should be."""
+        runs_good = self.healing.settled and not self.healing.failed_runs
+        return self.job_succeeded and runs_good and all(t.good for t in self.tables)
+
+
+def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> FlinkReport:
+    """Starts the job on a fresh lake in `root` and maintains the lake until both are done.
+
+    `flink` is the folder of Flink. Raises ConfigurationError ICM-100 for a folder with something else
+    in it or without Flink, RefusedError ICM-103 without a Java.
+    """
+    began = time.monotonic()
+    where = place(root)
+    where.clear()
+    app = build(where.prepare(os.environ))
+    home = flink_home(app.config, flink)
+    # Made here, once, instead of by two processes at the same time.
+    make_catalog(app)
+    script = stream.statements(flink_catalog(app.config.catalogs[CATALOG]), TABLES)
+    show.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
+    with started(home, where.root / "flink", script) as job:
+        # Spark starts while Flink does.
+        app.session()
+        _wait(lambda: not job.running or _written(app), _START_SECONDS)
+        show.heading(console, "Healing", "by Dagster's automation, while the job writes")
+        headless = open_headless(app, where)
+        try:
+            healing = _heal_beside(app, headless, job, console)
+            at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
+            show.heading(console, "Healing", "what the job left at its end")
+            _heal_rest(app, headless, healing, console)
+        finally:
+            headless.close()
+        succeeded = job.succeeded
+        if not succeeded:
+            console.print(f"[red]The job failed.[/] It said:\n{job.said()[-2000:]}", markup=False)
+    show.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
+    tables = _judge(app, stream, at_end_of_job)
+    results(console, tables)
+    report = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
+    ending(console, where, report.tables, good=report.good, seconds=report.seconds)
+    return report
+
+
+def _heal_beside(app: App, headless: Headless, job: FlinkJob, console: Console) -> Healing:
+    healing = Healing()
+    while job.running:
+        headless.observe()
+        if not heal_once(app, headless, healing, _step(console)):
+            time.sleep(_POLL_SECONDS)
+    return healing
+
+
+def _heal_rest(app: App, headless: Headless, healing: Healing, console: Console) -> None:
+    for _ in range(MAX_TICKS):
+        headless.observe()
+        healing.settled = not heal_once(app, headless, healing, _step(console))
+        if healing.settled:
+            break
+
+
+def _step(console: Console) -> Callable[..., None]:
+    def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
+        show.run(console, tick, request, records, success=success)
+
+    return step
+
+
+def _judge(app: App, stream: Stream, at_end_of_job: dict[FlinkTable, Look]) -> tuple[FlinkResult, ...]:
+    reader = SecondReader()
+    found = []
+    for table, ended in at_end_of_job.items():
+        after = look(app, table_id(table.name))
+        state = app.catalogs[CATALOG].pin(table_id(table.name))
+        found.append(judge(table, stream, ended, after, state, reader))
+    reader.close()
+    return tuple(found)
+
+
+def _written(app: App) -> bool:
+    catalog = app.catalogs[CATALOG]
+    wanted = {table_id(table.name) for table in TABLES}
+    return wanted <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in wanted)
+
+
+def _wait(done: Callable[[], bool], at_most_seconds: float) -> None:
+    until = time.monotonic() + at_most_seconds
+    while not done() and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
