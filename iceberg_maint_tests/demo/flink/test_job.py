@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -69,3 +71,15 @@ def test_job_that_still_runs_is_stopped(tmp_path: Path) -> None:
         assert not job.succeeded
     assert not job.running
     assert not job.succeeded
+
+
+def test_flink_and_its_gateway_are_of_one_version() -> None:
+    project = Path(__file__).resolve().parents[3]
+    [flink] = re.findall(
+        r"^apache-flink-libraries==(\S+)", (project / "requirements/flink.txt").read_text(), re.MULTILINE
+    )
+    lock = json.loads((project / "iceberg_maint/demo/flink/jars.lock.json").read_text())
+    assert lock[0]["coordinate"] == f"org.apache.flink:flink-sql-gateway:{flink}"
+    assert lock[1]["coordinate"].startswith(
+        f"org.apache.iceberg:iceberg-flink-runtime-{flink.rpartition('.')[0]}:"
+    )
