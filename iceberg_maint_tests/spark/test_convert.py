@@ -2,77 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy
 from iceberg_maint.core.state import FileKind
-from iceberg_maint.ports import Written
+from iceberg_maint.errors import RefusedError, StaleBatchError
+from iceberg_maint.spark import engine, positions
+from iceberg_maint_tests.spark.cleaning import (
+    CONVERT,
+    clean,
+    deletes_of,
+    equality_deletes,
+    keys,
+    other_engine,
+    rows_of,
+    upserted,
+)
 from iceberg_maint_tests.spark.workshop import FULL, Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
-
-CONVERT = Operation.CONVERT_EQUALITY_DELETES
-REWRITE = Operation.REWRITE_DATA_FILES
 
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
     made = workshop_of(spark, lake_dir)
-    made.sql("create namespace if not exists lake.convert")
+    made.sql("create namespace if not exists lake.cleaning")
     return made
-
-
-def rows_of(ids: Sequence[int], value: str | None = "a") -> list[dict[str, Any]]:
-    return [{"id": i, "v": value} for i in ids]
-
-
-def keys(*ids: int | None) -> list[dict[str, Any]]:
-    return [{"id": i} for i in ids]
-
-
-def upserted(shop: Workshop, version: int) -> str:
-    """Two files under equality deletes and position deletes, and a younger one that no delete reaches."""
-    name = shop.new_name("convert")
-    writers, table = (
-        shop.writers,
-        shop.writers.create(name, version=version, properties={"write.delete.mode": "merge-on-read"}),
-    )
-    writers.append(table, rows_of(range(10)))
-    writers.append(table, rows_of(range(10, 20)))
-    shop.sql(f"delete from {name} where id in (1, 2)")
-    writers.delete_where(writers.load(name), keys(2, 3, 11))
-    writers.append(writers.load(name), rows_of([3, 11], "b"))
-    return name
-
-
-def clean(shop: Workshop, name: str, operation: Operation, policy: Policy = FULL) -> tuple[Batch, Written]:
-    before = shop.writers.rows(name)
-    batch = shop.cleaning(name, operation)
-    written = shop.engine.write(batch, policy)
-    assert written.proof.equal, written.proof.detail
-    result = shop.commit(batch, written)
-    assert result.status is CommitStatus.COMMITTED, result.message
-    assert shop.writers.rows(name) == before
-    return batch, written
-
-
-def contents(shop: Workshop, name: str) -> Counter[str]:
-    table = shop.writers.load(name)
-    found = {
-        (str(d.location()), d.contentOffset()): str(d.content().toString())
-        for task in shop.writers.tasks(table)
-        for d in shop.bridge.iterate(task.deletes())
-    }
-    return Counter(found.values())
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -83,32 +46,197 @@ def test_convert_marks_positions_drops_equality_deletes_and_keeps_data_files(
     lineage = shop.lineage(name) if version == 3 else None
     files = {str(f.location()) for f in shop.writers.files(shop.writers.load(name))}
     batch, written = clean(shop, name, CONVERT)
+    assert {str(f.location()) for f in shop.writers.files(shop.writers.load(name))} == files
+    assert equality_deletes(shop, name) == 0
+    kind = FileKind.POSITION_DELETES if version == 2 else FileKind.DELETION_VECTOR
+    assert {(f.kind, f.referenced_data_file) for f in written.files} == {(kind, p) for p in batch.paths()}
+    # On v2 beside the older position deletes, on v3 in the place of the older vector.
     proof = written.proof
     assert (proof.input_records, proof.removed_records) == (20, 2)
-    assert {str(f.location()) for f in shop.writers.files(shop.writers.load(name))} == files
-    assert "EQUALITY_DELETES" not in contents(shop, name)
-    kinds = {f.kind for f in written.files}
-    assert kinds == {FileKind.POSITION_DELETES if version == 2 else FileKind.DELETION_VECTOR}
-    assert {f.referenced_data_file for f in written.files} == batch.paths()
-    # On v2 next to the older position deletes, on v3 in the place of the older vector.
     assert proof.output_records == (2 if version == 2 else 4)
-    assert contents(shop, name) == ({"POSITION_DELETES": 3} if version == 2 else {"POSITION_DELETES": 2})
-    assert written.memory is not None
-    assert written.memory.estimated_bytes > 0
-    assert written.memory.peak_bytes > 0
+    counts = sorted(c["POSITION_DELETES"] for c in deletes_of(shop, name).values())
+    assert counts == ([1, 2] if version == 2 else [1, 1])
     if lineage is not None:
         assert shop.lineage(name) == lineage
+
+
+def test_convert_says_what_memory_was_expected_and_taken(shop: Workshop) -> None:
+    batch = shop.cleaning(upserted(shop, 2), CONVERT)
+    memory = shop.engine.write(batch, FULL).memory
+    assert memory is not None
+    assert (memory.passes, memory.partitions) == (1, 1)
+    assert min(memory.estimated_bytes, memory.peak_bytes) > 0
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_anti_join_rewrites_without_the_deleted_rows(shop: Workshop, version: int) -> None:
+def test_convert_of_another_process_is_committed_from_its_json(shop: Workshop, version: int) -> None:
     name = upserted(shop, version)
-    lineage = shop.lineage(name) if version == 3 else None
-    _, written = clean(shop, name, REWRITE)
-    proof = written.proof
-    assert (proof.input_records, proof.output_records, proof.removed_records) == (20, 16, 4)
-    assert contents(shop, name) == {}
-    assert written.scratch_bytes > 0
-    assert {f.kind for f in written.files} == {FileKind.DATA}
-    if lineage is not None:
-        assert shop.lineage(name) == lineage
+    clean(shop, name, CONVERT, committer=other_engine(shop))
+    assert equality_deletes(shop, name) == 0
+    assert max(c.total() for c in deletes_of(shop, name).values()) == (2 if version == 2 else 1)
+
+
+def test_convert_of_a_table_that_became_v3_takes_older_position_deletes_into_its_vectors(
+    shop: Workshop,
+) -> None:
+    name = shop.new_name("cleaning")
+    table = shop.writers.create(name, version=2)
+    files = [shop.writers.append(table, rows_of(range(n, n + 5))) for n in (0, 5)]
+    # One position delete file for both: scoped to the partition, it stays.
+    shop.writers.delete_at(table, {str(f.location()): [0] for f in files})
+    shop.sql(f"alter table {name} set tblproperties ('format-version'='3')")
+    shop.writers.delete_where(shop.writers.load(name), keys(0, 1, 6))
+    _, written = clean(shop, name, CONVERT)
+    assert [f.kind for f in written.files] == [FileKind.DELETION_VECTOR] * 2
+    assert (written.proof.removed_records, written.proof.output_records) == (2, 4)
+    assert len(shop.rows(name)) == 6
+
+
+def test_convert_of_an_evolved_table_keeps_every_delete_file_with_its_data_file(shop: Workshop) -> None:
+    name = shop.new_name("cleaning")
+    table = shop.writers.create(name, version=2)
+    unpartitioned = table.spec()
+    shop.writers.append(table, rows_of(range(4)))
+    shop.sql(f"alter table {name} add partition field v")
+    table = shop.writers.load(name)
+    for value in ("a", None):
+        shop.writers.append(table, rows_of(range(4), value), table.spec(), [value])
+    # Of the unpartitioned spec: it applies everywhere. Of a partition: there only.
+    shop.writers.delete_where(table, keys(0), unpartitioned)
+    shop.writers.delete_where(table, keys(1), table.spec(), [None])
+    batch, written = clean(shop, name, CONVERT)
+    specs = {f.path: g.spec_id for g in batch.groups for f in g.files}
+    assert {f.referenced_data_file: f.spec_id for f in written.files} == specs
+    assert sorted(f.record_count for f in written.files) == [1, 1, 2]
+    assert [batch.groups[f.group].spec_id for f in written.files] == [f.spec_id for f in written.files]
+
+
+def test_convert_of_deletes_that_apply_to_no_file_reads_nothing_and_drops_them(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = shop.new_name("cleaning")
+    table = shop.writers.create(name)
+    shop.writers.delete_where(table, keys(1))
+    shop.writers.append(table, rows_of([1]))
+    monkeypatch.setattr(positions, "gather", None)
+    batch, written = clean(shop, name, CONVERT)
+    assert (batch.groups, written.files, written.memory) == ((), (), None)
+    assert equality_deletes(shop, name) == 0
+
+
+def test_convert_of_deletes_that_match_no_row_writes_no_file_and_drops_them(shop: Workshop) -> None:
+    name = shop.new_name("cleaning")
+    table = shop.writers.create(name)
+    shop.writers.append(table, rows_of([1, 3]))
+    shop.writers.delete_where(table, keys(2))
+    _, written = clean(shop, name, CONVERT)
+    assert (written.files, written.proof.input_records, written.proof.removed_records) == ((), 2, 0)
+    assert equality_deletes(shop, name) == 0
+
+
+def test_convert_keeps_deletes_that_the_plan_does_not_drop(shop: Workshop) -> None:
+    name = upserted(shop, 2)
+    clean(shop, name, CONVERT, drop=False)
+    assert equality_deletes(shop, name) == 1
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_convert_position_that_is_written_wrong_makes_the_proof_unequal(
+    shop: Workshop, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "write_position_deletes" if version == 2 else "write_deletion_vectors"
+    write = getattr(positions, name)
+
+    def next_to_it(bridge: Any, table: Any, wanted: positions.Positions, files: Any) -> Any:
+        return write(bridge, table, {p: BitMap64(n + 1 for n in w) for p, w in wanted.items()}, files)
+
+    monkeypatch.setattr(positions, name, next_to_it)
+    batch = shop.cleaning(upserted(shop, version), CONVERT)
+    proof = shop.engine.write(batch, FULL).proof
+    assert not proof.equal
+    assert "were to be deleted" in proof.detail
+    assert batch.batch_id not in shop.engine._prepared
+
+
+def test_convert_older_position_that_is_lost_makes_the_proof_unequal(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The union is short of what the two parts add up to."""
+    union = positions.union
+    monkeypatch.setattr(
+        positions,
+        "union",
+        lambda parts: union({p: w for p, w in part.items() if 2 not in w} for part in parts),
+    )
+    proof = shop.engine.write(shop.cleaning(upserted(shop, 3), CONVERT), FULL).proof
+    assert (proof.equal, proof.detail) == (
+        False,
+        "2 positions are new, 2 were deleted before, 2 are written",
+    )
+
+
+# refusals
+
+
+def test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = replace(shop.cleaning(upserted(shop, 2), CONVERT), memory=MemoryNeed(10**12, 64, 10**9))
+    monkeypatch.setattr(engine, "plan_tasks", None)
+    policy = Policy(equality_deletes=EqualityDeletesPolicy(memory=8 << 20))
+    with pytest.raises(RefusedError, match=r"needs \d+ bytes of memory, 8388608 are declared") as refusal:
+        shop.engine.write(batch, policy)
+    assert refusal.value.code == "ICM-124"
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "change", "fault"),
+    [
+        ("k float", "k", None, "column k of type float"),
+        ("k int", "k", "drop column k", "column k, which was dropped"),
+        ("k struct<x: double>", "k.x", None, "column k.x of type double"),
+        ("k array<int>", "k.element", None, "column k.element, which is inside a list"),
+    ],
+)
+def test_convert_by_a_key_that_cannot_be_compared_is_refused(
+    shop: Workshop, columns: str, key: str, change: str | None, fault: str
+) -> None:
+    name = shop.new_name("cleaning")
+    table = shop.writers.create(name, f"id int, v string, {columns}")
+    field_id = int(table.schema().findField(key).fieldId())
+    shop.writers.append(table, rows_of([1, 2]))
+    shop.writers.delete_where(table, keys(1))
+    if change:
+        shop.sql(f"alter table {name} {change}")
+    batch = shop.cleaning(name, CONVERT)
+    delete = batch.equality_deletes[0]
+    batch = replace(batch, equality_deletes=(replace(delete, equality_ids=(1, field_id)),))
+    with pytest.raises(RefusedError) as refusal:
+        shop.engine.write(batch, FULL)
+    assert refusal.value.code == "ICM-119"
+    assert refusal.value.message == f"{name}: {delete.path} deletes rows by {fault}"
+
+
+def test_convert_of_fewer_deletes_than_iceberg_applies_is_refused(shop: Workshop) -> None:
+    name = upserted(shop, 2)
+    shop.writers.delete_where(shop.writers.load(name), keys(4))
+    batch = shop.cleaning(name, CONVERT)
+    with pytest.raises(RefusedError, match="1 equality delete files that were not planned") as refusal:
+        shop.engine.write(replace(batch, equality_deletes=batch.equality_deletes[:1]), FULL)
+    assert refusal.value.code == "ICM-101"
+
+
+def test_convert_of_a_delete_that_is_not_in_the_snapshot_is_stale(shop: Workshop) -> None:
+    batch = shop.cleaning(upserted(shop, 2), CONVERT)
+    gone = replace(batch.equality_deletes[0], path="file:/nowhere/gone.parquet")
+    with pytest.raises(StaleBatchError, match=r"gone\.parquet"):
+        shop.engine.write(replace(batch, equality_deletes=(*batch.equality_deletes, gone)), FULL)
+
+
+def test_convert_several_batches_are_written_before_one_is_committed(shop: Workshop) -> None:
+    names = [upserted(shop, 2), upserted(shop, 3)]
+    batches = [shop.cleaning(name, CONVERT) for name in names]
+    written = [shop.engine.write(batch, FULL) for batch in batches]
+    for batch, one in zip(batches, written, strict=True):
+        assert shop.commit(batch, one).status is CommitStatus.COMMITTED
+    assert [equality_deletes(shop, name) for name in names] == [0, 0]
