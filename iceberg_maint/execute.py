@@ -33,6 +33,7 @@ _REJECTIONS = {
     Rejection.REFUSED: Reason.GATE,
     Rejection.ERROR: Reason.ERROR,
 }
+_UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
 _ENDED = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,
     OutcomeStatus.NO_OP: BatchStatus.DONE,
@@ -60,8 +61,8 @@ def execute(
 ) -> BatchOutcome:
     """Runs one persisted batch to an outcome that is persisted too.
 
-    Raises FenceLostError when the lease is gone, what the engine raises when it cannot start, and whatever interrupted it (Terminate,
-    KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
+    Raises FenceLostError when the lease is gone, what the engine raises when it cannot start, and
+    whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
     open, to be settled from the table.
     """
     # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
@@ -99,16 +100,15 @@ def _attempt(
 ) -> _Ended:
     engine = tools.engine()
     try:
-        written = engine.write(batch, policy.rewrite_data_files)
+        written = engine.write(batch, policy)
     except FenceLostError:
         raise
     except StaleBatchError as why:
         return _Ended(OutcomeStatus.FAILED, Reason.STALE, str(why))
     except RefusedError as why:
-        unsupported = why.code == "ICM-119"
+        unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
-        reason = Reason.EQUALITY_DELETES if unsupported else Reason.ERROR
-        return _Ended(status, reason, str(why))
+        return _Ended(status, unsupported or Reason.ERROR, str(why))
     except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
         return _Ended(OutcomeStatus.FAILED, Reason.ERROR, _one_line(why))
     except BaseException:
@@ -180,9 +180,10 @@ def _outcome(batch: Batch, ended: _Ended, seconds: float) -> BatchOutcome:
         snapshot_before=batch.snapshot_id,
         snapshot_after=ended.snapshot.snapshot_id if ended.snapshot else None,
         commit_tries=ended.commit.tries if ended.commit else 0,
-        wasted_bytes=written.output_bytes if written and not committed else 0,
+        wasted_bytes=_wasted_bytes(written, committed=committed),
         proof=ended.proof,
         message=ended.message,
+        memory=written.memory if written else None,
     )
 
 
@@ -220,6 +221,12 @@ def _terminated(
             outcome,
             {p: undone(h) for p, h in past.items()},
         )
+
+
+def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
+    if written is None:
+        return 0
+    return written.scratch_bytes + (0 if committed else written.output_bytes)
 
 
 def _removed_deletes(snapshot: Snapshot) -> int:

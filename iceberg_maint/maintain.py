@@ -15,7 +15,7 @@ from iceberg_maint.core.backoff import failed
 from iceberg_maint.core.codec import digest
 from iceberg_maint.core.decide import backs_off
 from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.outcome import (
     BatchOutcome,
     OperationOutcome,
@@ -31,22 +31,24 @@ from iceberg_maint.execute import execute
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Lease
 from iceberg_maint.reconcile import Settled, settle_open_attempts
-from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plan_for, measure, survey
+from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plans, measure, survey
 
 MAX_REPLANS = 2
 """How often one run plans stale work again before it leaves it to the next run."""
-_GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.EQUALITY_DELETES)
+_GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
 _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. `run_id` is unique per process run and owns the lease."""
+    """What is asked for. `run_id` is unique per process run and owns the lease; `max_batches` counts
+    over all `operations`, which are done in the order given."""
 
     run_id: str
     partitions: frozenset[str] | None = None
     max_batches: int | None = None
     force: bool = False
+    operations: tuple[Operation, ...] = DATA_OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,22 @@ class BatchEnded:
     after: Mapping[str, PartitionHealth]
 
 
-Event = PlanReady | BatchStarted | BatchEnded
+@dataclass(frozen=True, slots=True)
+class OperationEnded:
+    """An operation ended; the next one may follow."""
+
+    outcome: OperationOutcome
+
+
+Event = PlanReady | BatchStarted | BatchEnded | OperationEnded
 Observer = Callable[[Event], None]
 
 
 @dataclass(slots=True)
 class _Run:
-    """What one call accumulates."""
+    """What one operation accumulates."""
 
+    operation: Operation
     request: Request
     tools: Tools
     observer: Observer
@@ -101,23 +111,45 @@ def maintain(
     request: Request,
     tools: Tools,
     observer: Observer | None = None,
-) -> OperationOutcome:
-    """Runs `rewrite_data_files` on one table: resumes what was left, then what is due.
+) -> tuple[OperationOutcome, ...]:
+    """Runs the operations asked for on one table, one after the other: each resumes what was left,
+    then does what is due. A lease that is held and a commit that is unknown stop them all.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
     Raises what `survey` raises; whatever interrupts it (Terminate) after the engine is stopped,
     the open work is handed back and the lease released.
     """
-    run = _Run(
-        request,
-        tools,
-        observer or (lambda _event: None),
-        tools.clock.monotonic_seconds(),
-        tools.clock.now_ms(),
-    )
+    observer = observer or (lambda _event: None)
+    started_seconds = tools.clock.monotonic_seconds()
+    outcomes: list[OperationOutcome] = []
+    stopped_by: Reason | None = None
+    for operation in request.operations:
+        done = sum(len(o.batches) for o in outcomes)
+        left = None if request.max_batches is None else max(0, request.max_batches - done)
+        run = _Run(
+            operation,
+            replace(request, max_batches=left),
+            tools,
+            observer,
+            started_seconds,
+            tools.clock.now_ms(),
+            stopped_by=stopped_by,
+        )
+        outcomes.append(_operate(table, policy_of, run))
+        observer(OperationEnded(outcomes[-1]))
+        if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT):
+            # The others say what they leave, and do not wait for it again.
+            stopped_by = run.stopped_by
+    return tuple(outcomes)
+
+
+def _operate(table: TableId, policy_of: PolicyOf, run: _Run) -> OperationOutcome:
+    """Runs one operation."""
+    request, tools = run.request, run.tools
     seen = _look(table, policy_of, run)
     decision = seen.decision
-    if decision.reason is not Reason.LEASE_HELD and not _has_work(seen, run):
+    idle = decision.reason is not Reason.LEASE_HELD and not _has_work(seen, run)
+    if run.stopped_by is not None or idle:
         return _end(seen, decision, run)
     with leased(
         tools.ledger,
@@ -156,6 +188,7 @@ def _look(table: TableId, policy_of: PolicyOf, run: _Run) -> Survey:
         table,
         policy_of,
         run.tools,
+        (run.operation,),
         requested=request.partitions,
         force=request.force,
         owner=request.run_id,
@@ -169,7 +202,7 @@ def _has_work(seen: Survey, run: _Run) -> bool:
         return False
     uuid_ = seen.state.uuid
     ledger = run.tools.ledger
-    return bool(ledger.open_attempts(uuid_) or ledger.open_batches(uuid_, Operation.REWRITE_DATA_FILES))
+    return bool(ledger.open_attempts(uuid_) or ledger.open_batches(uuid_, run.operation))
 
 
 def _halted(decision: Decision) -> bool:
@@ -204,7 +237,7 @@ def _prepare(seen: Survey, run: _Run, lease: Lease) -> tuple[Batch, ...]:
     ledger = run.tools.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
-    for stored in ledger.open_batches(seen.state.uuid, Operation.REWRITE_DATA_FILES):
+    for stored in ledger.open_batches(seen.state.uuid, run.operation):
         batch = stored.batch
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
@@ -215,7 +248,7 @@ def _prepare(seen: Survey, run: _Run, lease: Lease) -> tuple[Batch, ...]:
             resumed.append(batch)
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
-    plan = make_plan_for(_without(seen, resumed), run.tools)
+    (plan,) = make_plans(_without(seen, resumed), run.tools)
     ledger.save_plan(lease, plan, run.request.run_id)
     _back_off_gainless(plan, seen, run)
     run.plan_id = plan.plan_id
@@ -256,7 +289,7 @@ def _back_off(why: Mapping[str, Reason], seen: Survey, run: _Run) -> None:
         p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value) for p, reason in why.items()
     }
     if histories:
-        run.tools.ledger.set_partition_history(seen.state.uuid, Operation.REWRITE_DATA_FILES, histories)
+        run.tools.ledger.set_partition_history(seen.state.uuid, run.operation, histories)
 
 
 def _without(seen: Survey, resumed: list[Batch]) -> Survey:
@@ -265,7 +298,7 @@ def _without(seen: Survey, resumed: list[Batch]) -> Survey:
     kept = tuple(p for p in seen.decision.partitions if p.partition not in covered)
     budget = seen.decision.budget_bytes
     left = None if budget is None else max(0, budget - sum(b.input_bytes for b in resumed))
-    return replace(seen, decision=replace(seen.decision, partitions=kept, budget_bytes=left))
+    return replace(seen, decisions=(replace(seen.decision, partitions=kept, budget_bytes=left),))
 
 
 def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
@@ -284,9 +317,8 @@ def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
         return True
     live = tools.catalog.live_files(state, batch.partitions)
     deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
-    return (
-        batch.paths() <= {f.path for f in live} and max(deletes, default=0) <= batch.snapshot_sequence_number
-    )
+    needed = batch.paths() | {d.path for d in batch.equality_deletes}
+    return needed <= {f.path for f in live} and max(deletes, default=0) <= batch.snapshot_sequence_number
 
 
 def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: _Run, lease: Lease) -> bool:
@@ -333,7 +365,9 @@ def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
     counting = tuple(
         o for o in run.outcomes if o.reason is not Reason.STALE or not replanned.issuperset(o.partitions)
     )
-    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions)
+    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
+        Reason.UNSUPPORTED_KEY in run.leftovers.values()
+    )
     status, reason = operation_status(counting, refused or decision.verdict is Verdict.REFUSE)
     if not counting and run.stopped_by is not None:
         reason = run.stopped_by
@@ -364,6 +398,8 @@ def _partition_outcomes(decision: Decision, run: _Run) -> tuple[tuple[str, Outco
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
         left = p.verdict is Verdict.RUN
         reason = (run.stopped_by or run.leftovers.get(p.partition, Reason.NO_GAIN)) if left else p.reason
+        if reason is Reason.UNSUPPORTED_KEY:
+            status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)
     for outcome in run.outcomes:
         for key in outcome.partitions:

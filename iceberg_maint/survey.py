@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_maint.core.decide import decide_rewrite
+from iceberg_maint.core.decide import decide, joint
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.history import TableHistory, joint_history
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.partition import decode_partition
 from iceberg_maint.core.plan import Plan
-from iceberg_maint.core.planner import plan_rewrite
+from iceberg_maint.core.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
@@ -37,25 +37,39 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One table looked at: what is, what is wanted, what was, what follows."""
+    """One table looked at: what is, what is wanted, what was, what follows.
+
+    One history and one decision per operation asked about, in the order of the cycle.
+    """
 
     state: TableState
     policy: Policy
     measured: Measured
-    history: TableHistory
-    decision: Decision
+    histories: tuple[TableHistory, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def history(self) -> TableHistory:
+        """The operations' histories as one."""
+        return joint_history(self.histories)
+
+    @property
+    def decision(self) -> Decision:
+        """The operations' decisions as one view of the table."""
+        return joint(self.decisions)
 
 
 def survey(
     table: TableId,
     policy_of: PolicyOf,
     tools: Tools,
+    operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
     requested: frozenset[str] | None = None,
     force: bool = False,
     owner: str | None = None,
 ) -> Survey:
-    """Pins, measures, stores the health and decides.
+    """Pins, measures, stores the health and decides on each operation.
 
     `owner` is the lease owner asking; its own lease does not count as somebody else's. Raises
     UnknownTableError for a table the catalog lacks or a requested partition key that the table
@@ -65,19 +79,39 @@ def survey(
     check_partitions(state, requested)
     policy = policy_of(state)
     measured = measure(state, policy, tools)
-    history = tools.ledger.history(state.uuid, str(table), Operation.REWRITE_DATA_FILES)
-    if owner is not None and history.lease_owner == owner:
-        history = replace(history, lease_owner=None)
-    decision = decide_rewrite(
-        measured,
-        state.format_version,
-        policy,
-        history,
-        tools.clock.now_ms(),
-        requested=requested,
-        force=force,
-    )
-    return Survey(state, policy, measured, history, decision)
+    histories = []
+    decisions = []
+    now_ms = tools.clock.now_ms()
+    for operation in operations:
+        history = tools.ledger.history(state.uuid, str(table), operation)
+        if owner is not None and history.lease_owner == owner:
+            history = replace(history, lease_owner=None)
+        histories.append(history)
+        decisions.append(
+            decide(
+                operation,
+                measured,
+                state.format_version,
+                policy,
+                history,
+                now_ms,
+                requested=requested,
+                force=force,
+            )
+        )
+    return Survey(state, policy, measured, tuple(histories), tuple(decisions))
+
+
+def decide_stored(
+    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int
+) -> tuple[TableHistory, Decision]:
+    """History and decision on a table's data from its stored health; the catalog is not asked."""
+    histories = [ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS]
+    decisions = [
+        decide(operation, measured, measured.format_version, policy, history, now_ms)
+        for operation, history in zip(DATA_OPERATIONS, histories, strict=True)
+    ]
+    return joint_history(histories), joint(decisions)
 
 
 def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
@@ -87,11 +121,22 @@ def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
     return measured
 
 
-def make_plan_for(seen: Survey, tools: Tools) -> Plan:
-    """The plan of what the decision says RUN; the very object `run` executes."""
-    due = [p.partition for p in seen.decision.due()]
-    live = tools.catalog.live_files(seen.state, due) if due else ()
-    return plan_rewrite(seen.state, seen.decision, live, seen.policy, seen.measured.target_file_size_bytes)
+def make_plans(seen: Survey, tools: Tools) -> tuple[Plan, ...]:
+    """One plan per decision, of what it says RUN; the very objects `run` executes."""
+    return tuple(_plan(decision, seen, tools) for decision in seen.decisions)
+
+
+def _plan(decision: Decision, seen: Survey, tools: Tools) -> Plan:
+    operation = Operation(decision.operation)
+    partitions = partitions_to_read(operation, decision, seen.measured)
+    return plan_operation(
+        operation,
+        seen.state,
+        decision,
+        tools.catalog.live_files(seen.state, partitions) if partitions else (),
+        seen.policy,
+        seen.measured.target_file_size_bytes,
+    )
 
 
 def check_partitions(state: TableState, requested: frozenset[str] | None) -> None:

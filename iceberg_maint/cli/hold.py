@@ -8,7 +8,7 @@ import click
 
 from iceberg_maint.cli.session import Session, command, gravest
 from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
@@ -76,20 +76,24 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
 
 def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:
     """Clears the held partitions' history and names them; asked-for ones must be held."""
-    operation = Operation.REWRITE_DATA_FILES
     uuid = app.catalogs[table.catalog].pin(table).uuid
-    history = app.ledger.history(uuid, str(table), operation)
-    held = sorted(k for k, h in history.partitions.items() if h != PartitionHistory())
-    unknown = sorted(partitions - set(held))
+    held = {o: _held(app, table, uuid, o) for o in DATA_OPERATIONS}
+    all_held = sorted(frozenset().union(*held.values()))
+    unknown = sorted(partitions - set(all_held))
     if unknown:
-        near = ", ".join(held[:3]) or "none"
+        near = ", ".join(all_held[:3]) or "none"
         raise UnknownTableError(
             "ICM-126", f"{table}: partition '{unknown[0]}' is not held.", f"held are: {near}."
         )
-    chosen = [k for k in held if not partitions or k in partitions]
-    if chosen:
-        app.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
-    return chosen
+    for operation, keys in held.items():
+        if chosen := [k for k in keys if not partitions or k in partitions]:
+            app.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
+    return [k for k in all_held if not partitions or k in partitions]
+
+
+def _held(app: App, table: TableId, uuid: str, operation: Operation) -> set[str]:
+    history = app.ledger.history(uuid, str(table), operation)
+    return {k for k, h in history.partitions.items() if h != PartitionHistory()}
 
 
 def _name(target: str) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
-from iceberg_maint.core.decide import decide_rewrite
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.core.state import TableState
@@ -126,7 +125,7 @@ def plan(
     from iceberg_maint.report.document import plan_document
     from iceberg_maint.report.draw import draw_decision, draw_plan
     from iceberg_maint.report.estimate import estimate_seconds
-    from iceberg_maint.survey import make_plan_for, survey
+    from iceberg_maint.survey import make_plans, survey
 
     app = session.app()
     table = app.find(name)
@@ -141,16 +140,22 @@ def plan(
 
     tools = app.tools(table)
     seen = survey(table, as_if_acting, tools, requested=frozenset(partitions) or None, force=force)
-    made = make_plan_for(seen, tools)
-    seconds = estimate_seconds(made.input_bytes, app.ledger.records(str(table), _ESTIMATE_RECORDS))
+    made = make_plans(seen, tools)
+    records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
+    parts = [
+        (plan, decision, estimate_seconds(plan.input_bytes, records))
+        for plan, decision in zip(made, seen.decisions, strict=True)
+    ]
 
     def draw(console: Any) -> None:
-        draw_decision(console, seen.decision)
-        draw_plan(console, made, seconds)
+        for plan, decision, seconds in parts:
+            draw_decision(console, decision)
+            draw_plan(console, plan, seconds)
         if advised:
             console.print("mode is advise: a run would not execute this")
 
-    session.emit(plan_document(made, seen.decision, seconds, advised=advised), draw)
+    operations = [plan_document(*part) for part in parts]
+    session.emit({"table": str(table), "executes": not advised, "operations": operations}, draw)
     return 0
 
 
@@ -204,15 +209,13 @@ def _narrowed(decision: Decision, partition: str) -> Decision:
 
 def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
     """The decision from stored health where it is of the current snapshot, else from a new survey."""
-    from iceberg_maint.survey import survey
+    from iceberg_maint.survey import decide_stored, survey
 
     if stored is None:
         seen = survey(table, app.policy_of(), app.tools(table))
         return seen.measured, seen.decision
     policy = app.effective_policy(table, stored.maintenance_properties).policy
-    history = app.ledger.history(stored.table_uuid, str(table), Operation.REWRITE_DATA_FILES)
-    decision = decide_rewrite(stored, stored.format_version, policy, history, app.clock.now_ms())
-    return stored, decision
+    return stored, decide_stored(stored, policy, app.ledger, app.clock.now_ms())[1]
 
 
 def _status(app: App, measured: Measured, decision: Decision) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 
 from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import (
@@ -25,7 +25,15 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     UnknownTableError,
 )
-from iceberg_maint.maintain import BatchEnded, BatchStarted, Event, PlanReady, Request, maintain
+from iceberg_maint.maintain import (
+    BatchEnded,
+    BatchStarted,
+    Event,
+    OperationEnded,
+    PlanReady,
+    Request,
+    maintain,
+)
 
 if TYPE_CHECKING:
     from iceberg_maint.report.progress import RunProgress
@@ -33,7 +41,8 @@ if TYPE_CHECKING:
 
 # What a table refuses for these reasons, by its public code.
 _REFUSALS = {
-    Reason.EQUALITY_DELETES: "ICM-119",
+    Reason.UNSUPPORTED_KEY: "ICM-119",
+    Reason.MEMORY: "ICM-124",
     Reason.FORMAT_VERSION: "ICM-108",
     Reason.LEASE_HELD: "ICM-109",
 }
@@ -45,7 +54,7 @@ class _Result:
 
     table: TableId
     named: bool = True
-    outcome: OperationOutcome | None = None
+    outcomes: list[OperationOutcome] = field(default_factory=list)
     error: dict[str, str | None] | None = None
     codes: set[int] = field(default_factory=lambda: {EXIT_DONE})
     planned: PlanReady | None = None
@@ -55,9 +64,13 @@ class _Result:
         """Keeps what is needed to tell of a run that is cut off."""
         match event:
             case PlanReady():
-                self.planned = event
+                if self.planned is None:
+                    self.planned = event
             case BatchEnded():
                 self.ended.append(event.outcome)
+            case OperationEnded():
+                self.outcomes.append(event.outcome)
+                self.planned, self.ended = None, []
             case BatchStarted():
                 pass
 
@@ -65,11 +78,13 @@ class _Result:
         """Terminated by a signal: what was done until then is told all the same."""
         self.codes.add(EXIT_FAILED)
         self.error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
-        if self.outcome is None and self.planned is not None:
-            before = self.planned.plan.snapshot_id
-            self.outcome = OperationOutcome(
+        if self.planned is None:
+            return
+        before = self.planned.plan.snapshot_id
+        self.outcomes.append(
+            OperationOutcome(
                 table=str(self.table),
-                operation=Operation.REWRITE_DATA_FILES,
+                operation=self.planned.plan.operation,
                 outcome=OutcomeStatus.FAILED,
                 reason=Reason.TERMINATED,
                 snapshot_before=before,
@@ -79,11 +94,12 @@ class _Result:
                 batches=tuple(self.ended),
                 partitions=tuple((p, b.outcome, b.reason) for b in self.ended for p in b.partitions),
             )
+        )
 
     def document(self) -> dict[str, Any]:
         from iceberg_maint.report.document import outcome_document
 
-        operations = [] if self.outcome is None else [outcome_document(self.outcome)]
+        operations = [outcome_document(o) for o in self.outcomes]
         shown: dict[str, Any] = {"table": str(self.table), "operations": operations}
         return shown if self.error is None else {**shown, "error": self.error}
 
@@ -97,7 +113,7 @@ class _Result:
     "--operation",
     "operations",
     multiple=True,
-    type=click.Choice([Operation.REWRITE_DATA_FILES.value]),
+    type=click.Choice([o.value for o in DATA_OPERATIONS]),
     help="Only this operation; may be repeated.",
 )
 @click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
@@ -117,7 +133,7 @@ def run(
     from iceberg_maint.report.draw import draw_outcome
     from iceberg_maint.report.progress import RunProgress
 
-    del operations  # There is one so far, and click allows no other.
+    wanted = tuple(o for o in DATA_OPERATIONS if not operations or o.value in operations)
     if partitions and len(names) != 1:
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
@@ -137,10 +153,10 @@ def run(
             for table in chosen:
                 result = _Result(table, named=bool(names))
                 results.append(result)
-                request = Request(run_id, frozenset(partitions) or None, left, force)
+                request = Request(run_id, frozenset(partitions) or None, left, force, wanted)
                 _maintain_one(app, result, request, overrides, progress, session)
-                if left is not None and result.outcome is not None:
-                    left = max(0, left - len(result.outcome.batches))
+                if left is not None:
+                    left = max(0, left - sum(len(o.batches) for o in result.outcomes))
     except (Terminated, KeyboardInterrupt) as why:
         # Spark takes SIGINT over once it has started, and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
@@ -149,8 +165,8 @@ def run(
 
     def draw(console: Any) -> None:
         for result in results:
-            if result.outcome is not None:
-                draw_outcome(console, result.outcome)
+            for outcome in _telling(result.outcomes):
+                draw_outcome(console, outcome)
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
     return gravest({code for r in results for code in r.codes})
@@ -172,7 +188,7 @@ def _maintain_one(
         _show(progress, event)
 
     try:
-        result.outcome = maintain(table, app.policy_of(overrides), request, app.tools(table), observe)
+        maintain(table, app.policy_of(overrides), request, app.tools(table), observe)
         _judge_exit(app, result, session)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
@@ -188,28 +204,33 @@ def _maintain_one(
         result.codes.add(EXIT_FAILED)
 
 
+def _telling(outcomes: list[OperationOutcome]) -> list[OperationOutcome]:
+    """What a person wants to read: operations that found something to do, else the last one."""
+    quiet = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
+    return [o for o in outcomes if o.batches or o.reason not in quiet] or outcomes[-1:]
+
+
 def _judge_exit(app: App, result: _Result, session: Session) -> None:
-    outcome = result.outcome
-    if outcome is None:
-        return
     measured = app.ledger.health(result.table)
     waiting = 0
     if measured is not None:
-        waiting = app.ledger.history(
-            measured.table_uuid, str(result.table), Operation.REWRITE_DATA_FILES
-        ).unknown_commits
-    if waiting or outcome.outcome is OutcomeStatus.UNKNOWN:
+        waiting = sum(
+            app.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits
+            for o in DATA_OPERATIONS
+        )
+    if waiting or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(
             f"{result.table}: ICM-121 {CODES['ICM-121']}; no file of it is deleted. "
             f"Fix: iceberg-maint reconcile {result.table}."
         )
         result.codes.add(EXIT_UNKNOWN)
-    if outcome.outcome is OutcomeStatus.FAILED:
-        result.codes.add(EXIT_FAILED)
-    refusal = _REFUSALS.get(outcome.reason)
-    if refusal is not None and outcome.outcome in (OutcomeStatus.UNSUPPORTED, OutcomeStatus.NO_OP):
-        session.say(f"{result.table}: {refusal} {CODES[refusal]}.")
-        result.codes.add(EXIT_REFUSED)
+    for outcome in result.outcomes:
+        if outcome.outcome is OutcomeStatus.FAILED:
+            result.codes.add(EXIT_FAILED)
+        refusal = _REFUSALS.get(outcome.reason)
+        if refusal is not None and outcome.outcome in (OutcomeStatus.UNSUPPORTED, OutcomeStatus.NO_OP):
+            session.say(f"{result.table}: {refusal} {CODES[refusal]}.")
+            result.codes.add(EXIT_REFUSED)
 
 
 def _show(progress: RunProgress, event: Event) -> None:
@@ -220,3 +241,5 @@ def _show(progress: RunProgress, event: Event) -> None:
             progress.note(f"{event.batch.input_files} files")
         case BatchEnded():
             progress.step()
+        case OperationEnded():
+            pass

@@ -76,7 +76,13 @@ def decide(
     evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
     decision = _decision(operation, measured, verdict, reason, window + rest, evidence)
-    return replace(decision, budget_bytes=budget_bytes, budget_reason=budget_reason)
+    left = [budget.partitions for budget in (run, hour) if budget.partitions is not None]
+    return replace(
+        decision,
+        budget_bytes=budget_bytes,
+        budget_reason=budget_reason,
+        budget_partitions=min(left, default=None),
+    )
 
 
 def joint(decisions: Sequence[Decision]) -> Decision:
@@ -97,7 +103,7 @@ def joint(decisions: Sequence[Decision]) -> Decision:
     runs = {p.operation for p in partitions if p.verdict is Verdict.RUN}
     # A table whose only work is held waits, though an operation alone would run.
     free = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
-    gravest = min(free or decisions, key=lambda d: _GRAVITY.index(d.verdict))
+    gravest = min(free or decisions, key=lambda d: _rank(d.verdict, d.reason))
     verdict, reason = gravest.verdict, gravest.reason
     if not free:
         verdict, reason = _table_verdict(partitions)
@@ -122,6 +128,10 @@ def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
     if both:
         return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
     return min(found, key=lambda p: _GRAVITY.index(p.verdict))
+
+
+def _rank(verdict: Verdict, reason: Reason) -> tuple[int, int]:
+    return _GRAVITY.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:

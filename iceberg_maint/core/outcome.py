@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
@@ -101,7 +102,10 @@ def gained(
     large_above_bytes: int,
 ) -> bool:
     """Whether a committed batch left the table healthier: fewer data files, fewer delete files,
-    rows that deletes had marked gone for good, or fewer files above the large-file size."""
+    rows that deletes had marked gone for good, or fewer files above the large-file size; of a
+    conversion, whether its equality deletes went."""
+    if batch.operation == Operation.CONVERT_EQUALITY_DELETES:
+        return delete_files_removed > 0
     large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
     large_after = sum(size > large_above_bytes for size in output_sizes_bytes)
     fewer_files = len(output_sizes_bytes) < batch.input_files
@@ -114,16 +118,50 @@ def operation_status(
 ) -> tuple[OutcomeStatus, Reason | None]:
     """The operation's outcome from its batches, with the first reason for it: the gravest wins,
     except that work done counts before what is unsupported, in a batch or beside them."""
-    for status in (
-        OutcomeStatus.UNKNOWN,
-        OutcomeStatus.FAILED,
-        OutcomeStatus.IMPROVED,
-        OutcomeStatus.UNSUPPORTED,
-        OutcomeStatus.NO_OP,
-    ):
+    for status in _GRAVEST_FIRST:
         first = next((b for b in batches if b.outcome is status), None)
         if first is not None:
             return status, first.reason
         if status is OutcomeStatus.UNSUPPORTED and unsupported:
-            return status, Reason.EQUALITY_DELETES
+            return status, Reason.UNSUPPORTED_KEY
     return OutcomeStatus.NO_OP, None
+
+
+_GRAVEST_FIRST = (
+    OutcomeStatus.UNKNOWN,
+    OutcomeStatus.FAILED,
+    OutcomeStatus.IMPROVED,
+    OutcomeStatus.UNSUPPORTED,
+    OutcomeStatus.NO_OP,
+)
+_SETTLED = (Reason.NO_GAIN, Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.DISABLED)
+"""Reasons of a NO_OP under which nothing is left to do, those that say most first."""
+
+
+def together(outcomes: Sequence[OperationOutcome]) -> OperationOutcome:
+    """What a run of several operations did to its table and to each partition: the gravest outcome,
+    and of several NO_OPs the one that leaves something to do. Raises ValueError for no outcomes."""
+    if not outcomes:
+        raise ValueError("no operation, no outcome")
+    worst = min(outcomes, key=lambda o: _rank(o.outcome, o.reason))
+    partitions: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
+    for outcome in outcomes:
+        for one in outcome.partitions:
+            known = partitions.setdefault(one[0], one)
+            partitions[one[0]] = min(known, one, key=lambda p: _rank(p[1], p[2]))
+    return OperationOutcome(
+        table=worst.table,
+        operation=worst.operation,
+        outcome=worst.outcome,
+        reason=worst.reason,
+        snapshot_before=outcomes[0].snapshot_before,
+        snapshot_after=outcomes[-1].snapshot_after,
+        batches=tuple(b for o in outcomes for b in o.batches),
+        partitions=tuple(partitions.values()),
+        message="; ".join(o.message for o in outcomes if o.message),
+    )
+
+
+def _rank(status: OutcomeStatus, reason: Reason) -> tuple[int, int]:
+    settled = _SETTLED.index(reason) + 1 if reason in _SETTLED else 0
+    return _GRAVEST_FIRST.index(status), settled

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.core.decide import decide_rewrite
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
-from iceberg_maint.survey import Tools
+from iceberg_maint.survey import Tools, decide_stored
 
 _log = logging.getLogger(__name__)
 
@@ -77,14 +76,11 @@ class Lake:
 
     def history(self, measured: Measured) -> TableHistory:
         """What the ledger remembers of the table."""
-        return self.ledger.history(measured.table_uuid, str(measured.table), Operation.REWRITE_DATA_FILES)
+        return self._judged(measured)[0]
 
     def decide(self, measured: Measured) -> Decision:
         """The decision from what is stored: the catalog is not asked."""
-        return decide_rewrite(
-            measured,
-            measured.format_version,
-            self.stored_policy(measured),
-            self.history(measured),
-            self.clock.now_ms(),
-        )
+        return self._judged(measured)[1]
+
+    def _judged(self, measured: Measured) -> tuple[TableHistory, Decision]:
+        return decide_stored(measured, self.stored_policy(measured), self.ledger, self.clock.now_ms())

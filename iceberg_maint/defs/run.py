@@ -10,7 +10,7 @@ import dagster as dg
 
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
 from iceberg_maint.core.reasons import SENTENCES, Reason
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.keys import FORCE_TAG, asset_key
@@ -25,7 +25,7 @@ RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL
 start. It is applied by hand: as the op's `retry_policy` Dagster would apply it to Terminate too
 (op_execution_error_boundary), which is final here. Failed batches have the ledger's back-off."""
 _PASSING_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
-_DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN})
+_DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
 _WELL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
 
 
@@ -64,7 +64,7 @@ class MaintenanceRun:
                 survey(self._table, self._lake.policy_of, self._tools)
                 self._evaluate_all(requested or frozenset())
                 return
-            outcome = maintain(
+            outcomes = maintain(
                 self._table,
                 self._lake.policy_of,
                 Request(
@@ -81,7 +81,7 @@ class MaintenanceRun:
             raise dg.Failure(str(why), allow_retries=False) from why
         except Exception as why:  # noqa: BLE001 - a hiccup is tried again, three times in all
             self._retry(f"{type(why).__name__}: {why}", why)
-        self._finish(outcome, requested)
+        self._finish(together(outcomes), requested)
 
     # while it runs
 
@@ -94,14 +94,14 @@ class MaintenanceRun:
                 for partition in batch.partitions:
                     self._open.setdefault(partition, set()).add(batch.batch_id)
             log.info(
-                f"plan {event.plan.plan_id}: {len(batches)} batches ({len(event.resumed)} resumed), "
+                f"{event.plan.operation}, plan {event.plan.plan_id}: {len(batches)} batches ({len(event.resumed)} resumed), "
                 f"{sum(b.input_files for b in batches)} files, "
                 f"{sum(b.input_bytes for b in batches)} bytes"
             )
         elif isinstance(event, BatchStarted):
             batch = event.batch
             log.info(f"batch {batch.batch_id}: {batch.input_files} files of {', '.join(batch.partitions)}")
-        else:
+        elif isinstance(event, BatchEnded):
             self._batch_ended(event)
 
     def _batch_ended(self, event: BatchEnded) -> None:

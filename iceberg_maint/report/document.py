@@ -76,6 +76,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "commit_tries": batch.commit_tries,
         "wasted_bytes": batch.wasted_bytes,
         "proof": None if batch.proof is None else proof_document(batch.proof),
+        "memory": to_data(batch.memory),
         "message": batch.message,
     }
 
@@ -104,11 +105,10 @@ def partition_document(partition: PartitionDecision) -> Document:
     return data
 
 
-def plan_document(plan: Plan, decision: Decision, seconds: float | None, *, advised: bool) -> Document:
-    """`plan`: the object `run` would execute, and why."""
+def plan_document(plan: Plan, decision: Decision, seconds: float | None) -> Document:
+    """One operation of `plan`: the object `run` would execute, and why."""
     return {
-        "table": plan.table,
-        "executes": not advised,
+        "operation": plan.operation,
         "estimate_seconds": seconds,
         "decision": decision_document(decision),
         "plan": {
@@ -134,6 +134,8 @@ def _planned_batch(batch: Batch) -> Document:
         "expected_output_files": batch.expected_output_files,
         "target_file_size_bytes": batch.target_file_size_bytes,
         "groups": to_data(batch.groups),
+        "equality_deletes": to_data(batch.equality_deletes),
+        "memory": to_data(batch.memory),
     }
 
 

@@ -93,13 +93,14 @@ def draw_decision(console: Console, decision: Decision) -> None:
         f"{decision.reason.value} - {sentence(decision.reason)}"
     )
     shown = [p for p in decision.partitions if p.verdict is not Verdict.SKIP]
-    table = grid("partition", "decision", "reason", "metric", ">value", ">threshold", "key")
+    table = grid("partition", "decision", "reason", "operation", "metric", ">value", ">threshold", "key")
     for p in shown[:SHOWN_PARTITIONS]:
         finding = p.findings[0] if p.findings else None
         table.add_row(
             escape(p.partition),
             word(p.verdict.value),
             p.reason.value,
+            p.operation.value,
             finding.metric if finding else "",
             number(finding.value) if finding else "",
             number(finding.threshold) if finding else "",
@@ -172,7 +173,8 @@ def draw_why(console: Console, why: Why) -> None:
     for p in why.partitions[:SHOWN_PARTITIONS]:
         d = p.decision
         console.print(
-            f"\n[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - {sentence(d.reason)}"
+            f"\n[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
+            f"{sentence(d.reason)} ({d.operation.value})"
         )
         if p.last:
             console.print(f"  last: {escape(p.last)}")
@@ -213,12 +215,15 @@ def draw_records(console: Console, records: tuple[Record, ...]) -> None:
     if not records:
         console.print("no records")
         return
-    table = grid("ended", "table", "outcome", "reason", ">batches", ">files", ">size", ">time", "run")
+    table = grid(
+        "ended", "table", "operation", "outcome", "reason", ">batches", ">files", ">size", ">time", "run"
+    )
     for r in records:
         batches = [b for b in r.outcome.batches if b.snapshot_after is not None]
         table.add_row(
             moment(r.ended_ms),
             escape(r.table),
+            r.operation,
             word(r.outcome.outcome.value),
             r.outcome.reason.value,
             number(len(r.outcome.batches)),

@@ -211,7 +211,8 @@ def _change(
     if one.reason is Reason.HOT and one.until_ms is not None:
         return f"no write until {moment(one.until_ms)}, or a lower windows.cold_after_seconds"
     return {
-        Reason.EQUALITY_DELETES: "equality deletes converted or applied by another engine; this rewrite refuses them",
+        Reason.UNSUPPORTED_KEY: "equality deletes applied by another engine, or the writer's key columns changed",
+        Reason.MEMORY: "more in equality_deletes.memory, or fewer deletes at once",
         Reason.RUN_BUDGET: "the next run, or more in windows.max_partitions_per_run or windows.max_bytes_per_run",
         Reason.HOUR_BUDGET: "the next hour, or more in windows.max_partitions_per_hour or windows.max_bytes_per_hour",
     }.get(one.reason, "")

@@ -19,7 +19,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
 from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
 from iceberg_maint.ledger.memory import memory_ledger
@@ -80,7 +80,7 @@ class SwapEngine:
         if self.unfit is not None:
             raise self.unfit
 
-    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
+    def write(self, batch: Batch, policy: Policy) -> Written:
         if self.errors:
             raise self.errors.pop(0)
         self.batches.append(batch.batch_id)

@@ -69,19 +69,19 @@ def test_pause_of_a_table_holds_it_until_resume(lake: Lake) -> None:
         "paused": "lake.db.sick",
         "note": "migration",
     }
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["reason"] == "paused"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["reason"] == "paused"
     assert lake.json("why", "db.sick")["truth"] == "Paused: migration."
     assert lake.engine.batches == []
     lake("resume", "db.sick")
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["outcome"] == "IMPROVED"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["outcome"] == "IMPROVED"
 
 
 def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
     assert lake("pause").stdout == "paused: the whole fleet\n"
-    reasons = {t["operations"][0]["reason"] for t in lake.json("run")["tables"]}
+    reasons = {t["operations"][-1]["reason"] for t in lake.json("run")["tables"]}
     assert reasons == {"paused"}
     lake("resume")
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][0]["outcome"] == "IMPROVED"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["outcome"] == "IMPROVED"
 
 
 def test_release_clears_back_off_and_quarantine_of_what_was_asked(lake: Lake) -> None:

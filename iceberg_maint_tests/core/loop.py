@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
 from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import CommitResult, CommitStatus, OperationOutcome, Rejection
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, OperationOutcome, Rejection, together
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.proof import Proof
@@ -160,7 +160,10 @@ class World:
     def run(self, process: Process | None = None, **request: Any) -> OperationOutcome:
         process = process or Process()
         asked = Request(f"run-{next(self.runs)}", **request)
-        return maintain(TABLE, lambda _state: self.policy, asked, self._tools(process), self.events.append)
+        outcomes = maintain(
+            TABLE, lambda _state: self.policy, asked, self._tools(process), self.events.append
+        )
+        return together(outcomes)
 
     def reconcile(self) -> tuple[Settled, ...]:
         return reconcile(TABLE, self._tools(Process()), f"run-{next(self.runs)}")
@@ -204,7 +207,7 @@ class LoopEngine:
         if self.world.unfit is not None:
             raise self.world.unfit
 
-    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
+    def write(self, batch: Batch, policy: Policy) -> Written:
         self.process.step("before:write")
         self.world.before_write(batch)
         self.world.writes.append(batch.partitions)

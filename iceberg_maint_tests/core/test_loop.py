@@ -335,7 +335,7 @@ def test_write_refused_for_equality_deletes_is_unsupported() -> None:
 
     world.before_write = refuses
     found = world.run()
-    assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES)
+    assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
 
 
 def test_unequal_proof_commits_nothing() -> None:
@@ -562,11 +562,11 @@ def test_force_rewrites_a_healthy_partition() -> None:
     assert world.history("p=a").ineffective == 0
 
 
-def test_equality_deletes_are_reported_unsupported_and_left_alone() -> None:
+def test_equality_deletes_of_a_dropped_column_are_reported_unsupported_and_left_alone() -> None:
     world = World("a")
-    world.commit((), [delete("e", FileKind.EQUALITY_DELETES, seq=2)])
+    world.commit((), [replace(delete("e", FileKind.EQUALITY_DELETES, seq=2), equality_ids=(99,))])
     found = world.run()
-    assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES)
+    assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
     assert world.writes == []
 
 

@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus, gained, operation_status
+from iceberg_maint.core.outcome import (
+    BatchOutcome,
+    OperationOutcome,
+    OutcomeStatus,
+    gained,
+    operation_status,
+    together,
+)
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint_tests.core.build import data, delete, plan, policy_of, small, table_of
@@ -47,7 +54,7 @@ def test_gained_large_file_split() -> None:
 
 def test_operation_without_batches_is_no_op_or_unsupported() -> None:
     assert operation_status((), unsupported=False) == (OutcomeStatus.NO_OP, None)
-    assert operation_status((), unsupported=True) == (OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES)
+    assert operation_status((), unsupported=True) == (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
 
 
 GRAVITY = (
@@ -66,14 +73,50 @@ def test_operation_reports_the_gravest_batch(graver: OutcomeStatus, lighter: Out
 
 
 def test_operation_with_something_unsupported_beside_work_that_gained_nothing() -> None:
-    unsupported = (OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES)
+    unsupported = (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
     assert operation_status((ended(OutcomeStatus.NO_OP),), unsupported=True) == unsupported
     assert operation_status((ended(OutcomeStatus.IMPROVED),), unsupported=True)[0] is OutcomeStatus.IMPROVED
 
 
 def test_operation_of_an_unsupported_batch_is_unsupported() -> None:
-    batches = (ended(OutcomeStatus.UNSUPPORTED, Reason.EQUALITY_DELETES),)
+    batches = (ended(OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY),)
     assert operation_status(batches, unsupported=False) == (
         OutcomeStatus.UNSUPPORTED,
-        Reason.EQUALITY_DELETES,
+        Reason.UNSUPPORTED_KEY,
     )
+
+
+def operation(
+    outcome: OutcomeStatus, reason: Reason, *partitions: tuple[str, OutcomeStatus, Reason]
+) -> OperationOutcome:
+    return OperationOutcome("lake.db.t", "op", outcome, reason, 1, 2, (), partitions, reason.value)
+
+
+def test_operations_together_have_the_gravest_outcome_and_all_partitions() -> None:
+    healthy = ("p=a", OutcomeStatus.NO_OP, Reason.HEALTHY)
+    left = ("p=a", OutcomeStatus.NO_OP, Reason.RUN_BUDGET)
+    improved = ("p=b", OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
+    found = together(
+        [
+            operation(OutcomeStatus.NO_OP, Reason.HEALTHY, healthy),
+            operation(OutcomeStatus.IMPROVED, Reason.SMALL_FILES, left, improved),
+        ]
+    )
+    assert (found.outcome, found.reason) == (OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
+    assert found.partitions == (left, improved)
+    assert found.message == "healthy; small_files"
+
+
+def test_operations_together_prefer_what_is_left_to_what_another_operation_does() -> None:
+    found = together(
+        [
+            operation(OutcomeStatus.NO_OP, Reason.OTHER_OPERATION),
+            operation(OutcomeStatus.NO_OP, Reason.NO_GAIN),
+        ]
+    )
+    assert found.reason is Reason.NO_GAIN
+
+
+def test_no_operations_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="no operation"):
+        together([])

@@ -146,7 +146,7 @@ class MemoryEngine:
     def start(self) -> None:
         pass
 
-    def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
+    def write(self, batch: Batch, policy: Policy) -> Written:
         self.before_write(batch)
         self.written.append(batch.partitions)
         files = []

@@ -80,14 +80,14 @@ def test_useless_work_backs_off_and_fails_no_progress(world: World) -> None:
     assert not world.evaluations("no_progress")[None].passed
 
 
-def test_equality_deletes_fail_the_check_and_are_not_requested(world: World) -> None:
+def test_equality_deletes_fail_the_check_and_are_requested(world: World) -> None:
     table = world.catalog.create("db.t")
     table.add("d1", 8)
     table.add("d1", 1, FileKind.EQUALITY_DELETES)
     world.observe()
     assert not world.evaluations("small_files")[key("d1")].passed
     assert not world.evaluations("delete_files")[key("d1")].passed
-    assert world.tick() == {T: []}
+    assert world.tick() == {T: [key("d1")]}
 
 
 @pytest.mark.parametrize("change", [{"mode": Mode.ADVISE}, {"blackout_hours": ("00:00-24:00",)}])

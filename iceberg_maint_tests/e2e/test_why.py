@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.outcome import CommitResult, OutcomeStatus
+from iceberg_maint.core.outcome import CommitResult, OutcomeStatus, together
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
 from iceberg_maint.maintain import Request, maintain
@@ -49,7 +49,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     app = App(load_config(config, {"ICEBERG_MAINT_HOME": str(folder)}), engine=FullDisk())
     for name in ("db.backing_off", "db.quarantined"):
         table = app.find(name)
-        ended = maintain(table, app.policy_of(), Request(f"failing {name}"), app.tools(table))
+        ended = together(maintain(table, app.policy_of(), Request(f"failing {name}"), app.tools(table)))
         assert ended.outcome is OutcomeStatus.FAILED
     return config
 
