@@ -7,14 +7,13 @@ thing planned is a unit (`core.route`), whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from iceberg_maint.core.candidate import Candidate, candidates
 from iceberg_maint.core.equality import (
     EqualityDeletes,
     LiveData,
-    has_unsupported_key,
     memory_need,
     planned_deletes,
 )
@@ -26,18 +25,12 @@ from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.route import Unit, fits_a_batch, units
 from iceberg_maint.core.state import FileKind, LiveFile, TableState
+from iceberg_maint.core.windows import Budget
 
 CONVERT = "convert"
 
+_BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET)
 _OPERATION = Operation.CONVERT_EQUALITY_DELETES
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A unit that is planned, with the dangling deletes of its partitions."""
-
-    unit: Unit
-    dangling: tuple[LiveFile, ...]
 
 
 def plan_conversion(
@@ -60,36 +53,37 @@ def plan_conversion(
     blocked = deletes.unsupported(state.key_types)
     by_partition = units(decision, found, deletes, state.key_types, policy, target_bytes)
     dangling = _dangling(decision, deletes, files)
-    leftovers = [
-        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
-        for p in decision.partitions
-        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
-    ]
-    taken: list[_Taken] = []
+    leftovers: list[Leftover] = []
+    taken: list[Unit] = []
     done: set[str] = set()
-    left_bytes = decision.budget_bytes
+    budget = Budget(decision.budget_partitions, decision.budget_bytes)
     for due in decision.due():
         unit = by_partition.get(due.partition)
         if unit is None or due.partition in done:
             continue
-        why = _obstacle(unit, due, decision, blocked, policy, left_bytes)
+        why = _obstacle(unit, due, decision, blocked, policy, budget)
         if why is not None:
-            own = unit.files[due.partition]
-            size = sum(c.file.size_bytes for c in own)
-            leftovers.append(Leftover(due.partition, why, len(own), size))
+            sizes = [c.file.size_bytes for c in unit.files[due.partition]]
+            leftovers.append(Leftover(due.partition, why, len(sizes), sum(sizes)))
             continue
-        left_bytes = None if left_bytes is None else left_bytes - unit.key_work_bytes
+        budget = budget.less(unit.key_work_bytes, partitions=len(unit.files))
         done |= unit.files.keys()
-        taken.append(_Taken(unit, _attached(unit, dangling, state.key_types)))
+        taken.append(unit)
+    leftovers += [
+        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
+        for p in decision.partitions
+        if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.partition not in done
+    ]
+    live = LiveData.of(files)
     batches = [
-        _batch(state, chunk, files, target_bytes, memory_correction)
+        _batch(state, chunk, live, target_bytes, memory_correction)
         for chunk in _chunks(taken, policy.windows)
     ]
-    grave = {p.partition for p in decision.due() if _dangling_finding(p, Severity.ERROR)}
-    if alone := [d for key, of_one in dangling.items() if key in grave for d in of_one]:
-        batches.append(_batch(state, [], files, target_bytes, memory_correction, alone))
-    idle = {p.partition for p in decision.due()} - done - grave - {left.partition for left in leftovers}
-    leftovers += [Leftover(key, Reason.NO_GAIN) for key in sorted(idle)]
+    if any(_has_old_dangling(p) for p in decision.due()):
+        unused = tuple(d for of_one in dangling.values() for d in of_one)
+        batches += [_dropping(state, unused, target_bytes)] if unused else []
+    planned = done | dangling.keys() | {left.partition for left in leftovers}
+    leftovers += [Leftover(p.partition, Reason.NO_GAIN) for p in decision.due() if p.partition not in planned]
     return make_plan(
         str(state.table),
         state.uuid,
@@ -106,33 +100,20 @@ def _obstacle(
     decision: Decision,
     blocked: EqualityDeletes,
     policy: Policy,
-    left_bytes: int | None,
+    budget: Budget,
 ) -> Reason | None:
-    """Why this run does not convert the unit."""
+    """Why this run does not convert the unit. A partition that the decision deferred for its
+    estimated size goes along: what counts is the unit as it is."""
     if any(blocked.apply_to(c.file) for c in unit.files[due.partition]):
         return Reason.UNSUPPORTED_KEY
     if unit.route is Route.REWRITE:
         return Reason.OTHER_OPERATION
     if not fits_a_batch(unit, policy.windows):
         return Reason.FILE_TOO_LARGE
-    if left_bytes is not None and unit.key_work_bytes > left_bytes:
+    if not budget.holds(unit.key_work_bytes, partitions=len(unit.files)):
         return decision.budget_reason
-    return next(
-        (p.reason for p in decision.partitions if p.partition in unit.files and p.verdict is Verdict.DEFER),
-        None,
-    )
-
-
-def _attached(
-    unit: Unit, dangling: dict[str, tuple[LiveFile, ...]], key_types: Mapping[int, str]
-) -> tuple[LiveFile, ...]:
-    """Takes the dangling deletes of the unit's partitions out of `dangling`; those whose keys
-    cannot be matched stay, for a batch that reads no keys."""
-    found: list[LiveFile] = []
-    for key in unit.files.keys() & dangling.keys():
-        found += (d for d in dangling[key] if not has_unsupported_key(d, key_types))
-        dangling[key] = tuple(d for d in dangling[key] if has_unsupported_key(d, key_types))
-    return tuple(sorted(found, key=lambda d: d.path))
+    held = (p for p in decision.partitions if p.partition in unit.files and p.verdict is Verdict.DEFER)
+    return next((p.reason for p in held if p.reason not in _BUDGETS), None)
 
 
 def _dangling(
@@ -155,48 +136,54 @@ def _dangling(
     return result
 
 
-def _dangling_finding(due: PartitionDecision, severity: Severity) -> bool:
-    return any(f.metric == DANGLING and f.severity is severity for f in due.findings)
+def _has_old_dangling(due: PartitionDecision) -> bool:
+    return any(f.metric == DANGLING and f.severity is Severity.ERROR for f in due.findings)
 
 
-def _chunks(taken: Iterable[_Taken], windows: WindowsPolicy) -> list[list[_Taken]]:
-    """Consecutive units that one batch may hold together."""
-    chunks: list[list[_Taken]] = []
-    for one in taken:
-        joined = [*chunks[-1], one] if chunks else []
+def _chunks(taken: Iterable[Unit], windows: WindowsPolicy) -> list[list[Unit]]:
+    """Consecutive units that one batch may hold together: also of equally wide keys, or the
+    widest would count for all files of the batch."""
+    chunks: list[list[Unit]] = []
+    for unit in taken:
+        joined = [*chunks[-1], unit] if chunks else []
         fits = (
-            sum(len(t.unit.files) for t in joined) <= windows.max_partitions_per_batch
-            and sum(t.unit.file_count for t in joined) <= windows.max_files_per_batch
-            and sum(t.unit.key_work_bytes for t in joined) <= windows.max_bytes_per_batch
+            len({u.key_bytes for u in joined}) == 1
+            and sum(len(u.files) for u in joined) <= windows.max_partitions_per_batch
+            and sum(u.file_count for u in joined) <= windows.max_files_per_batch
+            and sum(u.key_work_bytes for u in joined) <= windows.max_bytes_per_batch
         )
-        if joined and fits:
+        if fits:
             chunks[-1] = joined
         else:
-            chunks.append([one])
+            chunks.append([unit])
     return chunks
 
 
 def _batch(
-    state: TableState,
-    chunk: list[_Taken],
-    files: tuple[LiveFile, ...],
-    target_bytes: int,
-    memory_correction: float,
-    dangling: Iterable[LiveFile] = (),
+    state: TableState, chunk: Sequence[Unit], live: LiveData, target_bytes: int, memory_correction: float
 ) -> Batch:
-    """One batch; without units it only drops dangling deletes, and nothing is read for it."""
-    assert state.snapshot is not None
-    groups = tuple(g for taken in chunk for g in _groups(taken.unit.files))
+    """The batch that converts these units."""
+    groups = tuple(g for unit in chunk for g in _groups(unit.files))
     paths = frozenset(f.path for g in groups for f in g.files)
-    applying = tuple(d for taken in chunk for d in taken.unit.deletes)
-    unused = (*(d for taken in chunk for d in taken.dangling), *dangling)
-    kept = LiveData.of(files).needed_beside(applying, paths, state.specs)
-    everything = (*applying, *unused)
-    rows = sum(taken.unit.rows for taken in chunk)
+    deletes = tuple(d for unit in chunk for d in unit.deletes)
+    kept = live.needed_beside(deletes, paths, state.specs)
+    rows = sum(unit.rows for unit in chunk)
+    return replace(
+        _dropping(state, deletes, target_bytes, paths),
+        groups=groups,
+        equality_deletes=planned_deletes(deletes, kept, state.specs),
+        memory=memory_need(deletes, rows, state.key_types, memory_correction),
+    )
+
+
+def _dropping(
+    state: TableState, deletes: Sequence[LiveFile], target_bytes: int, paths: frozenset[str] = frozenset()
+) -> Batch:
+    """The batch that drops these deletes, for which nothing is read."""
+    assert state.snapshot is not None
+    inputs = paths | {d.path for d in deletes}
     return Batch(
-        batch_id=batch_id(
-            state.uuid, _OPERATION, state.snapshot.snapshot_id, paths | {d.path for d in everything}
-        ),
+        batch_id=batch_id(state.uuid, _OPERATION, state.snapshot.snapshot_id, inputs),
         table=str(state.table),
         table_uuid=state.uuid,
         operation=_OPERATION,
@@ -205,11 +192,10 @@ def _batch(
         snapshot_id=state.snapshot.snapshot_id,
         snapshot_sequence_number=state.snapshot.sequence_number,
         schema_id=state.schema_id,
-        groups=groups,
+        groups=(),
         target_file_size_bytes=target_bytes,
         reasons=(Reason.EQUALITY_DELETES,),
-        equality_deletes=planned_deletes(everything, kept, state.specs),
-        memory=memory_need(applying, rows, state.key_types, memory_correction) if applying else None,
+        equality_deletes=planned_deletes(deletes, frozenset(), state.specs),
     )
 
 

@@ -193,15 +193,11 @@ def widest_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) 
     return max((key_bytes(key_types[i] for i in ids) for ids in {d.equality_ids for d in deletes}), default=0)
 
 
-def key_work_bytes(
-    data_files: Iterable[LiveFile], deletes: Sequence[LiveFile], key_types: Mapping[int, str]
-) -> int:
+def key_work_bytes(data_files: Iterable[LiveFile], deletes: Iterable[LiveFile], width_bytes: int) -> int:
     """Bytes that finding the deleted rows reads: the key columns, as wide as the widest key and at
     most the whole file, and the deletes."""
-    width = widest_key_bytes(deletes, key_types)
-    return sum(min(f.size_bytes, f.record_count * width) for f in data_files) + sum(
-        d.size_bytes for d in deletes
-    )
+    keys = sum(min(f.size_bytes, f.record_count * width_bytes) for f in data_files)
+    return keys + sum(d.size_bytes for d in deletes)
 
 
 def _by_age(files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iceberg_maint.core.codec import digest
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.reasons import Reason
 
@@ -98,8 +99,15 @@ class Batch:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of input data files."""
-        return sum(g.input_bytes for g in self.groups)
+        """Bytes of input data files; of a conversion, which reads no more, their key columns (rows
+        times key width, at most the file) and the equality deletes."""
+        if self.operation != Operation.CONVERT_EQUALITY_DELETES:
+            return sum(g.input_bytes for g in self.groups)
+        if self.memory is None:
+            return 0
+        width = self.memory.key_bytes
+        keys = sum(min(f.size_bytes, f.record_count * width) for g in self.groups for f in g.files)
+        return keys + sum(d.size_bytes for d in self.equality_deletes)
 
     @property
     def expected_output_files(self) -> int:

@@ -146,7 +146,8 @@ class PartitionDecision:
 class Decision:
     """One per table and operation; `partitions` holds the per-partition decisions, worst first.
 
-    `budget_bytes` is the most input the plan may hold, `budget_reason` the cap that set it.
+    `budget_bytes` is the most input the plan may hold, `budget_reason` the cap that set it;
+    `budget_partitions` the most partitions.
     """
 
     table: str
@@ -159,6 +160,7 @@ class Decision:
     until_ms: int | None = None
     budget_bytes: int | None = None
     budget_reason: Reason = Reason.RUN_BUDGET
+    budget_partitions: int | None = None
 
     def due(self) -> tuple[PartitionDecision, ...]:
         """The partitions to run, in order."""

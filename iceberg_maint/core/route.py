@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_maint.core.candidate import Candidate
 from iceberg_maint.core.due import may_convert
-from iceberg_maint.core.equality import EqualityDeletes, has_unsupported_key, key_work_bytes
+from iceberg_maint.core.equality import EqualityDeletes, has_unsupported_key, key_work_bytes, widest_key_bytes
 from iceberg_maint.core.groups import Rules, packed_groups
 from iceberg_maint.core.judge import APPLICABLE
 from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
@@ -27,13 +27,14 @@ class Unit:
     """Files under equality deletes that can only be converted together: those of one partition or,
     under deletes of an unpartitioned spec, of every partition that these apply to.
 
-    `deletes` are all that apply to a file of it. `key_work_bytes` are what finding the deleted
-    rows reads, the key columns and the deletes; `unsupported`: one of them has keys that cannot be
-    matched. `route` is the one chosen for all of it.
+    `deletes` are all that apply to a file of it. `key_bytes` are those of the widest key,
+    `key_work_bytes` what finding the deleted rows reads, the key columns and the deletes;
+    `unsupported`: a delete has keys that cannot be matched. `route` is the one chosen for all of it.
     """
 
     files: Mapping[str, tuple[Candidate, ...]]
     deletes: tuple[LiveFile, ...]
+    key_bytes: int
     key_work_bytes: int
     unsupported: bool
     route: Route
@@ -84,19 +85,21 @@ def units(
     return result
 
 
-def largest_unit_bytes(windows: WindowsPolicy) -> int:
-    """The most key work a conversion may ever do at once."""
-    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
-    return min(cap for cap in caps if cap is not None)
-
-
 def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
     """Whether one batch may hold the unit. A conversion reads keys only, so bytes are key work."""
-    return (
-        len(unit.files) <= windows.max_partitions_per_batch
-        and unit.file_count <= windows.max_files_per_batch
-        and unit.key_work_bytes <= largest_unit_bytes(windows)
+    most_partitions = _least(
+        windows.max_partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
     )
+    most_bytes = _least(windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    return (
+        len(unit.files) <= most_partitions
+        and unit.file_count <= windows.max_files_per_batch
+        and unit.key_work_bytes <= most_bytes
+    )
+
+
+def _least(*caps: int | None) -> int:
+    return min(cap for cap in caps if cap is not None)
 
 
 def conversion_cost_bytes(unit: Unit, due_bytes: int, target_bytes: int) -> int:
@@ -138,8 +141,9 @@ def _unit(
     data = [c.file for some in files.values() for c in some]
     applying = deletes.applying(data)
     unsupported = any(has_unsupported_key(d, key_types) for d in applying)
-    work = 0 if unsupported else key_work_bytes(data, applying, key_types)
-    unit = Unit(files, applying, work, unsupported, Route.REWRITE)
+    width = 0 if unsupported else widest_key_bytes(applying, key_types)
+    work = key_work_bytes(data, applying, width)
+    unit = Unit(files, applying, width, work, unsupported, Route.REWRITE)
     return replace(unit, route=_route(unit, decided, policy, target_bytes))
 
 

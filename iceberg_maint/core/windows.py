@@ -24,11 +24,17 @@ class Budget:
             self.bytes is None or self.bytes >= (1 if first else candidate_bytes)
         )
 
-    def less(self, candidate_bytes: int) -> Budget:
-        """What is left after one more partition."""
+    def holds(self, size_bytes: int, *, partitions: int) -> bool:
+        """Whether so much fits, exactly."""
+        return (self.partitions is None or self.partitions >= partitions) and (
+            self.bytes is None or self.bytes >= size_bytes
+        )
+
+    def less(self, size_bytes: int, *, partitions: int = 1) -> Budget:
+        """What is left after so much more."""
         return Budget(
-            None if self.partitions is None else self.partitions - 1,
-            None if self.bytes is None else max(0, self.bytes - candidate_bytes),
+            None if self.partitions is None else self.partitions - partitions,
+            None if self.bytes is None else max(0, self.bytes - size_bytes),
         )
 
 

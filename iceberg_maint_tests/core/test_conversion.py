@@ -220,6 +220,20 @@ def partitions(count: int) -> list[LiveFile]:
 def test_conversion_batches_hold_their_caps_in_key_work(windows: WindowsPolicy, batches: list[int]) -> None:
     converted, _ = plans(partitions(5), cleaning(windows))
     assert [len(b.partitions) for b in converted.batches] == batches
+    assert {b.input_bytes for b in converted.batches} == {85 * n for n in batches}
+
+
+def test_units_of_keys_of_other_widths_are_not_in_one_batch() -> None:
+    """The widest would count for all files, and the caps would not hold."""
+    table = table_of(
+        [*partitions(2), healthy("c", partition="p=c"), equality("wide", partition="p=c", keys=(1, 2))]
+    )
+    table = FakeTable(replace(table.state, key_types={1: "long", 2: "int"}), table.live_files)
+    converted, _ = plans(table)
+    assert [(b.partitions, b.input_bytes) for b in converted.batches] == [
+        (("p=0", "p=1"), 170),
+        (("p=c",), 105),
+    ]
 
 
 def test_conversion_holds_the_run_budget_in_key_work() -> None:
@@ -308,11 +322,32 @@ def test_deletes_everywhere_with_a_partition_that_is_held_are_rewritten_without_
     assert Leftover("p=b", Reason.HOT, bytes=100) in rewritten.leftovers
 
 
+def test_partition_deferred_for_its_estimate_goes_along_when_the_unit_fits() -> None:
+    """The decision takes each key for 16 bytes; the plan knows them as 8. Its files are 300 bytes."""
+    policy = cleaning(WindowsPolicy(max_bytes_per_run=256, max_bytes_per_batch=256))
+    table = global_table()
+    decision = decide(table, policy, operation=CONVERT)
+    assert [p.verdict for p in decision.partitions].count(Verdict.RUN) < 3
+    found = plan(table, policy, decision)
+    assert inputs(found) == [["a", "all", "b"]]
+    assert found.input_bytes == 255
+    assert found.leftovers == ()
+
+
 def test_deletes_everywhere_wait_for_room_for_all_of_them() -> None:
-    """A run that has room for some of the partitions has none for the conversion."""
-    converted, _ = plans(global_table(), cleaning(WindowsPolicy(max_partitions_per_run=2)))
+    table, policy = global_table(), cleaning()
+    decision = decide(table, policy, operation=CONVERT)
+    for left in ({"budget_partitions": 2}, {"budget_bytes": 254}):
+        found = plan(table, policy, replace(decision, **left))  # type: ignore[arg-type]
+        assert found.batches == ()
+        assert {left.reason for left in found.leftovers} == {Reason.RUN_BUDGET}
+
+
+@pytest.mark.parametrize("cap", ["max_partitions_per_run", "max_partitions_per_hour"])
+def test_deletes_on_more_partitions_than_a_run_may_touch_are_rewritten(cap: str) -> None:
+    converted, rewritten = plans(global_table(), cleaning(WindowsPolicy(**{cap: 2})))  # type: ignore[arg-type]
     assert converted.batches == ()
-    assert {left.reason for left in converted.leftovers} == {Reason.RUN_BUDGET}
+    assert len(rewritten.batches[0].partitions) == 2
 
 
 def test_young_partition_under_deletes_everywhere_is_left_to_the_conversion_too() -> None:
@@ -374,17 +409,21 @@ def test_old_dangling_deletes_of_all_partitions_are_dropped_by_one_batch_without
     assert [dropped(b) for b in plans(files, streaming)[0].batches] == [["x", "y"]]
 
 
-def test_dangling_deletes_go_along_with_the_conversion_of_their_partition() -> None:
-    files = [healthy("a", seq=3), equality("x", 2), equality("e", 5)]
-    (batch,) = plans(files)[0].batches
-    assert (dropped(batch), kept(batch)) == (["e", "x"], [])
-    assert batch.memory == MemoryNeed(keys=1, key_bytes=8, rows=10)
-
-
-def test_dangling_deletes_on_keys_that_cannot_be_matched_go_apart() -> None:
-    """Nothing is matched for them; beside others they would have the engine refuse the batch."""
+def test_dangling_deletes_go_apart_from_conversions_which_need_not_read_them() -> None:
     files = [healthy("a", seq=3), equality("x", 2, keys=(9,)), equality("e", 5)]
     assert [(len(b.groups), dropped(b)) for b in plans(files)[0].batches] == [(1, ["e"]), (0, ["x"])]
+
+
+def test_young_dangling_deletes_of_a_due_partition_wait_for_an_old_one_of_any() -> None:
+    files = [healthy("a", seq=3), equality("old", 4), equality("young", 3)]
+    other = [healthy("c", partition="p=b", seq=4), equality("oldest", 2, partition="p=b")]
+    policy = policy_of(rewrite_policy(equality_delete_max_age_seconds=4))
+    times = {"old": NOW_MS - 4000, "oldest": NOW_MS - 4000, "young": NOW_MS}
+    for more, found in (([], [["old"]]), (other, [["old"], ["oldest", "young"]])):
+        table = table_of([*files, *more])
+        table = FakeTable(table.state, table.live_files, times)
+        converted, _ = plans(table, policy)
+        assert [sorted(dropped(b)) for b in converted.batches] == found
 
 
 def test_dangling_deletes_go_also_where_the_files_are_rewritten() -> None:

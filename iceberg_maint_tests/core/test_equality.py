@@ -15,6 +15,7 @@ from iceberg_maint.core.equality import (
     key_work_bytes,
     memory_need,
     planned_deletes,
+    widest_key_bytes,
 )
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.partition import PartitionSpec
@@ -115,9 +116,9 @@ def test_key_work_is_the_key_columns_and_the_deletes() -> None:
     """A file's key columns are never more than the file."""
     files = [data("a", 1000, records=10), data("b", 50, records=10)]
     deletes = [equality("e", 2), equality("d", 2, keys=(1, 2))]
-    types = {1: "long", 2: "string"}
-    assert key_work_bytes(files, deletes, types) == 320 + 50 + 10
-    assert key_work_bytes(files, deletes[:1], types) == 80 + 50 + 5
+    width = widest_key_bytes(deletes, {1: "long", 2: "string"})
+    assert key_work_bytes(files, deletes, width) == 320 + 50 + 10
+    assert key_work_bytes(files, deletes[:1], 8) == 80 + 50 + 5
 
 
 def test_memory_need_counts_delete_rows_as_wide_as_the_widest() -> None:

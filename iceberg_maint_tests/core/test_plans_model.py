@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.catalog.fake import FakeTable
+from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy, Route, WindowsPolicy
-from iceberg_maint.core.reasons import Reason, Severity
+from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import FileKind, LiveFile
 from iceberg_maint_tests.core.build import (
     BY_P,
@@ -32,6 +33,7 @@ EQ, DV = FileKind.EQUALITY_DELETES, FileKind.DELETION_VECTOR
 CONVERT, REWRITE = DATA_OPERATIONS
 SPECS = (BY_P, PartitionSpec(1, ()))
 TYPES = {1: "long", 2: "int", 3: "double"}
+GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE)
 KEYS = [(1,), (1,), (2,), (1, 2), (3,)]
 
 sizes = st.sampled_from([5, 10, 30, 74, 75, 100, 180, 250])
@@ -125,18 +127,6 @@ def check(batch: Batch, table: FakeTable) -> None:
     assert batch.equality_deletes
 
 
-def key_work(batch: Batch) -> int:
-    widths = {(1,): 8, (2,): 4, (1, 2): 12}
-    used = [
-        d
-        for d in batch.equality_deletes
-        if any(f.data_sequence_number < d.data_sequence_number for g in batch.groups for f in g.files)
-    ]
-    width = max((widths[d.equality_ids] for d in used), default=0)
-    files = (f for g in batch.groups for f in g.files)
-    return sum(min(f.size_bytes, f.record_count * width) for f in files)
-
-
 @settings(max_examples=400, deadline=None)
 @given(table=tables(), policy=policies)
 def test_plans_share_no_partition_drop_only_what_is_free_and_hold_their_caps(
@@ -158,11 +148,8 @@ def test_plans_share_no_partition_drop_only_what_is_free_and_hold_their_caps(
             check(batch, table)
             assert batch.input_files <= windows.max_files_per_batch
             assert len({g.partition for g in batch.groups}) <= windows.max_partitions_per_batch
-    assert all(b.input_bytes <= windows.max_bytes_per_batch for b in rewritten.batches)
-    assert all(key_work(b) <= windows.max_bytes_per_batch for b in converted.batches)
-    if windows.max_bytes_per_run is not None:
-        assert rewritten.input_bytes <= windows.max_bytes_per_run
-        assert sum(map(key_work, converted.batches)) <= windows.max_bytes_per_run
+            assert batch.input_bytes <= windows.max_bytes_per_batch
+        assert windows.max_bytes_per_run is None or found.input_bytes <= windows.max_bytes_per_run
 
 
 def cleaned(table: FakeTable, found: Plan) -> FakeTable:
@@ -202,38 +189,37 @@ def supported(table: FakeTable) -> FakeTable:
 @settings(max_examples=300, deadline=None)
 @given(table=tables().map(supported), policy=policies)
 def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: Policy) -> None:
-    """As the loop does it: a conversion, then a rewrite of what is then there, until nothing is due.
-    What stays due is what a cap or the policy keeps from being done."""
+    """As the loop does it: a conversion, then a rewrite of what is then there, until nothing is due;
+    what gains nothing is held. What stays is what a cap or the policy keeps from being done."""
     if table.state.snapshot is None:
         return
     policy = replace(
         policy, rewrite_data_files=replace(policy.rewrite_data_files, equality_delete_max_age_seconds=0)
     )
+    held: dict[Operation, dict[str, PartitionHistory]] = {o: {} for o in DATA_OPERATIONS}
+    too_large: set[str] = set()
     for _ in range(80):
         worked = False
         for operation in DATA_OPERATIONS:
-            found = plan(table, policy, decide(table, policy, operation=operation))
+            past = TableHistory(partitions=dict(held[operation]))
+            found = plan(table, policy, decide(table, policy, past, operation=operation))
+            gainless = {left.partition for left in found.leftovers if left.reason in GAINLESS}
+            gainless -= {p for b in found.batches for p in b.partitions} | held[operation].keys()
+            held[operation] |= dict.fromkeys(gainless, PartitionHistory(quarantined=True))
+            too_large |= {left.partition for left in found.leftovers if left.reason is Reason.FILE_TOO_LARGE}
             table = cleaned(table, found)
-            worked = worked or bool(found.batches)
+            worked = worked or bool(found.batches or gainless)
         if not worked:
             break
     else:
         pytest.fail("still planning after 80 rounds")
-    left = {reason for operation in DATA_OPERATIONS for reason in reasons_left(table, policy, operation)}
-    rewrites = policy.rewrite_data_files.enabled
-    capped = {Reason.FILE_TOO_LARGE, Reason.OTHER_OPERATION, Reason.DISABLED}
-    grave = [
-        f
+    kept = {
+        p.partition
         for p in decide(table, policy, operation=CONVERT).partitions
-        for f in p.findings
-        if f.reason is Reason.EQUALITY_DELETES and f.severity is Severity.ERROR
-    ]
-    if grave:
-        assert Reason.FILE_TOO_LARGE in left or not rewrites
-        assert left - {Reason.NO_GAIN} <= capped | {Reason.RUN_BUDGET}
-    else:
-        assert not deletes_of(table)
-
-
-def reasons_left(table: FakeTable, policy: Policy, operation: Operation) -> set[Reason]:
-    return {left.reason for left in plan(table, policy, decide(table, policy, operation=operation)).leftovers}
+        if any(f.reason is Reason.EQUALITY_DELETES for f in p.findings)
+    }
+    if not policy.rewrite_data_files.enabled:
+        return
+    # What is kept everywhere by one file that is too large is kept of its whole unit.
+    assert not kept or too_large
+    assert kept or not deletes_of(table)

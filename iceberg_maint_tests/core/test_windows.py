@@ -122,3 +122,12 @@ def test_blackout_is_half_open_and_may_cross_midnight(window: str, clock: str, i
 
 def test_blackout_of_no_windows_is_never() -> None:
     assert in_blackout((), 0) is None
+
+
+def test_budget_holds_exactly_what_is_left() -> None:
+    budget = Budget(3, 100)
+    assert budget.holds(100, partitions=3)
+    assert not budget.holds(101, partitions=1)
+    assert not budget.holds(1, partitions=4)
+    assert budget.less(60, partitions=2) == Budget(1, 40)
+    assert Budget(None, None).less(60, partitions=2).holds(1 << 60, partitions=10**6)
