@@ -210,7 +210,7 @@ class Writers:
         for row in rows:
             named: dict[str, Any] = {}
             for path, value in row.items():
-                if value is not None and not is_java(value):
+                if not is_java(value):
                     _by_id(schema, path, value, named)
             record = self.iceberg.SingleValueParser.fromJson(struct, json.dumps(named))
             for path, value in row.items():
@@ -221,8 +221,10 @@ class Writers:
 
 
 def _by_id(schema: Any, path: str, value: Any, into: dict[str, Any]) -> None:
-    """Puts the value of a column path (`s.x`) into JSON by field ids."""
+    """Puts the value of a column path (`s.x`) into JSON by field ids; NULL is left out, the struct
+    around it is not."""
     parts = path.split(".")
     for depth in range(1, len(parts)):
         into = into.setdefault(str(schema.findField(".".join(parts[:depth])).fieldId()), {})
-    into[str(schema.findField(path).fieldId())] = value
+    if value is not None:
+        into[str(schema.findField(path).fieldId())] = value

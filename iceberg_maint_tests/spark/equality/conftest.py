@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, Route
 from iceberg_maint_tests.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.spark.equality.twin import Twin
@@ -45,14 +43,14 @@ class Way:
             columns, version=version or self.version, partitioned_by=partitioned_by, **properties
         )
 
-    def clean(self, twin: Twin, between: Callable[[Batch], None] | None = None) -> None:
+    def clean(self, twin: Twin) -> None:
         """Cleans by the route: the rows stay and no equality delete is left to apply. A conversion
         leaves the data files as they are."""
         before = twin.data_files()
-        outcomes = self.maintainer.heal(twin, self.policy, between=between)
+        outcomes = self.maintainer.heal(twin, self.policy)
         assert twin.applied_equality_deletes() == set()
         assert [o.outcome for o in outcomes].count(OutcomeStatus.IMPROVED) == 1
-        if self.route is Route.CONVERT and between is None:
+        if self.route is Route.CONVERT:
             assert twin.data_files() == before
 
 

@@ -23,7 +23,7 @@ from iceberg_maint.core.policy import (
     Route,
 )
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.maintain import Observer, Request, maintain
 from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.engine import SparkEngine
@@ -127,6 +127,11 @@ class Maintainer:
         )
         return Twin(self.writers, name)
 
+    def partitions(self, twin: Twin) -> list[str]:
+        """Partition keys of the table, sorted."""
+        state = self.catalog.pin(TableId.parse(twin.name))
+        return sorted(self.catalog.measure(state, RewriteDataFilesPolicy()).partitions)
+
     def maintain(
         self,
         twin: Twin,
@@ -134,12 +139,13 @@ class Maintainer:
         *,
         between: Callable[[Batch], None] | None = None,
         partitions: frozenset[str] | None = None,
+        observer: Observer | None = None,
     ) -> tuple[OperationOutcome, ...]:
         """One run over the table, as the command line would start it."""
         engine: Any = self.engine if between is None else Interleaved(self.engine, between)
         tools = Tools(self.catalog, self.ledger, MachineClock(), lambda: engine)
         request = Request(f"run-{next(self._names)}", partitions=partitions)
-        return maintain(TableId.parse(twin.name), lambda _state: policy, request, tools)
+        return maintain(TableId.parse(twin.name), lambda _state: policy, request, tools, observer)
 
     def heal(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Values = Mapping[int, Any]
-"""Values of leaf columns by field id; a column that is not among them is of a later schema."""
+"""Values of columns by field id; a column that is not among them is of a later schema."""
 
 
 @dataclass(frozen=True, slots=True)

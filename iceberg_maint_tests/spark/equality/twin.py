@@ -34,7 +34,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What Iceberg's generic reader sees: rows by leaf field id, and each row's lineage by tag."""
+    """What Iceberg's generic reader sees: rows by field id, and each row's lineage by tag."""
 
     rows: tuple[Values, ...]
     lineage: Mapping[int, tuple[int | None, int | None]]
@@ -76,8 +76,8 @@ class Twin:
             for partition, found in self._by_partition(table, spec, part.rows).items():
                 delta = delta.addRows(self.writers.data(table, found, spec, partition))
                 scope = Scope(int(spec.specId()), partition, bool(spec.isUnpartitioned()))
-                leaves = dict(_leaves(table.schema().asStruct()))
-                rows += [ModelRow({i: row.get(p) for p, i in leaves.items()}, scope) for row in found]
+                nulls = dict.fromkeys(i for _, i in _columns(table.schema().asStruct()))
+                rows += [ModelRow({**nulls, **_values(table.schema(), row)}, scope) for row in found]
         delta.commit()
         return self.model.commit(rows, deletes) if branch == "main" else 0
 
@@ -158,22 +158,35 @@ class Twin:
         iceberg, bridge = self.writers.iceberg, self.writers.bridge
         columns = iceberg.MetadataColumns
         has_lineage = int(table.operations().current().formatVersion()) > 2
-        more = [columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER] if has_lineage else []
-        schema = iceberg.types.TypeUtil.join(table.schema(), iceberg.Schema(bridge.list(more)))
+        # The reader hands out what it needs for itself as well: asked for, the position has its place.
+        more = [columns.ROW_POSITION]
+        if has_lineage:
+            more += [columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER]
+        shown = table.schema().select(bridge.list(path for path, _ in self._shown(table) if "." not in path))
+        schema = iceberg.types.TypeUtil.join(shown, iceberg.Schema(bridge.list(more)))
         scan = iceberg.data.IcebergGenerics.read(table).project(schema)
         if snapshot_id is not None:
             scan = scan.useSnapshot(snapshot_id)
         found = iceberg.relocated.com.google.common.collect.Lists.newArrayList(scan.build())
         listed = getattr(iceberg.types, "Types$ListType").ofRequired(-1, schema.asStruct())
         records = [dict(_flat(r)) for r in json.loads(iceberg.SingleValueParser.toJson(listed, found))]
-        row_id, updated = (int(c.fieldId()) for c in (columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER))
+        position, row_id, updated = (
+            int(c.fieldId())
+            for c in (columns.ROW_POSITION, columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER)
+        )
         tag = self.field_id(TAG)
+        for record in records:
+            del record[position]
         lineage = {r[tag]: (r.pop(row_id, None), r.pop(updated, None)) for r in records}
         return Reading(tuple(records), lineage)
 
+    def tags(self) -> list[int]:
+        """Names of the rows the generic reader sees."""
+        return sorted(self.read().lineage)
+
     def expected(self) -> list[Values]:
         """The rows the model holds, as the current schema shows them."""
-        return self.model.read(i for _, i in _leaves(self.table.schema().asStruct()))
+        return self.model.read(i for _, i in self._shown(self.table))
 
     def check(self) -> None:
         """The table holds the model's rows, and every row the lineage it has always had."""
@@ -213,6 +226,19 @@ class Twin:
 
     # parts
 
+    def partition_of(self, spec_id: int, row: Row) -> tuple[Any, ...]:
+        """The partition of this spec a row belongs to."""
+        table = self.table
+        (partition,) = self._by_partition(table, table.specs().get(spec_id), [row])
+        return partition
+
+    def _shown(self, table: Any) -> list[tuple[str, int]]:
+        """Columns that are compared: all but dates and times, of which Iceberg's JSON knows only its
+        internal numbers."""
+        schema = table.schema()
+        times = ("date", "time", "timestamp", "timestamptz")
+        return [(p, i) for p, i in _columns(schema.asStruct()) if str(schema.findType(i)) not in times]
+
     def field_id(self, path: str) -> int:
         """The id of a column of the current schema."""
         return int(self.table.schema().findField(path).fieldId())
@@ -236,20 +262,32 @@ def in_order(rows: Iterable[Values]) -> list[tuple[tuple[int, Any], ...]]:
     return sorted((tuple(sorted(row.items())) for row in rows), key=repr)
 
 
-def _leaves(struct: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """(path, field id) of every column that holds values."""
+def _columns(struct: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """(path, field id) of every column, those of structs after their struct."""
     for column in struct.fields():
         path = f"{prefix}{column.name()}"
+        yield path, int(column.fieldId())
         if column.type().isStructType():
-            yield from _leaves(column.type().asStructType(), f"{path}.")
-        else:
-            yield path, int(column.fieldId())
+            yield from _columns(column.type().asStructType(), f"{path}.")
+
+
+def _values(schema: Any, row: Row) -> dict[int, Any]:
+    """A row's values by field id. A struct's own value is whether it is there, since a NULL struct is
+    no struct of NULLs."""
+    values: dict[int, Any] = {}
+    for path, value in row.items():
+        parts = path.split(".")
+        for depth in range(1, len(parts)):
+            values[int(schema.findField(".".join(parts[:depth])).fieldId())] = True
+        values[int(schema.findField(path).fieldId())] = value
+    return values
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    """Leaf values by field id of a record in Iceberg's JSON."""
+    """Values by field id of a record in Iceberg's JSON."""
     for key, value in record.items():
         if isinstance(value, dict):
+            yield int(key), True
             yield from _flat(value)
         else:
             yield int(key), value

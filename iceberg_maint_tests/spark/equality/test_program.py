@@ -1,0 +1,26 @@
+"""Random programs of writers and maintenance: 300 steps here, as many as asked for by `make test-deep`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from iceberg_maint_tests.spark.equality.maintainer import Maintainer
+from iceberg_maint_tests.spark.equality.program import run_programs
+
+pytestmark = pytest.mark.spark
+
+STEPS = int(os.environ.get("ICEBERG_MAINT_TEST_STEPS", "300"))
+SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", "1"))
+
+
+def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(maintainer: Maintainer) -> None:
+    tally = run_programs(maintainer, STEPS, SEED, print)
+    print(f"seeds from {SEED}, {tally.steps} steps, {len(tally.differences)} differences")
+    for name, count in sorted(tally.counts.items()):
+        print(f"  {count:6} {name}")
+    assert [d.seed for d in tally.differences] == []
+    assert tally.steps >= STEPS
+    done = {name for name, count in tally.counts.items() if count}
+    assert {f"batch {strategy} IMPROVED" for strategy in ("convert", "anti-join", "native")} <= done
