@@ -52,11 +52,15 @@ def measures(schema: StructType, field_ids: Mapping[str, int], kept: Column | No
     `schema` lists the columns that take part, `field_ids` their ids by name. With `kept` only
     rows where it is true count.
     """
+    return sums([row_hash(schema, field_ids, lane) for lane in range(LANES)], kept)
+
+
+def sums(row_hashes: Sequence[Column], kept: Column | None = None) -> list[Column]:
+    """As `measures`, from the row hashes of each lane."""
     from pyspark.sql import functions as F
 
     columns = [F.count(F.lit(1) if kept is None else F.when(kept, 1)).alias("rows")]
-    for lane in range(LANES):
-        row = row_hash(schema, field_ids, lane)
+    for lane, row in enumerate(row_hashes):
         for half, part in (("low", row.bitwiseAND(_LOW)), ("high", F.shiftrightunsigned(row, 32))):
             counted = part if kept is None else F.when(kept, part)
             columns.append(F.coalesce(F.sum(counted), F.lit(0)).alias(f"{half}{lane}"))

@@ -1,9 +1,12 @@
 """Verify: prove a maintenance commit again, from what readers see before and after it.
 
 Both snapshots are planned by Iceberg. Scan tasks that are the same on both sides, the same file
-with the same deletes, give the same rows; the others are read on each side, deletes applied by
-Iceberg's reader, and their rows compared. That covers the files removed and added, and any other
-file to which different deletes apply, so equal rows here are equal rows of the two tables.
+with the same deletes, give the same rows; the others are read on each side, deletes applied, and
+what readers see of them compared. That covers the files removed and added, and any other file to
+which different deletes apply, so equality here is equality of the two tables.
+
+Where both sides have the same data files, as after a conversion, their rows are the same but for
+the deleted ones: only the positions of these are compared.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.proof import Fingerprint
 from iceberg_maint.core.verification import (
+    Compared,
     Evidence,
     MaintenanceCommit,
     Side,
@@ -22,10 +25,9 @@ from iceberg_maint.core.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark import fingerprint, native
+from iceberg_maint.spark import native, positions, visible
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.lambdas import Lambdas
-from iceberg_maint.spark.staging import read_staged, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,12 +74,35 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: 
     looked_at += [of_before, of_after]
     # One list of columns for both sides: lineage is compared where the rows had it before.
     described = native.describe(bridge, table, commit.table, commit.parent_id)
+    if _data_files(bridge, of_before) == _data_files(bridge, of_after):
+        return _positions_evidence(bridge, described, of_before, of_after)
     incomparable = None
     if not table.schema().sameSchema(bridge.iceberg.util.SnapshotUtil.schemaFor(table, commit.snapshot_id)):
         incomparable = "the schema has changed since"
     elif not of_after.stream().allMatch(lambdas.has_no_deletes):
         incomparable = "deletes apply to the files now compared"
-    return Evidence(_side(bridge, described, of_before), _side(bridge, described, of_after), incomparable)
+    sides = (
+        Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible.rows(bridge, described, tasks))
+        for tasks in (of_before, of_after)
+    )
+    return Evidence(next(sides), next(sides), incomparable)
+
+
+def _positions_evidence(bridge: Bridge, table: native.Table, before: Any, after: Any) -> Evidence:
+    deletes_before, deletes_after = _deletes(bridge, before), _deletes(bridge, after)
+    gone = visible.deleted_positions(bridge, table, before)
+    gone_after = visible.deleted_positions(bridge, table, after)
+    written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
+    added = positions.read_back(bridge, table.java, written)
+    return Evidence(
+        Side(int(before.size()), len(deletes_before), positions.fingerprint(gone)),
+        Side(int(after.size()), len(deletes_after), positions.fingerprint(gone_after)),
+        compared=Compared.DELETED_POSITIONS,
+        added=positions.fingerprint(added),
+        where=next(
+            (p for p in sorted(gone.keys() | gone_after.keys()) if gone.get(p) != gone_after.get(p)), ""
+        ),
+    )
 
 
 class _Tasks:
@@ -103,28 +128,17 @@ class _Tasks:
         return self._lambdas.to_list(self._tasks.stream().filter(self._lambdas.task_location_in(paths)))
 
 
-def _side(bridge: Bridge, table: native.Table, tasks: Any) -> Side:
-    deletes = {
-        (str(d.location()), d.contentOffset())
-        for task in bridge.iterate(tasks)
-        for d in bridge.iterate(task.deletes())
-    }
-    return Side(int(tasks.size()), len(deletes), _rows(bridge, table, tasks))
+def _data_files(bridge: Bridge, tasks: Any) -> list[str]:
+    """All that Iceberg says of the tasks' data files, lineage and sequence numbers included."""
+    return sorted(str(task.file().toString()) for task in bridge.iterate(tasks))
 
 
-def _rows(bridge: Bridge, table: native.Table, tasks: Any) -> Fingerprint:
-    """The fingerprint of what readers see. One sum per Spark partition: a sum over all rows of a
-    commit may not fit 64 bits."""
-    from pyspark.sql import functions as F
-
-    if tasks.isEmpty():
-        return fingerprint.total(())
-    columns = [fingerprint.quoted(c) for c in (*table.columns, *table.lineage)]
-    with staged(bridge, table.java, tasks) as group_id:
-        frame = read_staged(bridge, table.java, table.name, group_id).select(*columns)
-        measures = fingerprint.measures(frame.schema, table.field_ids)
-        parts = frame.groupBy(F.spark_partition_id()).agg(*measures).collect()
-    return fingerprint.total([fingerprint.fingerprint_of(row.asDict()) for row in parts])
+def _deletes(bridge: Bridge, tasks: Any) -> dict[tuple[str, Any], Any]:
+    """The Java DeleteFiles that apply to the tasks, by location and, of deletion vectors, offset."""
+    lambdas = Lambdas(bridge)
+    # Tasks of one scan share the objects.
+    found = lambdas.to_list(tasks.stream().flatMap(lambdas.task_deletes).distinct())
+    return {(str(d.location()), d.contentOffset()): d for d in bridge.iterate(found)}
 
 
 def _missing(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: Sequence[Any]) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,85 +9,26 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
-from iceberg_maint.core.state import TOKEN_PROPERTY
 from iceberg_maint.core.verification import (
     MaintenanceCommit,
     StoredProof,
     Verification,
     VerificationStatus,
-    find_commit,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.ports import Ticket
 from iceberg_maint.spark import native
-from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.spark.verify import SparkVerifier
-from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER, Output, Rewrite, prepare
-from iceberg_maint_tests.spark.writers import Row, Writers
+from iceberg_maint_tests.spark.verified import Lake, commit_dropping
+from iceberg_maint_tests.spark.writers import Row
 
 pytestmark = pytest.mark.spark
 
 A, B, C, D = ({"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}, {"id": 4, "v": "d"})
-_names = itertools.count()
-
-
-class Lake:
-    """Tables of this module, maintained by the real engine or by hand, and verified."""
-
-    def __init__(self, spark: SparkSession, lake_dir: Path) -> None:
-        self.writers = Writers(Bridge(spark))
-        uri = f"sqlite:///{lake_dir / 'catalog.db'}"
-        warehouse = (lake_dir / "warehouse").as_uri()
-        self.catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": warehouse})
-        self.engine = SparkEngine(lambda: spark, lambda _: READER, NO_PAUSE)
-        self.verifier = SparkVerifier(lambda: spark)
-
-    def table(self, *files: Sequence[Row], **more: Any) -> str:
-        """A table with these files, one commit each."""
-        name = f"lake.verify.t{next(_names)}"
-        table = self.writers.create(name, **more)
-        for rows in files:
-            self.writers.append(table, rows)
-        return name
-
-    def rewrite(self, name: str, files: int | None = None, *, proved: bool = True) -> None:
-        """Rewrites the first so many files as one, by the engine."""
-        chosen = self.writers.files(self.writers.load(name))[:files]
-        batch = prepare(self.writers, name, Output(chosen, ())).batch
-        by_path = {t.file().location(): t for t in self.writers.tasks(self.writers.load(name))}
-        (group,) = batch.groups
-        planned = tuple(
-            replace(f, delete_files=tuple(d.location() for d in by_path[f.path].deletes()))
-            for f in group.files
-        )
-        batch = replace(batch, groups=(replace(group, files=planned, partition="__all__"),))
-        written = self.engine.write(batch, RewriteDataFilesPolicy())
-        assert written.proof.equal is proved, written.proof.detail
-        ticket = Ticket("token", 1, "run", 1, lambda: True, lambda *_: None)
-        assert self.engine.commit(batch, written, ticket).status is CommitStatus.COMMITTED
-
-    def find(self, name: str, snapshot_id: int | None = None) -> MaintenanceCommit | Verification:
-        return find_commit(self.catalog.pin(TableId.parse(name)), snapshot_id)
-
-    def verify(self, name: str) -> Verification:
-        found = self.find(name)
-        assert isinstance(found, MaintenanceCommit)
-        return self.verifier.verify(found)
 
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, lake_dir: Path) -> Lake:
     return Lake(spark, lake_dir)
-
-
-def by_hand(lake: Lake, name: str, rows: Sequence[Row], files: int | None = None) -> Rewrite:
-    """A rewrite of the first so many files that writes these rows, whatever was in the files."""
-    return prepare(lake.writers, name, Output(lake.writers.files(lake.writers.load(name))[:files], rows))
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -120,7 +59,7 @@ def test_verify_applies_the_deletes_of_the_parent(lake: Lake, version: int) -> N
 
 def test_verify_of_deletes_newer_than_the_plan_is_proved_without_the_stored_fingerprint(lake: Lake) -> None:
     name = lake.table([A, B], [C])
-    rewrite = by_hand(lake, name, [A, B, C])
+    rewrite = lake.by_hand(name, [A, B, C])
     lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
     assert rewrite.commit().status is CommitStatus.COMMITTED
     found = lake.verify(name)
@@ -136,7 +75,7 @@ def test_verify_of_deletes_newer_than_the_plan_is_proved_without_the_stored_fing
 )
 def test_verify_of_other_rows_is_different(lake: Lake, rows: list[Row]) -> None:
     name = lake.table([A, B], [C], [D])
-    assert by_hand(lake, name, rows, 2).commit().status is CommitStatus.COMMITTED
+    assert lake.by_hand(name, rows, 2).commit().status is CommitStatus.COMMITTED
     found = lake.verify(name)
     assert found.status is VerificationStatus.DIFFERENT
     assert found.before is not None
@@ -170,7 +109,7 @@ def test_verify_of_one_value_changed_on_v3_is_different(
 def test_verify_of_rows_brought_back_is_different(lake: Lake) -> None:
     """A delete newer than the plan, dropped by the commit: the row it deleted is back."""
     name = lake.table([A, B], [C])
-    rewrite = by_hand(lake, name, [A, B, C])
+    rewrite = lake.by_hand(name, [A, B, C])
     delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
     commit_dropping(lake, rewrite, delete)
     found = lake.verify(name)
@@ -183,7 +122,7 @@ def test_verify_of_rows_brought_back_is_different(lake: Lake) -> None:
 def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_different(lake: Lake) -> None:
     name = lake.table([A], [B], [C])
     delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 3}])
-    rewrite = by_hand(lake, name, [A, B], 2)
+    rewrite = lake.by_hand(name, [A, B], 2)
     commit_dropping(lake, rewrite, delete)
     found = lake.verify(name)
     assert found.status is VerificationStatus.DIFFERENT
@@ -191,18 +130,6 @@ def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_differe
     assert found.after is not None
     assert (found.before.data_files, found.after.data_files) == (3, 2)
     assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (2, 3)
-
-
-def commit_dropping(lake: Lake, rewrite: Rewrite, delete: Any) -> None:
-    """The rewrite with the gate open, taking a delete with it that it must leave."""
-    table = lake.writers.load(rewrite.batch.table)
-    operation = table.newRewrite().validateFromSnapshot(table.currentSnapshot().snapshotId())
-    for file in (*rewrite.sources, delete):
-        operation.deleteFile(file)
-    for file in rewrite.outputs:
-        operation.addFile(file)
-    operation.set(TOKEN_PROPERTY, "token-1")
-    operation.commit()
 
 
 def test_verify_of_a_fingerprint_that_was_not_these_rows_is_different(lake: Lake) -> None:
