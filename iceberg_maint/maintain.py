@@ -179,7 +179,8 @@ def _operate(table: TableId, policy_of: PolicyOf, run: _Run) -> OperationOutcome
             with suppress(Exception):
                 _end(seen, decision, run)
             raise
-    return _end(seen, decision, run)
+        # Under the lease: who has it next takes a run without a record for one that died.
+        return _end(seen, decision, run)
 
 
 def _look(table: TableId, policy_of: PolicyOf, run: _Run) -> Survey:

@@ -97,6 +97,15 @@ def test_unknown_commit_is_on_record_again_once_it_is_settled() -> None:
     ]
 
 
+def test_run_is_on_record_before_it_gives_its_lease_back() -> None:
+    """Else who takes it in between would tell of it as of one that died."""
+    world, process = World("a"), Process()
+    world.run(process)
+    steps = process.seen
+    assert steps.index("after:append_record") < steps.index("before:release_lease")
+    assert world.ledger.unrecorded_runs(lease_of(world, "another")) == ()
+
+
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_any_step_every_commit_is_on_record_exactly_once(step: str, spares: int) -> None:
