@@ -13,6 +13,7 @@ when the target, which is for one manifest, is missed.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -123,6 +124,7 @@ def _measure(spark: Any, rounds: int) -> dict[str, dict[str, list[float]]]:
         for case in CASES:
             commit = next(commits)
             ended: list[float] = []
+            gc.collect()
             java_before, whole = sum(jvm.cpu_times()[:2]), time.process_time()
             gate = _commit(bridge, commit, lambda: ended.append(time.process_time()) or True)  # noqa: B023
             if number == 0:
@@ -138,18 +140,16 @@ def _commits(bridge: Bridge, rounds: int) -> Iterator[Commit]:
     """The commits of all rounds in the order of `CASES`, no file in two of them."""
     table = bridge.load_table(TABLE)
     manifests = list(table.currentSnapshot().dataManifests(table.io()))
-    # Rewrites take the first partition of a manifest, 200 files; conversions the ones after it.
-    firsts = [_partitions(bridge, table, manifest, 1)[0] for manifest in manifests]
-    wanted = _partitions(bridge, table, manifests[0], 1 + 2 * rounds)[1:]
+    # Rewrites take the second partition of a manifest, 200 files; conversions the ones after it.
+    whole = [_partitions(bridge, table, manifest, 2)[1] for manifest in manifests]
+    wanted = _partitions(bridge, table, manifests[0], 2 + 2 * rounds)[2:]
     _add_deletes(bridge, table, {p.key: p for p in wanted})
     converted = [p for p in wanted if p.equality_deletes][:rounds]
     used = rounds * FILES
     for number in range(rounds):
-        yield _rewrite(
-            bridge, table, firsts[:1], slice(number * FILES, (number + 1) * FILES), f"one-{number}"
-        )
+        yield _rewrite(bridge, table, whole[:1], slice(number * FILES, (number + 1) * FILES), f"one-{number}")
         pair = slice(used + 2 * number, used + 2 * number + 2)
-        yield _rewrite(bridge, table, firsts, pair, f"all-{number}")
+        yield _rewrite(bridge, table, whole, pair, f"all-{number}")
         yield _conversion(bridge, table, converted[number], number)
 
 
