@@ -17,7 +17,7 @@ from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Lease, WrittenFile
 from iceberg_maint_tests.core.build import delete
 from iceberg_maint_tests.core.loop import TABLE, Killed, Process, World
-from iceberg_maint_tests.core.test_loop import STEPS
+from iceberg_maint_tests.core.test_loop_crashes import STEPS
 
 
 def records(world: World) -> list[Record]:

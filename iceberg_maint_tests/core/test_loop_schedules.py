@@ -13,7 +13,7 @@ from iceberg_maint.core.outcome import Rejection
 from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.core.loop import POLICY, Killed, Process, World
-from iceberg_maint_tests.core.test_loop import STEPS
+from iceberg_maint_tests.core.test_loop_crashes import STEPS
 
 PATIENT = replace(POLICY, retry=replace(POLICY.retry, quarantine_after=1000, quarantine_after_crashes=1000))
 
