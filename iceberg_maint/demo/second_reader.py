@@ -60,14 +60,19 @@ class SecondReader:
             f"SELECT * FROM read_parquet({_text(str(parquet))})", f"SELECT * FROM {scan(metadata_location)}"
         )
 
-    def compare_with(self, query: str, metadata_location: str, snapshot_id: int) -> Comparison:
-        """The rows of a query of DuckDB's, as "before", with those of a table at one of its snapshots."""
-        return self._compare(query, f"SELECT * FROM {scan(metadata_location, snapshot_id)}")
+    def take(self, metadata_location: str, snapshot_id: int) -> None:
+        """Reads a table at one of its snapshots, for `highest` and `compare_taken`."""
+        rows = scan(metadata_location, snapshot_id)
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM {rows}")
 
-    def highest(self, column: str, metadata_location: str, snapshot_id: int) -> int | None:
-        """The highest value of a column of whole numbers at a snapshot; None without rows."""
-        found = self._db.execute(f'SELECT max("{column}") FROM {scan(metadata_location, snapshot_id)}')
-        return found.fetchone()[0]  # type: ignore[no-any-return]
+    def highest(self, column: str) -> int | None:
+        """The highest value of a column of whole numbers in what was taken; None without rows."""
+        found = self._db.execute(f'SELECT max("{column}") FROM taken').fetchone()[0]
+        return None if found is None else int(found)
+
+    def compare_taken(self, query: str) -> Comparison:
+        """The rows of a query of DuckDB's, as "before", with what was taken."""
+        return self._compare(query, "SELECT * FROM taken")
 
     def close(self) -> None:
         """Ends the reader."""

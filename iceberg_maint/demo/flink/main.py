@@ -25,7 +25,7 @@ from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.wiring import App, build
 
-STREAM = Stream(rows=15_000, ids=499, rows_per_second=250)
+STREAM = Stream(rows=20_000, ids=499, rows_per_second=250)
 _START_SECONDS = 120
 _POLL_SECONDS = 1
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.demo.place import NAMESPACE
 
-REGIONS = 4
+REGIONS = 2
 _NEVER_NOTED = 5
 
 
@@ -42,8 +42,8 @@ TABLES = (
 class Stream:
     """`rows` upserts with the numbers 0, 1, 2 … in that order, `rows_per_second` at a time.
 
-    Number n sets the row of the key (n mod 4, 7 n mod `ids`) to the value n. With `ids` odd and not
-    divisible by 7 these are 4 `ids` keys, met in turn.
+    Number n sets the row of the key (n mod 2, 7 n mod `ids`) to the value n. With `ids` odd and not
+    divisible by 7 these are 2 `ids` keys, met in turn.
     """
 
     rows: int

@@ -67,10 +67,10 @@ def judge(
 ) -> FlinkResult:
     """The verdict on one table; `state` is the one that `after` measured."""
     assert state.snapshot is not None, "the table has been written"
-    rows = reader.compare_with(
-        stream.expected_sql(stream.rows), state.metadata_location, state.snapshot.snapshot_id
-    )
-    return FlinkResult(table, at_end_of_job, after, history(stream, state, reader), rows)
+    found = history(stream, state, reader)
+    reader.take(state.metadata_location, state.snapshot.snapshot_id)
+    rows = reader.compare_taken(stream.expected_sql(stream.rows))
+    return FlinkResult(table, at_end_of_job, after, found, rows)
 
 
 def history(stream: Stream, state: TableState, reader: SecondReader) -> History:
@@ -82,10 +82,10 @@ def history(stream: Stream, state: TableState, reader: SecondReader) -> History:
     upserted = 0
     for snapshot, mine in zip(commits, ours, strict=True):
         before = upserted
-        upserted = 1 + (reader.highest("v", state.metadata_location, snapshot.snapshot_id) or 0)
-        found = reader.compare_with(
-            stream.expected_sql(upserted), state.metadata_location, snapshot.snapshot_id
-        )
+        reader.take(state.metadata_location, snapshot.snapshot_id)
+        highest = reader.highest("v")
+        upserted = 0 if highest is None else highest + 1
+        found = reader.compare_taken(stream.expected_sql(upserted))
         if not found.equal or (mine and upserted != before):
             wrong.append(snapshot.snapshot_id)
     return History(

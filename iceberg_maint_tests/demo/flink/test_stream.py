@@ -13,16 +13,16 @@ def rows(query: str) -> list[tuple[object, ...]]:
         return sorted(db.execute(query).fetchall())
 
 
-@pytest.mark.parametrize("first", [0, 1, 7, 20, 21, 100])
+@pytest.mark.parametrize("first", [0, 1, 7, 10, 11, 100])
 def test_expected_rows_are_those_of_a_dictionary_upserted_in_order(first: int) -> None:
     table = {}
     for n in range(first):
-        table[f"r{n % 4}", n * 7 % 5] = (n, None if n % 5 == 0 else f"note {n}")
+        table[f"r{n % 2}", n * 7 % 5] = (n, None if n % 5 == 0 else f"note {n}")
     assert rows(STREAM.expected_sql(first)) == sorted((*key, *value) for key, value in table.items())
 
 
 def test_every_key_is_met_in_turn() -> None:
-    assert len(rows(STREAM.expected_sql(STREAM.keys))) == STREAM.keys == 20
+    assert len(rows(STREAM.expected_sql(STREAM.keys))) == STREAM.keys == 10
     assert len(rows(STREAM.expected_sql(STREAM.keys + 1))) == STREAM.keys
 
 

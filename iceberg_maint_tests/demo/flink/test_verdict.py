@@ -17,7 +17,7 @@ from iceberg_maint.demo.second_reader import Comparison, SecondReader
 from iceberg_maint.demo.verdict import Look
 from iceberg_maint_tests.demo.conftest import SmallLake
 
-STREAM = Stream(rows=20, ids=5, rows_per_second=10)
+STREAM = Stream(rows=20, ids=25, rows_per_second=10)
 GOOD = History(flink=9, maintenance=4, while_running=3, equality_deletes=9, wrong=())
 
 
