@@ -27,6 +27,7 @@ from iceberg_maint.core.state import (
     PROOF_PROPERTY,
     RUN_PROPERTY,
     TOKEN_PROPERTY,
+    FileKind,
 )
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports import Ticket, Written
@@ -84,7 +85,10 @@ def commit_batch(
     """Commits `batch`, for which `written` was written, in one commit.
 
     A rewrite replaces `sources` by `outputs`, Java DataFiles. A conversion has no sources, and its
-    outputs are Java DeleteFiles; with none it only drops equality deletes that apply to nothing.
+    outputs are Java DeleteFiles. One without any only drops equality deletes that delete nothing,
+    and replaces them by nothing, as Iceberg's `RemoveDanglingDeleteFiles` does: a row delta would
+    break streaming readers for it.
+
     `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop and
     the position deletes and deletion vectors of its data files. Of these only the ones go whose
     data file goes or, deletion vectors, gets a new one; what is scoped to a partition stays.
@@ -94,7 +98,7 @@ def commit_batch(
     load = load_table or bridge.load_table
     intent = intent_of(batch, written.files)
     properties = _summary(batch, written, ticket)
-    dropped = _to_drop(bridge, batch, outputs, deletes)
+    dropped = _to_drop(bridge, batch, written, deletes)
     tries = 0
     while True:
         tries += 1
@@ -103,7 +107,7 @@ def commit_batch(
         except Exception as why:  # noqa: BLE001 - nothing was tried on it, whatever it is
             return _rejected(_before_swap(why), one_line(why), tries)
         gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
-        failure = _commit_once(bridge, gate, batch, sources, outputs, dropped, properties)
+        failure = _commit_once(bridge, gate, batch, written, sources, outputs, dropped, properties)
         if not gate.tried:
             return _not_tried(gate, failure, tries)
         result = _after_swap(bridge, load, batch, ticket.token, gate, failure, tries)
@@ -116,6 +120,7 @@ def _commit_once(
     bridge: Bridge,
     gate: CommitGate,
     batch: Batch,
+    written: Written,
     sources: Sequence[Any],
     outputs: Sequence[Any],
     dropped: Sequence[Any],
@@ -125,8 +130,8 @@ def _commit_once(
     with bridge.callbacks(), _quiet_proxies():
         try:
             table = gate.table(batch.table)
-            if is_conversion(batch):
-                operation = _row_delta(bridge, table, batch, outputs, dropped)
+            if is_conversion(batch) and written.files:
+                operation = _row_delta(bridge, table, batch, written, outputs, dropped)
             else:
                 operation = _rewrite(table, batch, sources, outputs, dropped)
             for key, value in properties.items():
@@ -151,13 +156,17 @@ def _rewrite(
 
 
 def _row_delta(
-    bridge: Bridge, table: Any, batch: Batch, outputs: Sequence[Any], dropped: Sequence[Any]
+    bridge: Bridge,
+    table: Any,
+    batch: Batch,
+    written: Written,
+    outputs: Sequence[Any],
+    dropped: Sequence[Any],
 ) -> Any:
     """Not a rewrite: its deletes would go unseen by other writers' validation, which looks at
     operations `overwrite` and `delete` only. Concurrent deletion vectors conflict everywhere (no
     conflict filter is set)."""
-    data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    marked = bridge.list(data_file(f) for f in outputs)
+    marked = bridge.list(f.referenced_data_file for f in written.files)
     delta = table.newRowDelta().validateFromSnapshot(batch.snapshot_id)
     delta.validateDeletedFiles().validateDataFilesExist(marked)
     for file in outputs:
@@ -167,14 +176,14 @@ def _row_delta(
     return delta
 
 
-def _to_drop(bridge: Bridge, batch: Batch, outputs: Sequence[Any], deletes: Sequence[Any]) -> list[Any]:
+def _to_drop(bridge: Bridge, batch: Batch, written: Written, deletes: Sequence[Any]) -> list[Any]:
     """Which of the delete files go: equality deletes by the plan, others with the one data file
     they belong to, or replaced by a new deletion vector of it."""
     planned = {d.path for d in batch.equality_deletes if d.drop}
     data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
     if is_conversion(batch):
         is_vector = bridge.iceberg.util.ContentFileUtil.isDV
-        renewed = {data_file(f) for f in outputs if is_vector(f)}
+        renewed = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
         return [d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in renewed)]
     paths = batch.paths()
     return [d for d in deletes if d.location() in planned or data_file(d) in paths]

@@ -11,7 +11,7 @@ takes as leave to clean up, so the gate keeps what it or the catalog raised for 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from iceberg_maint.core.change import (
@@ -24,6 +24,7 @@ from iceberg_maint.core.change import (
 from iceberg_maint.core.difference import read_file_change
 from iceberg_maint.core.gate import Violation
 from iceberg_maint.core.intent import Intent
+from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge
@@ -136,7 +137,11 @@ class CommitGate:
 
 def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
     """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
-    before, after = _version(bridge, base, reader), _version(bridge, new, reader)
+    specs = spec_values(bridge, bridge.iterate(base.specs()))
+    before = _version(base, specs, reader)
+    if not base.specs().equals(new.specs()):
+        specs = spec_values(bridge, bridge.iterate(new.specs()))
+    after = _version(new, specs, reader)
     pinned = _pinned_manifests(base, before, intent, reader)
     return Change(
         base=before,
@@ -155,14 +160,14 @@ def _pinned_manifests(
     return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 
 
-def _version(bridge: Bridge, metadata: Any, reader: MetadataReader) -> TableVersion:
+def _version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: MetadataReader) -> TableVersion:
     snapshot = metadata.currentSnapshot()
     parent = snapshot.parentId()
     return TableVersion(
         table_uuid=str(metadata.uuid()),
         format_version=int(metadata.formatVersion()),
         schema_id=int(metadata.currentSchemaId()),
-        specs=spec_values(bridge, bridge.iterate(metadata.specs())),
+        specs=specs,
         snapshot_id=int(snapshot.snapshotId()),
         parent_id=None if parent is None else int(parent),
         sequence_number=int(snapshot.sequenceNumber()),
