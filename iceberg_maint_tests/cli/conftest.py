@@ -25,26 +25,11 @@ from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, LiveFile, Snapsho
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.wiring import App
+from iceberg_maint_tests.core.loop import SetClock
 
 NOW_MS = 1_800_000_000_000
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
 TARGET_BYTES = 1_000_000
-
-
-@dataclass
-class SetClock:
-    """Time stands still until it is moved."""
-
-    ms: int = NOW_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_seconds(self) -> float:
-        return self.ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
 
 
 def data_file(name: str, day: str, sequence_number: int = 1, size_bytes: int = 1000) -> LiveFile:
@@ -174,7 +159,7 @@ def lake(tmp_path: Path) -> Lake:
             table_of("lake.db.healthy", {"1": 2}),
         ],
     )
-    engine, clock = SwapEngine(catalog), SetClock()
+    engine, clock = SwapEngine(catalog), SetClock(NOW_MS)
     config: Config = load_config(None, {"ICEBERG_MAINT_HOME": str(tmp_path)}, "")
     app = App(config, catalogs={"lake": catalog}, ledger=memory_ledger(), clock=clock, engine=engine)
     return Lake(app, catalog, engine, clock, tmp_path)

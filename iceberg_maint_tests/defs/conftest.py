@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from iceberg_maint.defs.lake import Lake
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ports import Ticket, Written, WrittenFile
+from iceberg_maint_tests.core.loop import SetClock
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
 TARGET_BYTES = 1_000_000
+NOW_MS = 1_800_000_000_000
 POLICY = Policy(
     rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=TARGET_BYTES, min_input_files=5),
     windows=WindowsPolicy(max_partitions_per_batch=2),
@@ -38,22 +40,6 @@ POLICY = Policy(
 
 def key(day: str) -> str:
     return f"day={day}"
-
-
-@dataclass
-class SetClock:
-    """Time stands still until it is moved."""
-
-    ms: int = 1_800_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_seconds(self) -> float:
-        return self.ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
 
 
 class Table:
@@ -183,7 +169,7 @@ class World:
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.catalog = Catalog()
         self.engine = MemoryEngine(self.catalog)
-        self.clock = SetClock()
+        self.clock = SetClock(NOW_MS)
         self.ledger = memory_ledger()
         self.policy = POLICY
         self.instance = instance
