@@ -12,6 +12,7 @@ from iceberg_maint.core.decide import decide, joint
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory, joint_history
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.memory import learned_correction
 from iceberg_maint.core.partition import decode_partition
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.planner import partitions_to_read, plan_operation
@@ -136,6 +137,7 @@ def _plan(decision: Decision, seen: Survey, tools: Tools) -> Plan:
         tools.catalog.live_files(seen.state, partitions) if partitions else (),
         seen.policy,
         seen.measured.target_file_size_bytes,
+        memory_correction=learned_correction(tools.ledger.memory_ratios(seen.state.uuid)),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,18 @@ _KEYS_PER_PARTITION = 250_000
 
 _BROADCAST_SHARE = 8
 """Keys are sent to all executors when that takes at most this fraction of the memory."""
+
+
+_CORRECTIONS = (0.25, 8.0)
+"""Bounds of what is learned: a few odd batches must not make the next one refused or reckless."""
+
+
+def learned_correction(ratios: Sequence[float]) -> float:
+    """The correction of the next estimate from `Ledger.memory_ratios`: their median, 1 for none."""
+    if not ratios:
+        return 1.0
+    least, most = _CORRECTIONS
+    return min(max(median(ratios), least), most)
 
 
 def preflight(need: MemoryNeed, *, memory_bytes: int, scratch_bytes: int | None, slots: int) -> Preflight:

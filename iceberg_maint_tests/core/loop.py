@@ -212,14 +212,17 @@ class LoopEngine:
         self.world.before_write(batch)
         self.world.writes.append(batch.partitions)
         number = len(self.world.writes)
+        converts = batch.operation == Operation.CONVERT_EQUALITY_DELETES
         files = tuple(
             WrittenFile(
                 f"out-{number}-{i}",
-                g.input_bytes,
-                sum(f.record_count for f in g.files),
+                5 if converts else g.input_bytes,
+                1 if converts else sum(f.record_count for f in g.files),
                 g.output_spec_id,
                 i,
                 "{}",
+                kind=FileKind.POSITION_DELETES if converts else FileKind.DATA,
+                referenced_data_file=g.files[0].path if converts else None,
             )
             for i, g in enumerate(batch.groups)
         )
@@ -249,19 +252,26 @@ class LoopEngine:
         added = [
             LiveFile(
                 f.path,
-                FileKind.DATA,
+                f.kind,
                 BY_P.spec_id,
                 batch.groups[f.group].partition,
                 f.record_count,
                 f.size_bytes,
-                batch.snapshot_sequence_number,
+                state.last_sequence_number + 1
+                if f.kind is FileKind.POSITION_DELETES
+                else batch.snapshot_sequence_number,
                 "parquet",
+                referenced_data_file=f.referenced_data_file,
             )
             for f in written.files
         ]
+        dropped = {d.path for d in batch.equality_deletes if d.drop}
+        converts = batch.operation == Operation.CONVERT_EQUALITY_DELETES
+        removed = dropped if converts else batch.paths() | dropped
         world.tokens.append(ticket.token)
         summary = {TOKEN_PROPERTY: ticket.token, FENCE_PROPERTY: str(ticket.fence)}
-        snapshot = world.commit(batch.paths(), added, summary)
+        summary["removed-delete-files"] = str(len(dropped))
+        snapshot = world.commit(removed, added, summary)
         self.process.step("after:swap")
         if world.unknown == "done":
             return CommitResult(CommitStatus.UNKNOWN, base_snapshot_id=base, message="no answer")
