@@ -50,8 +50,8 @@ class Healed:
     def operation(self, point: str) -> Any:
         """What the second run says it did to the table of this point."""
         tables = {t["table"]: t for t in json.loads(self.again.stdout)["tables"]}
-        (operation,) = tables[f"lake.db.{point}"]["operations"]
-        return operation
+        operations = {o["operation"]: o for o in tables[f"lake.db.{point}"]["operations"]}
+        return operations["rewrite_data_files"]
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +132,17 @@ def test_verify_proves_what_a_killed_run_had_committed(healed: Healed) -> None:
     document = json.loads(found.stdout)
     assert (document["status"], document["stored"]) == ("PROVED", "EQUAL")
     assert document["before"]["rows"] == document["after"]["rows"] == FILES_PER_PARTITION
+
+
+def test_history_tells_of_every_killed_run_and_of_every_commit_once(healed: Healed) -> None:
+    found = iceberg_maint(["history", "--json"], healed.config)
+    records = json.loads(found.stdout)["records"]
+    killed = {r["run_id"]: r for r in records if r["run_id"].startswith("killed-")}
+    assert set(killed) == {f"killed-{point}" for point in POINTS}
+    for point in POINTS:
+        record = killed[f"killed-{point}"]
+        assert record["message"] == "the run ended without a record"
+        committed = Counter(b["batch_id"] for b in record["batches"] if b["outcome"] == "IMPROVED")
+        assert committed == healed.commits_of_killed[point]
+        told = [b for r in records if r["table"] == record["table"] for b in r["batches"]]
+        assert Counter(b["batch_id"] for b in told if b["snapshot_after"]) == commits(healed.folder, point)
