@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
@@ -77,6 +77,7 @@ def execute(
         {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
     )
     ended = _attempt(batch, policy, tools, lease, run_id, attempt, past)
+    ended = replace(ended, message=tools.masked(ended.message))
     seconds = tools.clock.monotonic_seconds() - started
     outcome = _outcome(batch, ended, seconds)
     tools.ledger.finish_attempt(

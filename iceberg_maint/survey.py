@@ -28,12 +28,14 @@ PolicyOf = Callable[[TableState], Policy]
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The outside systems one table is maintained with; `engine` starts Spark when called."""
+    """The outside systems one table is maintained with; `engine` starts Spark when called, `masked`
+    takes secrets out of what is told and stored."""
 
     catalog: Catalog
     ledger: Ledger
     clock: Clock
     engine: Callable[[], Engine]
+    masked: Callable[[str], str] = str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.config import Config, EffectivePolicy, load_config
+from iceberg_maint.config import Config, EffectivePolicy, load_config, redact
 from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
@@ -133,7 +133,8 @@ class App:
 
     def tools(self, table: TableId) -> Tools:
         """What `survey` and `maintain` take for this table."""
-        return Tools(self.catalogs[table.catalog], self.ledger, self.clock, self.engine)
+        catalog, secrets = self.catalogs[table.catalog], self.config.secrets
+        return Tools(catalog, self.ledger, self.clock, self.engine, lambda text: redact(text, secrets))
 
     def spark_settings(self) -> SparkSettings:
         """The session's settings as configured; checks them and starts nothing.

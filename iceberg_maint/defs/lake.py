@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from iceberg_maint.config import redact, redact_error
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import TableId
@@ -29,6 +30,7 @@ class Lake:
 
     `policy_for(table, properties)` is the effective policy; `spark_conf()` the settings of the
     session; `engine_of(session)` an engine that starts it only when it has something to write.
+    `secrets` are values that Dagster must never be told.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -37,6 +39,7 @@ class Lake:
     policy_for: Callable[[TableId, Mapping[str, str]], Policy]
     spark_conf: Callable[[], Mapping[str, str]]
     engine_of: Callable[[SessionFactory], Engine]
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def catalog_of(self, table: TableId) -> Catalog:
         """The table's catalog. Raises UnknownTableError for one the configuration lacks."""
@@ -55,7 +58,15 @@ class Lake:
 
     def tools(self, table: TableId, engine: Callable[[], Engine]) -> Tools:
         """What `survey` and `maintain` take."""
-        return Tools(self.catalog_of(table), self.ledger, self.clock, engine)
+        return Tools(self.catalog_of(table), self.ledger, self.clock, engine, self.masked)
+
+    def masked(self, text: str) -> str:
+        """The text without secrets."""
+        return redact(text, self.secrets)
+
+    def tellable(self, error: Exception) -> Exception:
+        """The error, or another that says the same without secrets, to be logged or raised."""
+        return redact_error(error, self.secrets)
 
     def pointers(self, tables: Iterable[TableId]) -> dict[TableId, str]:
         """Pointers of the tables whose catalog answers; one round per catalog."""
@@ -67,7 +78,7 @@ class Lake:
             try:
                 found.update(self.catalog_of(members[0]).pointers(members))
             except IcebergMaintError as why:
-                _log.warning("catalog %s gives no pointers: %s", name, why)
+                _log.warning("catalog %s gives no pointers: %s", name, self.masked(str(why)))
         return found
 
     def stored_policy(self, measured: Measured) -> Policy:

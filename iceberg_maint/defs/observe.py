@@ -168,11 +168,12 @@ class Observation:
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog says there is no such table; its partitions stay until it is unlisted."""
-        self._context.log.warning(f"{table}: {why}")
+        self._context.log.warning(f"{table}: {self._lake.masked(str(why))}")
         if table not in self._lake.catalog_of(table).tables():
             self._lake.ledger.forget_table(table)
 
-    def _unreadable(self, table: TableId, why: Exception) -> None:
+    def _unreadable(self, table: TableId, error: Exception) -> None:
+        why = self._lake.tellable(error)
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)

@@ -75,11 +75,13 @@ class MaintenanceRun:
                 self._tools,
                 self._observe,
             )
-        except IcebergMaintError as why:
-            if why.code in _PASSING_CODES:
+        except IcebergMaintError as error:
+            why = self._lake.tellable(error)
+            if error.code in _PASSING_CODES:
                 self._retry(str(why), why)
             raise dg.Failure(str(why), allow_retries=False) from why
-        except Exception as why:  # noqa: BLE001 - a hiccup is tried again, three times in all
+        except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
+            why = self._lake.tellable(error)
             self._retry(f"{type(why).__name__}: {why}", why)
         self._finish(together(outcomes), requested)
 
