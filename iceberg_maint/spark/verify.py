@@ -41,7 +41,8 @@ class SparkVerifier:
 
     def verify(self, commit: MaintenanceCommit) -> Verification:
         """Reads both sides and judges them. Raises RefusedError ICM-102 when the table is another
-        one by now, and what Spark raises for any failure but a missing file.
+        one by now, ICM-124 when its equality deletes do not fit the memory, and what Spark raises for
+        any failure but a missing file.
         """
         bridge = Bridge(self._session())
         table = bridge.load_table(commit.table)
@@ -57,6 +58,10 @@ class SparkVerifier:
         looked_at: list[Any] = []
         try:
             return judge_commit(commit, _evidence(bridge, table, commit, looked_at))
+        except RefusedError as why:
+            if why.code != "ICM-119":
+                raise
+            return unprovable(commit, why.message)
         except JVM_ERRORS:
             missing = _missing(bridge, table, commit, looked_at)
             if missing is None:
