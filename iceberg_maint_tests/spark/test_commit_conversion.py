@@ -97,6 +97,19 @@ def test_drop_of_deletes_that_apply_to_nothing_is_committed(writers: Writers) ->
     assert ids(writers, name) == [1]
 
 
+def test_conversion_that_marks_nothing_replaces_the_deletes_by_nothing(writers: Writers) -> None:
+    name = f"lake.commit_conversion.t{next(_names)}"
+    table = writers.create(name)
+    writers.append(table, [A, C])
+    writers.delete_where(table, [B])
+    [delete] = applying(writers, table)
+    assert prepare_conversion(writers, name, {}, [delete]).commit().status is CommitStatus.COMMITTED
+    table.refresh()
+    head = table.currentSnapshot()
+    assert (head.operation(), head.summary().get("total-delete-files")) == ("replace", "0")
+    assert ids(writers, name) == [1, 3]
+
+
 def test_conversion_puts_a_vector_in_place_of_the_old_one(writers: Writers) -> None:
     name, table, conversion = conversion_of_all(writers, version=3)
     assert conversion.commit().status is CommitStatus.COMMITTED
