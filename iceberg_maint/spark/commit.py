@@ -85,12 +85,13 @@ def commit_batch(
     """Commits `batch`, for which `written` was written, in one commit.
 
     A rewrite replaces `sources` by `outputs`, Java DataFiles. A conversion has no sources, and its
-    outputs are Java DeleteFiles. One without groups only drops equality deletes that apply to
-    nothing: a replace of them by nothing, as Iceberg's `RemoveDanglingDeleteFiles` commits it,
-    because streaming readers pass over a replace and stop at a row delta. `deletes` are Java
-    DeleteFiles of the pinned snapshot: the batch's equality deletes to drop and the position
-    deletes and deletion vectors of its data files. Of these only the ones go whose data file goes
-    or, deletion vectors, gets a new one; what is scoped to a partition stays.
+    outputs are Java DeleteFiles. One without any only drops equality deletes that delete nothing,
+    and replaces them by nothing, as Iceberg's `RemoveDanglingDeleteFiles` does: a row delta would
+    break streaming readers for it.
+
+    `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop and
+    the position deletes and deletion vectors of its data files. Of these only the ones go whose
+    data file goes or, deletion vectors, gets a new one; what is scoped to a partition stays.
 
     Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
     """
