@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -199,27 +200,26 @@ def _identity(file: Any) -> _Identity:
 
 def _described(bridge: Bridge, work: Work, files: Sequence[tuple[int, Any]]) -> tuple[WrittenFile, ...]:
     """Java files, each with the number of its group, as values."""
-    written = []
-    for number, file in files:
-        path, offset = _identity(file)
-        kind, data_file = FileKind.DATA, None
-        if str(file.content().toString()) != "DATA":
-            kind = FileKind.POSITION_DELETES if offset is None else FileKind.DELETION_VECTOR
-            data_file = str(file.referencedDataFile())
-        written.append(
-            WrittenFile(
-                path=path,
-                size_bytes=int(file.fileSizeInBytes() if offset is None else file.contentSizeInBytes()),
-                record_count=int(file.recordCount()),
-                spec_id=int(file.specId()),
-                group=number,
-                content=native.content_json(bridge, work.table.java, file),
-                kind=kind,
-                content_offset=offset,
-                referenced_data_file=data_file,
-            )
-        )
-    return tuple(written)
+    texts = [(number, native.content_json(bridge, work.table.java, f)) for number, f in files]
+    return tuple(_described_by(text, json.loads(text), number) for number, text in texts)
+
+
+def _described_by(text: str, content: Mapping[str, Any], group: int) -> WrittenFile:
+    offset = content.get("content-offset")
+    kind = FileKind.DATA
+    if content["content"].upper() != "DATA":
+        kind = FileKind.POSITION_DELETES if offset is None else FileKind.DELETION_VECTOR
+    return WrittenFile(
+        path=content["file-path"],
+        size_bytes=content["file-size-in-bytes" if offset is None else "content-size-in-bytes"],
+        record_count=content["record-count"],
+        spec_id=content["spec-id"],
+        group=group,
+        content=text,
+        kind=kind,
+        content_offset=offset,
+        referenced_data_file=content.get("referenced-data-file"),
+    )
 
 
 def _revived(bridge: Bridge, batch: Batch, written: Written) -> _Prepared:

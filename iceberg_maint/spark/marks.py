@@ -8,11 +8,12 @@ from typing import Any
 
 from iceberg_maint.core.memory import Preflight
 from iceberg_maint.core.plan import Batch
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.membership import marked_rows
 from iceberg_maint.spark.native import Table
-from iceberg_maint.spark.positions import Positions, gather
+from iceberg_maint.spark.positions import Positions, count, gather, read_back, union
 from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
 
 
@@ -50,8 +51,10 @@ def find_marks(bridge: Bridge, work: Work) -> Marks:
     tasks = bridge.list(())
     for group_tasks in work.planned:
         tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
-    if tasks.isEmpty() or work.preflight is None:
+    if tasks.isEmpty():
         return Marks()
+    # Not to apply a delete that Iceberg applies would bring rows back.
+    assert work.preflight is not None, "files under equality deletes without a preflight"
     applied = [work.deletes[path] for path in sorted(lambdas.equality_delete_paths(tasks))]
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
     with marked_rows(bridge, work.table, work.batch, tasks, applied, work.preflight) as rows:
@@ -60,19 +63,32 @@ def find_marks(bridge: Bridge, work: Work) -> Marks:
 
 
 def find_already_deleted(bridge: Bridge, work: Work, marks: Marks) -> Positions:
-    """What position deletes and deletion vectors delete of the marked data files."""
+    """What position deletes and deletion vectors delete of the marked data files: vectors are
+    read as they are, position deletes are left to Spark's reader to apply. Raises RefusedError
+    ICM-101 when a vector does not hold as many as metadata says."""
     java = work.table.java
-    tasks = {
-        path: scan_task(bridge, java, task.file(), deletes)
-        for path, task in marks.tasks.items()
-        if (deletes := kept_deletes(bridge, task))
-    }
+    is_vector = bridge.iceberg.util.ContentFileUtil.isDV
+    vectors, tasks = [], {}
+    for path, task in marks.tasks.items():
+        deletes = kept_deletes(bridge, task)
+        if any(is_vector(d) for d in deletes):
+            vectors += deletes
+        elif deletes:
+            tasks[path] = scan_task(bridge, java, task.file(), deletes)
+    known = read_back(bridge, java, vectors)
+    held = sum(int(v.recordCount()) for v in vectors)
+    if count(known) != held:
+        raise RefusedError(
+            "ICM-101",
+            f"{work.batch.table}: {len(vectors)} deletion vectors hold {held} positions, {count(known)} were read",
+            "report this; nothing was committed.",
+        )
     if not tasks:
-        return {}
+        return known
     with staged(bridge, java, bridge.list(tasks.values())) as group_id:
         frame = read_staged(bridge, java, work.table.name, group_id)
         deleted = frame.select("_file", "_pos", "_deleted").where("_deleted")
-        return gather(bridge, deleted, list(tasks), _partitions(bridge, work))
+        return union((known, gather(bridge, deleted, list(tasks), _partitions(bridge, work))))
 
 
 def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:

@@ -94,8 +94,8 @@ def rewrite_group(
 ) -> GroupResult:
     """Writes the replacement of one group and proves it; commits nothing.
 
-    Raises RefusedError ICM-101 when Spark read other files or rows than those planned. An empty
-    result is legal: deletes may have removed every row.
+    Raises RefusedError ICM-101 when Spark read other files or rows than those planned, ICM-108
+    when a row would lose its lineage. An empty result is legal: deletes may have removed every row.
     """
     group = group_tasks.group
     full = policy.proof is ProofLevel.FULL
@@ -109,6 +109,7 @@ def rewrite_group(
         measures = _measures(table, source.schema, group, full=full)
         seen = Observation()
         rows = _rows(table, source.observe(seen, *measures) if measures else source, group)
+        _check_lineage(batch, table, rows)
         _write(bridge, rows, batch, group, group_id, policy)
         files = _new_files(bridge, table.java, group_id)
         after = fingerprint_files(bridge, table, files) if full else None
@@ -241,6 +242,16 @@ def _measures(table: Table, schema: StructType, group: FileGroup, *, full: bool)
 
 
 # writing
+
+
+def _check_lineage(batch: Batch, table: Table, rows: DataFrame) -> None:
+    missing = [name for name in table.lineage if name not in rows.columns]
+    if missing:
+        raise RefusedError(
+            "ICM-108",
+            f"{batch.table}: the rows of a v3 table would be written without {', '.join(missing)}",
+            "report this; nothing was written.",
+        )
 
 
 def _write(

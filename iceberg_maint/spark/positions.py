@@ -38,25 +38,33 @@ _MAGIC = b"\xd1\xd3\x39\x64"
 
 
 def gather(bridge: Bridge, rows: DataFrame, paths: Sequence[str], partitions: int) -> dict[str, BitMap64]:
-    """The positions in a frame with the columns `_file` and `_pos`, all files being among `paths`.
-
-    Rows are put in order by one 64-bit number, in `partitions` partitions each of which holds
-    about as many; duplicates count once.
-    """
+    """The positions in a frame with the columns `_file`, all of them among `paths`, and `_pos`;
+    duplicates count once. For `partitions` see `gather_numbered`."""
     from pyspark.sql import functions as F
 
     if not paths:
         return {}
-    numbers = bridge.spark.createDataFrame(list(enumerate(paths)), "_number bigint, _file string")
+    numbers = bridge.spark.createDataFrame(list(enumerate(paths)), "number bigint, _file string")
+    numbered = rows.join(F.broadcast(numbers), "_file").select("number", "_pos")
+    return gather_numbered(numbered, paths, partitions)
+
+
+def gather_numbered(rows: DataFrame, paths: Sequence[str], partitions: int) -> dict[str, BitMap64]:
+    """The positions in a frame with the columns `number`, an index of `paths`, and `_pos`, both
+    64-bit numbers; duplicates count once.
+
+    Rows are put in order by one 64-bit number, in `partitions` partitions each of which holds
+    about as many.
+    """
+    from pyspark.sql import functions as F
+
     bucket = F.shiftright("_pos", _BUCKET_BITS)
     bit = F.col("_pos").bitwiseAND((1 << _BUCKET_BITS) - 1)
-    # A file has fewer than 2^47 rows, a batch fewer than 2^31 files: both fit one number together.
-    # At 2^32 buckets a file would have 2^47 rows.
-    place = F.shiftleft("_number", 32).bitwiseOR(bucket)
-    placed = rows.join(F.broadcast(numbers), "_file").select(place.alias("place"), bit.alias("bit"))
-    maps = placed.repartition(partitions, "place").groupBy("place").agg(F.bitmap_construct_agg("bit"))
+    # A batch has fewer than 2^31 files; at 2^32 buckets a file would have 2^47 rows.
+    place = F.shiftleft("number", 32).bitwiseOR(bucket)
+    placed = rows.select(place.alias("place"), bit.alias("bit")).repartition(partitions, "place")
     found: dict[str, BitMap64] = {}
-    for place_number, bits in maps.collect():
+    for place_number, bits in placed.groupBy("place").agg(F.bitmap_construct_agg("bit")).collect():
         number, start = place_number >> 32, (place_number & 0xFFFFFFFF) << _BUCKET_BITS
         ones = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
         found.setdefault(paths[number], BitMap64()).update(ones.astype(np.uint64) + np.uint64(start))

@@ -59,8 +59,10 @@ def preflight_of(bridge: Bridge, batch: Batch, policy: EqualityDeletesPolicy) ->
     """How the batch's equality deletes are applied within what policy declares, by what metadata
     says of them; None where there is nothing to apply. Raises RefusedError ICM-124 with both numbers.
     """
-    if batch.memory is None or not batch.groups:
+    if not (batch.equality_deletes and batch.groups):
         return None
+    if batch.memory is None:
+        raise ValueError(f"batch {batch.batch_id} does not say what its equality deletes need of memory")
     executor = executor_memory(bridge)
     memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
     try:

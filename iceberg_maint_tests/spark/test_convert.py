@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.errors import RefusedError, StaleBatchError
-from iceberg_maint.spark import engine, positions
+from iceberg_maint.spark import convert, engine, marks, positions
 from iceberg_maint_tests.spark.cleaning import (
     CONVERT,
     clean,
@@ -161,18 +163,24 @@ def test_convert_position_that_is_written_wrong_makes_the_proof_unequal(
 def test_convert_older_position_that_is_lost_makes_the_proof_unequal(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The union is short of what the two parts add up to."""
-    union = positions.union
-    monkeypatch.setattr(
-        positions,
-        "union",
-        lambda parts: union({p: w for p, w in part.items() if 2 not in w} for part in parts),
-    )
+    def short(parts: Iterable[positions.Positions]) -> dict[str, BitMap64]:
+        return positions.union({p: w for p, w in part.items() if 2 not in w} for part in parts)
+
+    monkeypatch.setattr(convert, "positions", SimpleNamespace(**{**vars(positions), "union": short}))
     proof = shop.engine.write(shop.cleaning(upserted(shop, 3), CONVERT), FULL).proof
     assert (proof.equal, proof.detail) == (
         False,
         "2 positions are new, 2 were deleted before, 2 are written",
     )
+
+
+def test_convert_older_vector_that_is_read_in_part_is_refused(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "read_back", lambda *_: {})
+    with pytest.raises(RefusedError, match="hold 2 positions, 0 were read") as refusal:
+        shop.engine.write(shop.cleaning(upserted(shop, 3), CONVERT), FULL)
+    assert refusal.value.code == "ICM-101"
 
 
 # refusals

@@ -103,14 +103,31 @@ def test_rewrite_v3_keeps_the_lineage_of_every_row(shop: Workshop) -> None:
 def test_rewrite_v3_row_whose_lineage_got_lost_is_seen_by_the_proof(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pyspark.sql import functions as F
+
     name = sick_table(shop, 3)
     real = native._rows
-
-    def without_lineage(table: native.Table, source: Any, group: Any) -> Any:
-        return real(table, source, group).drop(*table.lineage)
-
-    monkeypatch.setattr(native, "_rows", without_lineage)
+    monkeypatch.setattr(
+        native,
+        "_rows",
+        lambda table, source, group: real(table, source, group).withColumn(
+            "_row_id", F.lit(None).cast("bigint")
+        ),
+    )
     assert not shop.engine.write(shop.batch(name), FULL).proof.equal
+
+
+def test_rewrite_v3_that_would_not_carry_lineage_is_refused(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = sick_table(shop, 3)
+    real = native._rows
+    monkeypatch.setattr(
+        native, "_rows", lambda table, source, group: real(table, source, group).drop("_row_id")
+    )
+    with pytest.raises(RefusedError, match="without _row_id") as refusal:
+        shop.engine.write(shop.batch(name), FOOTER)
+    assert refusal.value.code == "ICM-108"
 
 
 def test_rewrite_table_upgraded_to_v3_and_not_written_since_has_no_lineage_yet(shop: Workshop) -> None:

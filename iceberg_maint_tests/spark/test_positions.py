@@ -27,9 +27,10 @@ def test_gather_finds_every_position_once(shop: Workshop) -> None:
         "file:/a": BitMap64([0, 1, 32767, 32768, 65536, 99_999, (1 << 33) + 7]),
         "file:/b": BitMap64(range(3, 100_000, 3)),
     }
+    paths = ["file:/a", "file:/none", "file:/b"]
     found = [(path, int(p)) for path, all_of in expected.items() for p in all_of]
     rows = shop.spark.createDataFrame(found + found[-10:], "_file string, _pos bigint")
-    assert positions.gather(shop.bridge, rows, ["file:/a", "file:/none", "file:/b"], 3) == expected
+    assert positions.gather(shop.bridge, rows, paths, 3) == expected
 
 
 @pytest.mark.parametrize("found", [[0], [5, 70_000, 1 << 34], range(0, 200_000, 2), range(1000, 90_000)])
@@ -53,7 +54,9 @@ def test_parse_of_a_damaged_blob_is_refused() -> None:
 def test_fingerprint_tells_files_and_positions_apart_and_adds_up() -> None:
     a, b = {"x": BitMap64([1, 2])}, {"y": BitMap64([1])}
     assert positions.fingerprint(a) + positions.fingerprint(b) == positions.fingerprint({**a, **b})
-    assert positions.fingerprint({"x": BitMap64([1]), "y": BitMap64([1, 2])}) != positions.fingerprint({**a, **b})
+    assert positions.fingerprint({"x": BitMap64([1]), "y": BitMap64([1, 2])}) != positions.fingerprint(
+        {**a, **b}
+    )
 
 
 def evolved(shop: Workshop, version: int) -> tuple[str, dict[str, Any]]:
@@ -68,7 +71,9 @@ def evolved(shop: Workshop, version: int) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_write_every_data_file_gets_one_delete_file_in_its_own_partition(shop: Workshop, version: int) -> None:
+def test_write_every_data_file_gets_one_delete_file_in_its_own_partition(
+    shop: Workshop, version: int
+) -> None:
     name, files = evolved(shop, version)
     wanted = {path: BitMap64([n, 4]) for n, path in enumerate(files)}
     table = shop.writers.load(name)
@@ -77,7 +82,10 @@ def test_write_every_data_file_gets_one_delete_file_in_its_own_partition(shop: W
     assert {str(d.referencedDataFile()) for d in deletes} == set(files)
     for delete in deletes:
         file = files[str(delete.referencedDataFile())]
-        assert (delete.specId(), delete.partition().toString()) == (file.specId(), file.partition().toString())
+        assert (delete.specId(), delete.partition().toString()) == (
+            file.specId(),
+            file.partition().toString(),
+        )
         assert int(delete.recordCount()) == 2
     assert len({str(d.location()) for d in deletes}) == (1 if version == 3 else 3)
     assert positions.read_back(shop.bridge, table, deletes) == wanted
