@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.spark.fingerprint import quoted
@@ -22,10 +23,19 @@ _EMPTY |= dict.fromkeys(("timestamp", "timestamp_ntz"), "1970-01-01 00:00:00")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key column: its names from the top of the schema down, and which of these may be NULL."""
+    """One key column: its names from the top of the schema down, which of these may be NULL by
+    the schema, and Spark's name of its type. `never_null`: no delete has NULL in it.
+    """
 
     path: tuple[str, ...]
     optional: tuple[bool, ...]
+    kind: str
+    never_null: bool = False
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the schema allows NULL for it or around it."""
+        return any(self.optional)
 
     def column(self, depth: int | None = None) -> Column:
         """The value, or the struct around it at this depth."""
@@ -34,46 +44,60 @@ class Key:
         return F.col(".".join(map(quoted, self.path[:depth])))
 
 
-def keys_of(schema_json: str, field_ids: Sequence[int]) -> tuple[Key, ...]:
-    """The key columns with these ids, in this order. Raises KeyError for an id that is not a
-    column outside lists and maps of Iceberg's schema."""
-    by_id = dict(_walk(json.loads(schema_json), (), ()))
-    return tuple(by_id[i] for i in field_ids)
+Place = tuple[tuple[str, ...], tuple[bool, ...]]
+
+
+def keys_of(schema_json: str) -> dict[int, Place]:
+    """By field id, the path and the optional parts of all columns outside lists and maps."""
+    return dict(_walk(json.loads(schema_json), (), ()))
 
 
 def _walk(
     struct: Mapping[str, Any], path: tuple[str, ...], optional: tuple[bool, ...]
-) -> Iterator[tuple[int, Key]]:
+) -> Iterator[tuple[int, Place]]:
     for field in struct["fields"]:
-        key = Key((*path, field["name"]), (*optional, not field["required"]))
-        yield int(field["id"]), key
+        place = (*path, field["name"]), (*optional, not field["required"])
+        yield int(field["id"]), place
         kind = field["type"]
         if isinstance(kind, dict) and kind["type"] == "struct":
-            yield from _walk(kind, key.path, key.optional)
+            yield from _walk(kind, *place)
 
 
-def key_terms(keys: Sequence[Key], types: Sequence[str]) -> list[Column]:
-    """Columns `k0…` that are never NULL, and `nulls`, the set of what is NULL as bits, where
-    something can be. Equal keys have equal terms, and no others have. `types` are Spark's type
-    names of the keys, such as `int` or `decimal(9,2)`.
+def key_terms(keys: Sequence[Key], *, checked: bool = False) -> list[Column]:
+    """Columns `k0…` without NULL, and `nulls`, the set of what is NULL as bits, where something
+    can be. Equal keys have equal terms, and no others have.
+
+    Of a column that is never NULL the bare value is taken; `checked` ends the job where it is.
     """
     from pyspark.sql import functions as F
 
     terms: list[Column] = []
     flags: list[Column] = []
-    for number, (key, kind) in enumerate(zip(keys, types, strict=True)):
+    for number, key in enumerate(keys):
         value = key.column()
-        for depth, optional in enumerate(key.optional, start=1):
-            if optional:
-                bit = F.lit(1 << len(flags)).cast("long")
-                flags.append(F.when(key.column(depth).isNull(), bit).otherwise(F.lit(0).cast("long")))
-        if any(key.optional):
-            value = F.coalesce(value, F.lit(_EMPTY.get(kind, "0")).cast(kind))
+        if key.is_optional and key.never_null:
+            if checked:
+                lie = F.raise_error(
+                    F.lit("an equality delete has NULL keys, and its metadata says it has none")
+                )
+                value = F.coalesce(value, lie.cast(key.kind))
+        elif key.is_optional:
+            for depth, optional in enumerate(key.optional, start=1):
+                if optional:
+                    bit = F.lit(1 << len(flags)).cast("long")
+                    flags.append(F.when(key.column(depth).isNull(), bit).otherwise(F.lit(0).cast("long")))
+            value = F.coalesce(value, F.lit(_EMPTY.get(key.kind, "0")).cast(key.kind))
         terms.append(value.alias(f"k{number}"))
     if flags:
-        nulls = flags[0]
-        for flag in flags[1:]:
-            nulls = nulls.bitwiseOR(flag)
         narrow = "tinyint" if len(flags) < 8 else "smallint" if len(flags) < 16 else "long"
+        nulls = reduce(lambda a, b: a.bitwiseOR(b), flags)
         terms.append(nulls.cast(narrow).alias("nulls"))
     return terms
+
+
+def can_match(keys: Sequence[Key]) -> Column:
+    """False where a row has NULL in a column in which no delete has."""
+    from pyspark.sql import functions as F
+
+    present = (k.column().isNotNull() for k in keys if k.is_optional and k.never_null)
+    return reduce(lambda a, b: a & b, present, F.lit(True))

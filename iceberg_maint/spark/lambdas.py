@@ -166,7 +166,7 @@ class Lambdas:
 
     def _class(self, name: str) -> Any:
         lang = self._bridge.jvm.java.lang
-        primitives = {"boolean": lang.Boolean, "long": lang.Long, "void": lang.Void}
+        primitives = {"boolean": lang.Boolean, "int": lang.Integer, "long": lang.Long, "void": lang.Void}
         return primitives[name].TYPE if name in primitives else self._bridge.java_class(name)
 
     def _type(self, result: str, *arguments: str) -> Any:

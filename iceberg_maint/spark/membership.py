@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -24,8 +24,8 @@ from iceberg_maint.core.memory import Preflight
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.keys import key_terms, keys_of
-from iceberg_maint.spark.lambdas import SEPARATOR
+from iceberg_maint.spark.key_files import DataFile, DeleteFile, KeyFiles, texts_of
+from iceberg_maint.spark.keys import Key, can_match, key_terms, keys_of
 from iceberg_maint.spark.native import Table
 from iceberg_maint.spark.staging import read_staged, staged
 
@@ -39,24 +39,166 @@ _FILE_SHIFT = POSITION_BITS + 1
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    """What decides which deletes apply to a file, or a delete file to which files. `scope` is
-    its spec and partition, `deletes` whether the reader already deletes rows of it."""
-
-    path: str
-    sequence_number: int
-    scope: str
-    java: Any
-    deletes: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _DeleteSet:
     """Delete files that one join applies: of the same key columns, and all everywhere or none."""
 
     equality_ids: tuple[int, ...]
     everywhere: bool
-    files: tuple[_File, ...]
+    files: tuple[DeleteFile, ...]
+
+    @property
+    def without_null(self) -> frozenset[int]:
+        """The key columns in which none of the files has NULL."""
+        return frozenset.intersection(*(f.without_null for f in self.files))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Delete files and the data files they may apply to, each with its number and scope: numbers
+    of data files as in places, of delete files the first place they do not apply to."""
+
+    deletes: Sequence[tuple[DeleteFile, int, int]]
+    data: Sequence[tuple[DataFile, int, int]]
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether keys are only to be compared within a scope."""
+        return len({scope for _, _, scope in self.data}) > 1
+
+
+class _Membership:
+    """What one call works on."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        table: Table,
+        batch: Batch,
+        tasks: Any,
+        deletes: Sequence[Any],
+        preflight: Preflight,
+        stack: ExitStack,
+    ) -> None:
+        self.bridge = bridge
+        self.table = table
+        self.batch = batch
+        self.tasks = tasks
+        self.preflight = preflight
+        self.stack = stack
+        self.files = KeyFiles(bridge, table)
+        self.data = sorted(self.files.data_files(tasks), key=lambda f: (f.sequence_number, f.path))
+        self.sets = _delete_sets(self.files.delete_files(deletes))
+
+    def places(self) -> DataFrame:
+        """Places of all rows that are deleted, each once."""
+        pairs = [(one, pair) for one in self.sets if (pair := _pair(one, self.data)) is not None]
+        if not pairs:
+            return self.bridge.spark.range(0).selectExpr("id as place")
+        passes = []
+        for number in range(self.preflight.passes):
+            whole = reduce(
+                lambda a, b: a.unionByName(b), (self._hits(one, pair, number) for one, pair in pairs)
+            )
+            if len(pairs) > 1:
+                # Two sets of deletes may delete the same row.
+                whole = whole.repartition(self.preflight.partitions, "place").dropDuplicates(["place"])
+            passes.append(whole if self.preflight.passes == 1 else self._done(whole))
+        return reduce(lambda a, b: a.unionByName(b), passes)
+
+    def _done(self, places: DataFrame) -> DataFrame:
+        """The places of one pass, found now and kept on disk, so that its shuffle files can go
+        before the next pass writes its own."""
+        from pyspark import StorageLevel
+
+        kept = {} if self.bridge.spark.version.startswith("3.") else {"storageLevel": StorageLevel.DISK_ONLY}
+        done = places.localCheckpoint(eager=True, **kept)
+        blocks = done._jdf.queryExecution().logical().rdd()
+        self.stack.callback(blocks.unpersist, False)
+        cleaner = self.bridge.spark.sparkContext._jsc.sc().cleaner().get()
+        for shuffle in _shuffles(places._jdf.queryExecution().executedPlan()):
+            cleaner.doCleanupShuffle(shuffle, True)
+        return done
+
+    def located(self, places: DataFrame) -> DataFrame:
+        """Data file, position and whether the row was deleted before, for places."""
+        from pyspark.sql import functions as F
+
+        paths = ((number, f.path) for number, f in enumerate(self.data))
+        files = _local(self.bridge, "number long, _file string", paths)
+        found = places.select(
+            F.shiftright("place", _FILE_SHIFT).alias("number"),
+            F.shiftright("place", 1).bitwiseAND((1 << POSITION_BITS) - 1).alias("_pos"),
+            (F.col("place").bitwiseAND(1) == 1).alias("_already"),
+        )
+        return found.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
+
+    def _hits(self, one: _DeleteSet, pair: _Pair, number: int) -> DataFrame:
+        """Places of the rows that one set of deletes deletes, in one of the passes."""
+        from pyspark.sql import functions as F
+
+        columns = self._keys(one)
+        row = F.shiftleft("_pos", 1)
+        if any(f.has_deletes for f, _, _ in pair.data):
+            row += F.when(F.col("_deleted"), F.lit(1)).otherwise(F.lit(0))
+        data_tasks = self.files.data_tasks(self.tasks, [f.path for f, _, _ in pair.data])
+        rows = self._read(data_tasks, pair.data, can_match(columns), (*key_terms(columns), row.alias("row")))
+        delete_tasks = self.files.delete_tasks(f for f, _, _ in pair.deletes)
+        keys = self._read(delete_tasks, pair.deletes, F.lit(True), key_terms(columns, checked=True))
+        names = [c for c in keys.columns if c not in ("file", "number", "scope")]
+        if pair.has_scopes:
+            names.append("scope")
+        rows = rows.select(*names, (F.col("number") + F.col("row")).alias("place"))
+        keys = keys.select(*names, F.col("number").alias("limit"))
+        if self.preflight.passes > 1:
+            chosen = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
+            keys, rows = keys.where(chosen), rows.where(chosen)
+        return _join(rows, keys, names, self.preflight)
+
+    def _read(
+        self,
+        tasks: Any,
+        files: Sequence[tuple[DataFile | DeleteFile, int, int]],
+        wanted: Column,
+        columns: Sequence[Column],
+    ) -> DataFrame:
+        """Columns of the wanted rows of these tasks, which read these files, and of each row's
+        file the `number` and `scope`."""
+        from pyspark.sql import functions as F
+
+        group_id = self.stack.enter_context(staged(self.bridge, self.table.java, tasks))
+        frame = read_staged(self.bridge, self.table.java, self.table.name, group_id).where(wanted)
+        # From here on all names are ours.
+        frame = frame.select(*columns, F.xxhash64("_file").alias("file"))
+        listed = ((file.path, number, scope) for file, number, scope in files)
+        facts = _local(self.bridge, "path string, number long, scope int", listed)
+        number, scope = (F.coalesce(facts[c], F.lit(0)).alias(c) for c in ("number", "scope"))
+        facts = facts.select(F.xxhash64("path").alias("file"), number, scope)
+        if len({row[0] for row in facts.select("file").collect()}) != len(files):
+            raise RefusedError(
+                "ICM-119",
+                f"{self.batch.table}: of {len(files)} files two have paths with the same 64-bit hash",
+                "take on fewer files per batch.",
+            )
+        return frame.join(F.broadcast(facts), "file")
+
+    def _keys(self, one: _DeleteSet) -> list[Key]:
+        schema, convert = self.table.java.schema(), self.bridge.iceberg.spark.SparkSchemaUtil.convert
+        found = keys_of(self.table.schema_json)
+        keys = []
+        for field_id in one.equality_ids:
+            if field_id not in found:
+                raise RefusedError(
+                    "ICM-119",
+                    f"{self.batch.table}: {one.files[0].path} deletes rows by column number {field_id}, which "
+                    "the table's schema does not have",
+                    "have the deletes applied by the engine that wrote them.",
+                )
+            path, optional = found[field_id]
+            kind = str(convert(schema.findType(field_id)).simpleString())
+            # Of a nested column the count does not say which NULL it is.
+            never_null = field_id in one.without_null and len(path) == 1
+            keys.append(Key(path, optional, kind, never_null))
+        return keys
 
 
 @contextmanager
@@ -76,137 +218,62 @@ def marked_rows(
     reads is staged for that long. Raises RefusedError ICM-119 for a key column the schema does not
     have.
     """
-    data = sorted(_data_files(bridge, table, tasks), key=lambda f: (f.sequence_number, f.path))
     with ExitStack() as stack:
-        frames = [
-            frame
-            for number in range(preflight.passes)
-            for one in _delete_sets(bridge, table, deletes)
-            for frame in _hits(bridge, table, batch, data, one, preflight, number, stack)
-        ]
-        yield _located(bridge, _union(bridge, frames, preflight), data)
+        membership = _Membership(bridge, table, batch, tasks, deletes, preflight, stack)
+        yield membership.located(membership.places())
 
 
-def _hits(
-    bridge: Bridge,
-    table: Table,
-    batch: Batch,
-    data: Sequence[_File],
-    deletes: _DeleteSet,
-    preflight: Preflight,
-    number: int,
-    stack: ExitStack,
-) -> Iterator[DataFrame]:
-    """Places of the rows that one set of deletes deletes, `number` counting the passes; nothing
-    where it applies to no file."""
+def _join(rows: DataFrame, keys: DataFrame, names: Sequence[str], preflight: Preflight) -> DataFrame:
+    """Places of the rows with a key that a delete deletes which applies to their file.
+
+    Keys are made unique, so that an inner join gives no row twice; a semi-join would be moved
+    below the distribution by Spark's optimizer, and with it the number of partitions be lost.
+    """
     from pyspark.sql import functions as F
 
-    sequence_numbers = [f.sequence_number for f in data]
-    limits = {f.path: bisect_left(sequence_numbers, f.sequence_number) for f in deletes.files}
-    scopes = _scopes(deletes)
-    applying = [f for f in deletes.files if limits[f.path]]
-    reach: dict[int, int] = {}
-    for file in applying:
-        scope = scopes[_scope(deletes, file)]
-        reach[scope] = max(reach.get(scope, 0), limits[file.path])
-    facing = [
-        (index, file)
-        for index, file in enumerate(data)
-        if index < reach.get(scopes.get(_scope(deletes, file), -1), 0)
-    ]
-    if not facing:
-        return
-    terms = [*_terms(batch, table, bridge, deletes), *([F.col("scope")] if len(scopes) > 1 else [])]
-    keys = _read(
-        bridge,
-        table,
-        (_as_data(bridge, table, f.java) for f in applying),
-        ((f.path, limits[f.path] << _FILE_SHIFT, scopes[_scope(deletes, f)]) for f in applying),
-        terms,
-        F.col("number").alias("limit"),
-        stack,
-    )
-    already = F.lit(0)
-    if any(f.deletes for _, f in facing):
-        already = F.when(F.col("_deleted"), F.lit(1)).otherwise(F.lit(0))
-    place = F.col("number") + F.shiftleft(F.col("_pos"), 1) + already
-    rows = _read(
-        bridge,
-        table,
-        (_without_equality_deletes(bridge, table, f) for _, f in facing),
-        ((f.path, index << _FILE_SHIFT, scopes[_scope(deletes, f)]) for index, f in facing),
-        terms,
-        place.alias("place"),
-        stack,
-    )
-    names = [c for c in keys.columns if c != "limit"]
-    if preflight.passes > 1:
-        chosen = F.pmod(F.xxhash64(*names), F.lit(preflight.passes)) == number
-        keys, rows = keys.where(chosen), rows.where(chosen)
     if not preflight.broadcast:
         keys = keys.repartition(preflight.partitions, *names)
         rows = rows.repartition(preflight.partitions, *names)
     keys = keys.groupBy(*names).agg(F.max("limit").alias("limit"))
     keys = keys.hint("broadcast" if preflight.broadcast else "shuffle_hash")
     matches = reduce(lambda a, b: a & b, (rows[n] == keys[n] for n in names))
-    yield rows.join(keys, matches & (rows["place"] < keys["limit"]), "left_semi").select("place")
+    return rows.join(keys, matches & (rows["place"] < keys["limit"])).select("place")
 
 
-def _union(bridge: Bridge, frames: Sequence[DataFrame], preflight: Preflight) -> DataFrame:
-    if not frames:
-        return bridge.spark.range(0).selectExpr("id as place")
-    whole = reduce(lambda a, b: a.unionByName(b), frames)
-    if len(frames) == preflight.passes:
-        return whole
-    # Two sets of deletes may delete the same row.
-    return whole.repartition(preflight.partitions, "place").dropDuplicates(["place"])
+def _shuffles(plan: Any) -> Iterator[int]:
+    """Ids of the shuffles in an executed physical plan."""
+    if str(plan.getClass().getSimpleName()) == "ShuffleExchangeExec":
+        yield int(plan.shuffleDependency().shuffleId())
+    children = plan.children()
+    for number in range(children.size()):
+        yield from _shuffles(children.apply(number))
 
 
-def _located(bridge: Bridge, places: DataFrame, data: Sequence[_File]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    files = _local(bridge, "number long, _file string", ((i, f.path) for i, f in enumerate(data)))
-    position = F.shiftright("place", 1).bitwiseAND((1 << POSITION_BITS) - 1)
-    found = places.select(
-        F.shiftright("place", _FILE_SHIFT).alias("number"),
-        position.alias("_pos"),
-        (F.col("place").bitwiseAND(1) == 1).alias("_already"),
-    )
-    return found.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
+def _delete_sets(deletes: Sequence[DeleteFile]) -> list[_DeleteSet]:
+    found: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
+    for delete in deletes:
+        found.setdefault((delete.equality_ids, delete.scope is None), []).append(delete)
+    return [_DeleteSet(ids, everywhere, tuple(files)) for (ids, everywhere), files in found.items()]
 
 
-# reading
-
-
-def _read(
-    bridge: Bridge,
-    table: Table,
-    tasks: Iterable[Any],
-    files: Iterable[tuple[str, int, int]],
-    terms: Sequence[Column],
-    value: Column,
-    stack: ExitStack,
-) -> DataFrame:
-    """Key terms and one value of the staged tasks' rows. `files` are (path, number, scope)."""
-    from pyspark.sql import functions as F
-
-    group_id = stack.enter_context(staged(bridge, table.java, bridge.list(tasks)))
-    frame = read_staged(bridge, table.java, table.name, group_id)
-    facts = _local(bridge, "path string, number long, scope int", files)
-    facts = facts.select(F.xxhash64("path").alias("file"), "number", "scope")
-    _check_distinct(facts)
-    joined = frame.join(F.broadcast(facts), F.xxhash64(F.col("_file")) == facts["file"])
-    return joined.select(*terms, value)
-
-
-def _check_distinct(facts: DataFrame) -> None:
-    hashes = [row[0] for row in facts.select("file").collect()]
-    if len(set(hashes)) != len(hashes):
-        raise RefusedError(
-            "ICM-119",
-            "two files of the batch have names with the same 64-bit hash",
-            "take on fewer files per batch.",
-        )
+def _pair(one: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
+    """What the deletes may apply to by scope and sequence number; None where that is nothing."""
+    sequence_numbers = [f.sequence_number for f in data]
+    scopes = {f.scope: number for number, f in enumerate(one.files)}
+    limits: dict[int, int] = {}
+    deletes = []
+    for file in one.files:
+        limit, scope = bisect_left(sequence_numbers, file.sequence_number), scopes[file.scope]
+        limits[scope] = max(limits.get(scope, 0), limit)
+        deletes.append((file, limit << _FILE_SHIFT, scope))
+    facing = []
+    for number, data_file in enumerate(data):
+        at = scopes.get(None if one.everywhere else data_file.scope)
+        if at is not None and number < limits[at]:
+            facing.append((data_file, number << _FILE_SHIFT, at))
+    reached = {at for _, _, at in facing}
+    applying = [d for d in deletes if d[2] in reached and d[1]]
+    return _Pair(applying, facing) if facing else None
 
 
 def _local(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
@@ -216,103 +283,7 @@ def _local(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> DataFr
 
     names = [column.split()[0] for column in schema.split(", ")]
     lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
-    pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
-    collector = bridge.jvm.java.util.stream.Collectors.toList()
-    texts = pattern.splitAsStream(SEPARATOR.join(lines)).collect(collector)
+    texts = texts_of(bridge, lines).collect(bridge.jvm.java.util.stream.Collectors.toList())
     strings = bridge.jvm.org.apache.spark.sql.Encoders.STRING()
     frame = DataFrame(bridge.session.createDataset(texts, strings).toDF(), bridge.spark)
     return frame.select(F.from_json("value", schema).alias("row")).select("row.*")
-
-
-# files
-
-
-def _scopes(deletes: _DeleteSet) -> dict[str, int]:
-    return {text: number for number, text in enumerate(sorted({_scope(deletes, f) for f in deletes.files}))}
-
-
-def _scope(deletes: _DeleteSet, file: _File) -> str:
-    return "" if deletes.everywhere else file.scope
-
-
-def _terms(batch: Batch, table: Table, bridge: Bridge, deletes: _DeleteSet) -> list[Column]:
-    try:
-        keys = keys_of(table.schema_json, deletes.equality_ids)
-    except KeyError as why:
-        raise RefusedError(
-            "ICM-119",
-            f"{batch.table}: {deletes.files[0].path} deletes by field {why.args[0]}, which is no "
-            "column of the table's schema",
-            "rewrite the partition with the schema it was written with.",
-        ) from why
-    schema = table.java.schema()
-    spark_types = bridge.iceberg.spark.SparkSchemaUtil
-    types = [str(spark_types.convert(schema.findType(i)).simpleString()) for i in deletes.equality_ids]
-    return key_terms(keys, types)
-
-
-def _delete_sets(bridge: Bridge, table: Table, deletes: Sequence[Any]) -> list[_DeleteSet]:
-    found: dict[tuple[tuple[int, ...], bool], list[_File]] = {}
-    for delete in deletes:
-        ids = tuple(sorted(int(i) for i in bridge.iterate(delete.equalityFieldIds())))
-        spec = table.java.specs()[delete.specId()]
-        found.setdefault((ids, bool(spec.isUnpartitioned())), []).append(_file(bridge, table, delete))
-    return [_DeleteSet(ids, everywhere, tuple(files)) for (ids, everywhere), files in found.items()]
-
-
-def _data_files(bridge: Bridge, table: Table, tasks: Any) -> Iterator[_File]:
-    for task in bridge.iterate(tasks):
-        kept = [d for d in bridge.iterate(task.deletes()) if not _is_equality(d)]
-        yield _file(bridge, table, task.file(), kept)
-
-
-def _file(bridge: Bridge, table: Table, file: Any, deletes: Iterable[Any] = ()) -> _File:
-    spec = table.java.specs()[file.specId()]
-    partition = bridge.iceberg.SingleValueParser.toJson(spec.partitionType(), file.partition())
-    return _File(
-        str(file.location()),
-        int(file.dataSequenceNumber()),
-        f"{spec.specId()}:{partition}",
-        file,
-        tuple(deletes),
-    )
-
-
-def _is_equality(delete: Any) -> bool:
-    return str(delete.content().toString()) == "EQUALITY_DELETES"
-
-
-def _without_equality_deletes(bridge: Bridge, table: Table, file: _File) -> Any:
-    return _task(bridge, table, file.java, file.deletes, table.java.specs()[file.java.specId()])
-
-
-def _as_data(bridge: Bridge, table: Table, delete: Any) -> Any:
-    """A scan task that reads a delete file's rows. Without a partition: what Iceberg would take
-    from that for the file's own values is not what the file deletes.
-    """
-    iceberg = bridge.iceberg
-    spec = iceberg.PartitionSpec.unpartitioned()
-    content = json.loads(iceberg.ContentFileParser.toJson(delete, table.java.specs()[delete.specId()]))
-    kept = ("file-path", "file-format", "file-size-in-bytes", "record-count", "key-metadata", "split-offsets")
-    plain: Mapping[str, Any] = {
-        "spec-id": int(spec.specId()),
-        "content": "data",
-        "partition": [],
-        **{k: content[k] for k in kept if k in content},
-    }
-    node = iceberg.util.JsonUtil.mapper().readTree(json.dumps(plain))
-    return _task(bridge, table, iceberg.ContentFileParser.fromJson(node, spec), (), spec)
-
-
-def _task(bridge: Bridge, table: Table, file: Any, deletes: Iterable[Any], spec: Any) -> Any:
-    iceberg = bridge.iceberg
-    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
-        iceberg.expressions.Expressions.alwaysTrue()
-    )
-    return iceberg.BaseFileScanTask(
-        file,
-        bridge.array(iceberg.DeleteFile, deletes),
-        table.schema_json,
-        iceberg.PartitionSpecParser.toJson(spec),
-        everything,
-    )
