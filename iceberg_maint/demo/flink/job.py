@@ -92,8 +92,9 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
     Raises ConfigurationError ICM-100 when it is not there, RefusedError ICM-103 for a missing Java or
     a jar that fails its checksum.
     """
-    library, optional = folder / "pyflink" / "lib", folder / "pyflink" / "opt"
-    if not library.is_dir():
+    # Absolute, because the job runs in a folder of its own.
+    flink = folder.absolute() / "pyflink"
+    if not flink.is_dir():
         raise ConfigurationError("ICM-100", f"{folder} holds no Flink.", "run 'make demo-flink'.")
     java = find_java(os.environ, shim_dir=config.cache / "java")
     fetch = ivy_fetch(java, shlex.split(os.environ.get("JAVA_OPTS", "")))
@@ -104,7 +105,7 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
     drivers = [jar for jar in resolve(load_lock(), config.cache / "jars", fetch) if "spark" not in jar.name]
     # Iceberg's file access is Hadoop's, which Flink does not have and PySpark has.
     hadoop = sorted(pyspark_jars_dir().glob("hadoop-client-*.jar"))
-    own = [*sorted(library.glob("*.jar")), *sorted(optional.glob("*.jar"))]
+    own = [*sorted(flink.glob("lib/*.jar")), *sorted(flink.glob("opt/*.jar"))]
     return FlinkHome(java.executable, (*own, *fetched, *drivers, *hadoop))
 
 

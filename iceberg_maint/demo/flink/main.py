@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from iceberg_maint.core.record import Record
-from iceberg_maint.defs.headless import Headless
 from iceberg_maint.demo import show
 from iceberg_maint.demo.build import make_catalog
 from iceberg_maint.demo.flink.job import FlinkJob, flink_catalog, flink_home, started
@@ -20,7 +19,7 @@ from iceberg_maint.demo.flink.show import ending, results
 from iceberg_maint.demo.flink.stream import TABLES, FlinkTable, Stream
 from iceberg_maint.demo.flink.verdict import FlinkResult, judge
 from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_headless
-from iceberg_maint.demo.place import CATALOG, place, table_id
+from iceberg_maint.demo.place import CATALOG, Place, place, table_id
 from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.wiring import App, build
@@ -61,22 +60,18 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     make_catalog(app)
     script = stream.statements(flink_catalog(app.config.catalogs[CATALOG]), TABLES)
     show.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
+    healing = Healing()
+    at_end_of_job: dict[FlinkTable, Look] = {}
     with started(home, where.root / "flink", script) as job:
         # Spark starts while Flink does.
         app.session()
         _wait(lambda: not job.running or _written(app), _START_SECONDS)
-        show.heading(console, "Healing", "by Dagster's automation, while the job writes")
-        headless = open_headless(app, where)
-        try:
-            healing = _heal_beside(app, headless, job, console)
-            at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
-            show.heading(console, "Healing", "what the job left at its end")
-            _heal_rest(app, headless, healing, console)
-        finally:
-            headless.close()
+        if _written(app):
+            at_end_of_job = _heal(app, where, job, healing, console)
+        if not job.succeeded:
+            console.print("[red]The job failed.[/] It said:")
+            console.print(job.said()[-2000:], markup=False)
         succeeded = job.succeeded
-        if not succeeded:
-            console.print(f"[red]The job failed.[/] It said:\n{job.said()[-2000:]}", markup=False)
     show.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
     tables = _judge(app, stream, at_end_of_job)
     results(console, tables)
@@ -85,21 +80,27 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     return report
 
 
-def _heal_beside(app: App, headless: Headless, job: FlinkJob, console: Console) -> Healing:
-    healing = Healing()
-    while job.running:
-        headless.observe()
-        if not heal_once(app, headless, healing, _step(console)):
-            time.sleep(_POLL_SECONDS)
-    return healing
-
-
-def _heal_rest(app: App, headless: Headless, healing: Healing, console: Console) -> None:
-    for _ in range(MAX_TICKS):
-        headless.observe()
-        healing.settled = not heal_once(app, headless, healing, _step(console))
-        if healing.settled:
-            break
+def _heal(
+    app: App, where: Place, job: FlinkJob, healing: Healing, console: Console
+) -> dict[FlinkTable, Look]:
+    """Heals beside the job and after it. The tables as they were when the job had ended."""
+    headless = open_headless(app, where)
+    try:
+        show.heading(console, "Healing", "by Dagster's automation, while the job writes")
+        while job.running:
+            headless.observe()
+            if not heal_once(app, headless, healing, _step(console)):
+                time.sleep(_POLL_SECONDS)
+        at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
+        show.heading(console, "Healing", "what the job left at its end")
+        for _ in range(MAX_TICKS):
+            headless.observe()
+            healing.settled = not heal_once(app, headless, healing, _step(console))
+            if healing.settled:
+                break
+    finally:
+        headless.close()
+    return at_end_of_job
 
 
 def _step(console: Console) -> Callable[..., None]:
