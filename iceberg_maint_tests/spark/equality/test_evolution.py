@@ -187,7 +187,9 @@ def test_v2_position_deletes_of_an_upgraded_table_join_the_deletion_vector(way: 
 def test_file_formats_read_as_parquet_does(way: Way, kind: str) -> None:
     formats = {"write.format.default": kind, "write.delete.format.default": kind}
     twin = way.create("tag int, k int, s string, n struct<x: int>", **formats)
-    twin.append({"k": 1, "s": "a", "n.x": 1}, {"k": None, "s": "b", "n.x": 2}, {"k": 3, "s": "c"})
+    twin.append(
+        {"k": 1, "s": "a", "n.x": 1}, {"k": None, "s": "b", "n.x": 2}, {"k": 3, "s": "c", "n.x": None}
+    )
     twin.delete({"k": None})
     twin.promote_column("k", "long")
     twin.rename_column("s", "name")

@@ -1,5 +1,5 @@
 """Which rows equality deletes delete: keys, nulls, order, schemas of deletes. Each on v2 and v3 and by both
-routes; `clean` compares with the model, the lineage with what it was, and what is left to apply with nothing."""
+routes (`conftest.WAYS`); `clean` compares with the model, the lineage with what it was, and what is left to apply with nothing."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ class Twin:
                     self.writers.equality_deletes(table, part.keys, spec, part.partition)
                 )
                 scope = Scope(int(spec.specId()), part.partition, bool(spec.isUnpartitioned()))
-                ids = {path: self.field_id(path) for path in part.keys[0]}
-                deletes.append(ModelDelete([{ids[p]: v for p, v in key.items()} for key in part.keys], scope))
+                deletes.append(ModelDelete([_values(table.schema(), key) for key in part.keys], scope))
                 continue
             for partition, found in self._by_partition(table, spec, part.rows).items():
                 delta = delta.addRows(self.writers.data(table, found, spec, partition))
@@ -158,25 +157,22 @@ class Twin:
         iceberg, bridge = self.writers.iceberg, self.writers.bridge
         columns = iceberg.MetadataColumns
         has_lineage = int(table.operations().current().formatVersion()) > 2
-        # The reader hands out what it needs for itself as well: asked for, the position has its place.
-        more = [columns.ROW_POSITION]
-        if has_lineage:
-            more += [columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER]
-        shown = table.schema().select(bridge.list(path for path, _ in self._shown(table) if "." not in path))
-        schema = iceberg.types.TypeUtil.join(shown, iceberg.Schema(bridge.list(more)))
+        lineage_columns = [columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER] if has_lineage else []
+        more = iceberg.Schema(bridge.list(lineage_columns))
+        schema = iceberg.types.TypeUtil.join(table.schema(), more)
         scan = iceberg.data.IcebergGenerics.read(table).project(schema)
         if snapshot_id is not None:
             scan = scan.useSnapshot(snapshot_id)
-        found = iceberg.relocated.com.google.common.collect.Lists.newArrayList(scan.build())
-        listed = getattr(iceberg.types, "Types$ListType").ofRequired(-1, schema.asStruct())
-        records = [dict(_flat(r)) for r in json.loads(iceberg.SingleValueParser.toJson(listed, found))]
-        position, row_id, updated = (
-            int(c.fieldId())
-            for c in (columns.ROW_POSITION, columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER)
-        )
+        # A record also has columns that the reader needed for itself, behind those asked for.
+        shown = schema.select(bridge.list([*self._shown(table), *(c.name() for c in lineage_columns)]))
+        projection = iceberg.util.StructProjection.create(schema, shown)
+        struct = shown.asStruct()
+        records = [
+            dict(_flat(json.loads(iceberg.SingleValueParser.toJson(struct, projection.wrap(record)))))
+            for record in bridge.iterate(scan.build())
+        ]
+        row_id, updated = (int(c.fieldId()) for c in (columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER))
         tag = self.field_id(TAG)
-        for record in records:
-            del record[position]
         lineage = {r[tag]: (r.pop(row_id, None), r.pop(updated, None)) for r in records}
         return Reading(tuple(records), lineage)
 
@@ -186,7 +182,9 @@ class Twin:
 
     def expected(self) -> list[Values]:
         """The rows the model holds, as the current schema shows them."""
-        return self.model.read(i for _, i in self._shown(self.table))
+        shown = self._shown(self.table)
+        columns = _columns(self.table.schema().asStruct())
+        return self.model.read(i for path, i in columns if path.split(".")[0] in shown)
 
     def check(self) -> None:
         """The table holds the model's rows, and every row the lineage it has always had."""
@@ -232,12 +230,11 @@ class Twin:
         (partition,) = self._by_partition(table, table.specs().get(spec_id), [row])
         return partition
 
-    def _shown(self, table: Any) -> list[tuple[str, int]]:
-        """Columns that are compared: all but dates and times, of which Iceberg's JSON knows only its
-        internal numbers."""
-        schema = table.schema()
+    def _shown(self, table: Any) -> list[str]:
+        """Columns that are compared: all but dates and times, which the reader gives as Java objects
+        and Iceberg's JSON takes as numbers."""
         times = ("date", "time", "timestamp", "timestamptz")
-        return [(p, i) for p, i in _columns(schema.asStruct()) if str(schema.findType(i)) not in times]
+        return [str(c.name()) for c in table.schema().columns() if str(c.type()) not in times]
 
     def field_id(self, path: str) -> int:
         """The id of a column of the current schema."""
