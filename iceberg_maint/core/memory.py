@@ -1,4 +1,9 @@
-"""Memory: what applying equality deletes needs, from metadata, before anything is read."""
+"""Memory: what applying equality deletes needs, from metadata, before anything is read.
+
+A task of the join makes its share of the keys unique by two of Spark's hash aggregations in a row
+and builds a hash relation of them; how these grow is known exactly (Spark's `BytesToBytesMap`,
+`RowBasedKeyValueBatch`, `UnsafeHashedRelation`), so the estimate follows them.
+"""
 
 from __future__ import annotations
 
@@ -66,14 +71,22 @@ class DoesNotFitError(ValueError):
 
 
 MAX_PARTITIONS = 200
+"""Up to here Spark's shuffle writes without sorting (`spark.shuffle.sort.bypassMergeThreshold`), which
+takes no execution memory."""
 MAX_PASSES = 64
 
 _KEYS_PER_PARTITION = 250_000
 """More tasks than memory asks for: a task of this size takes about a second."""
 
 _BROADCAST_SHARE = 8
-"""Keys are sent to all executors when that takes at most this fraction of the memory."""
+"""Keys are sent to all executors when their table takes at most this fraction of the memory; that
+is not execution memory, and not in the estimate."""
 
+_FIRST_LEVEL_KEYS = 1 << 16
+"""Keys that the first aggregation holds in a page of its own before its map."""
+_SMALLEST_MAP = 1 << 14
+_SLOT_BYTES = 16
+_VALUE_BYTES = 8
 
 _CORRECTIONS = (0.25, 8.0)
 """Bounds of what is learned: a few odd batches must not make the next one refused or reckless."""
@@ -87,42 +100,79 @@ def learned_correction(ratios: Sequence[float]) -> float:
     return min(max(median(ratios), least), most)
 
 
-def preflight(need: MemoryNeed, *, memory_bytes: int, scratch_bytes: int | None, slots: int) -> Preflight:
+def preflight(
+    need: MemoryNeed,
+    *,
+    memory_bytes: int,
+    scratch_bytes: int | None,
+    slots: int,
+    page_bytes: int = 8 * 1024**2,
+) -> Preflight:
     """The fewest partitions and passes that keep to the declared bytes.
 
-    `slots` are the tasks that one executor runs at once. Raises DoesNotFitError.
+    `slots` are the tasks that one executor runs at once, `page_bytes` is what Spark's hash maps
+    grow by. Raises DoesNotFitError.
     """
-    whole = _broadcast_bytes(need)
-    if whole * _BROADCAST_SHARE <= memory_bytes:
-        return Preflight(whole, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
+
+    def task_bytes(parts: int) -> int:
+        # Of many parts of equal size on average some are larger by chance.
+        share = need.keys / parts
+        keys = int(share + 4 * share**0.5)
+        return int(peak_task_bytes(keys, need.key_bytes, page_bytes) * need.correction)
+
+    estimated = 2 * page_bytes * slots
+    if _table_bytes(need) * _BROADCAST_SHARE <= memory_bytes and estimated <= memory_bytes:
+        return Preflight(estimated, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
     on_disk = _scratch_bytes(need)
-    passes = 1
-    while passes <= MAX_PASSES:
-        if scratch_bytes is None or on_disk // passes <= scratch_bytes:
-            for partitions in _partitions(need, passes, slots):
-                estimated = _task_bytes(need, partitions * passes) * slots
-                if estimated <= memory_bytes:
-                    return Preflight(estimated, partitions, passes, False, on_disk // passes)
-        passes += 1
+    for passes in range(1, MAX_PASSES + 1):
+        if scratch_bytes is not None and on_disk // passes > scratch_bytes:
+            continue
+        fewest = max(slots, -(-need.keys // passes // _KEYS_PER_PARTITION))
+        for partitions in range(min(fewest, MAX_PARTITIONS), MAX_PARTITIONS + 1):
+            estimated = task_bytes(partitions * passes) * slots
+            if estimated <= memory_bytes:
+                return Preflight(
+                    estimated, partitions, passes, broadcast=False, scratch_bytes=on_disk // passes
+                )
     if scratch_bytes is not None and on_disk // MAX_PASSES > scratch_bytes:
         raise DoesNotFitError("scratch", on_disk // MAX_PASSES, scratch_bytes)
-    needed = _task_bytes(need, MAX_PARTITIONS * MAX_PASSES) * slots
-    raise DoesNotFitError("memory", needed, memory_bytes)
+    raise DoesNotFitError("memory", task_bytes(MAX_PARTITIONS * MAX_PASSES) * slots, memory_bytes)
 
 
-def _partitions(need: MemoryNeed, passes: int, slots: int) -> range:
-    fewest = max(slots, -(-need.keys // passes // _KEYS_PER_PARTITION))
-    return range(min(fewest, MAX_PARTITIONS), MAX_PARTITIONS + 1)
+def peak_task_bytes(keys: int, key_bytes: int, page_bytes: int) -> int:
+    """The most execution memory that a task of the join holds for so many unique keys."""
+    row_bytes = _row_bytes(key_bytes)
+
+    def pages(count: int, record_bytes: int) -> int:
+        return max(1, -(-count * record_bytes // page_bytes)) * page_bytes
+
+    def growing(record_bytes: int) -> int:
+        # A map is at most half full, and holds its old slots while it fills the new ones.
+        slots = max(_SMALLEST_MAP, 1 << (2 * keys - 1).bit_length()) if keys else _SMALLEST_MAP
+        slot_bytes, grown_at = slots * _SLOT_BYTES, slots // 4
+        return max(
+            pages(keys, record_bytes) + slot_bytes, pages(grown_at, record_bytes) + slot_bytes * 3 // 2
+        )
+
+    aggregated = 16 + row_bytes + 8 + _VALUE_BYTES
+    related = 16 + row_bytes + row_bytes + _VALUE_BYTES
+    second_level = pages(max(0, keys - _FIRST_LEVEL_KEYS), aggregated)
+    deduplicating = page_bytes + second_level + growing(aggregated)
+    building = pages(keys, aggregated) + growing(related)
+    return max(deduplicating, building)
 
 
-def _task_bytes(need: MemoryNeed, parts: int) -> int:
-    keys = -(-need.keys // parts)
-    return int(keys * (120 + 2 * need.key_bytes) * need.correction) + 4 * 1024**2
+def _row_bytes(key_bytes: int) -> int:
+    """Bytes of a key as Spark's `UnsafeRow`, with one field more for NULLs or the partition."""
+    return 8 + -(-key_bytes // 8) * 8 + 8
 
 
-def _broadcast_bytes(need: MemoryNeed) -> int:
-    return int(need.keys * (120 + 2 * need.key_bytes) * need.correction) + 1024**2
+def _table_bytes(need: MemoryNeed) -> int:
+    """Bytes of all keys in one hash relation, with the copy in which it travels."""
+    records = need.keys * (16 + 2 * _row_bytes(need.key_bytes) + _VALUE_BYTES)
+    return int((2 * records + need.keys * 4 * _SLOT_BYTES) * need.correction)
 
 
 def _scratch_bytes(need: MemoryNeed) -> int:
-    return (need.keys + need.rows) * (need.key_bytes + 16)
+    """Bytes of shuffle files, uncompressed: keys and rows with one number each."""
+    return (need.keys + need.rows) * (4 + _row_bytes(need.key_bytes) + _VALUE_BYTES)

@@ -15,10 +15,16 @@ _JOB_GROUP = "spark.jobGroup.id"
 @dataclass(frozen=True, slots=True)
 class ExecutorMemory:
     """Of the executors the smallest memory that execution and storage share, in bytes, and the
-    most tasks that one runs at once."""
+    most tasks that one runs at once; `page_bytes` is what their hash maps grow by."""
 
     unified_bytes: int
     slots: int
+
+    @property
+    def page_bytes(self) -> int:
+        """As Spark's `MemoryManager.pageSizeBytes` where `spark.buffer.pageSize` is not set."""
+        share = max(1, self.unified_bytes // 2 // self.slots // 16)
+        return min(max(1 << (share - 1).bit_length(), 1024**2), 64 * 1024**2)
 
 
 def executor_memory(bridge: Bridge) -> ExecutorMemory:
@@ -88,8 +94,11 @@ def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> in
             stages.update(int(ids.apply(i)) for i in range(ids.size()))
         elif kind == "SparkListenerTaskEnd" and event.stageId() in stages and event.taskMetrics() is not None:
             info, metrics = event.taskInfo(), event.taskMetrics()
+            # The driver hears of the end of a task after the next one may have begun.
+            spent = metrics.executorDeserializeTime() + metrics.executorRunTime()
+            begun = int(info.launchTime())
             peak = max(int(metrics.peakOnHeapExecutionMemory()), int(metrics.peakExecutionMemory()))
-            tasks.append((str(info.executorId()), int(info.launchTime()), int(info.finishTime()), peak))
+            tasks.append((str(info.executorId()), begun, begun + int(spent), peak))
     return max((_at_once(tasks, executor, start) for executor, start, _, _ in tasks), default=0)
 
 

@@ -67,7 +67,11 @@ def preflight_of(bridge: Bridge, batch: Batch, policy: EqualityDeletesPolicy) ->
     memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
     try:
         return preflight(
-            batch.memory, memory_bytes=memory_bytes, scratch_bytes=policy.scratch, slots=executor.slots
+            batch.memory,
+            memory_bytes=memory_bytes,
+            scratch_bytes=policy.scratch,
+            slots=executor.slots,
+            page_bytes=executor.page_bytes,
         )
     except DoesNotFitError as why:
         raise RefusedError(

@@ -127,7 +127,13 @@ def _preflight(bridge: Bridge, table: native.Table, tasks: Any, deletes: list[An
     executor = executor_memory(bridge)
     memory_bytes = default_budget_bytes(executor)
     try:
-        return preflight(need, memory_bytes=memory_bytes, scratch_bytes=None, slots=executor.slots)
+        return preflight(
+            need,
+            memory_bytes=memory_bytes,
+            scratch_bytes=None,
+            slots=executor.slots,
+            page_bytes=executor.page_bytes,
+        )
     except DoesNotFitError as why:
         raise RefusedError(
             "ICM-124",

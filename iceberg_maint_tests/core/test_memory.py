@@ -1,0 +1,123 @@
+"""What is asked of memory before anything is read, in exact numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_maint.core.memory import DoesNotFitError, MemoryNeed, Preflight, peak_task_bytes, preflight
+
+KIB, MIB = 1024, 1024**2
+
+
+def need(keys: int, *, key_bytes: int = 8, rows: int = 6_000_000, correction: float = 1.0) -> MemoryNeed:
+    return MemoryNeed(keys, key_bytes, rows, correction)
+
+
+def fit(
+    what: MemoryNeed, memory_mib: int, *, scratch_bytes: int | None = None, page_mib: int = 8, slots: int = 2
+) -> Preflight:
+    return preflight(
+        what,
+        memory_bytes=memory_mib * MIB,
+        scratch_bytes=scratch_bytes,
+        slots=slots,
+        page_bytes=page_mib * MIB,
+    )
+
+
+def test_few_keys_are_broadcast() -> None:
+    assert fit(need(10_000), 64) == Preflight(32 * MIB, 1, 1, broadcast=True, scratch_bytes=0)
+
+
+def test_keys_whose_table_takes_more_than_an_eighth_are_shuffled() -> None:
+    # A table of n keys: 2 x 72 bytes of records and 64 bytes of slots each.
+    most = 64 * MIB // 8 // 208
+    assert fit(need(most), 64).broadcast
+    assert not fit(need(most + 1), 64).broadcast
+
+
+# Per task on Spark 4.1.4 with 8 MiB pages, of long keys (16 bytes as a row with one field) or text
+# of 24 bytes (40): MiB measured by `measured` for a join of two partitions of unique keys.
+@pytest.mark.parametrize(
+    ("keys", "key_bytes", "measured_mib"),
+    [
+        (120_000, 8, 30),
+        (250_000, 8, 48),
+        (500_000, 8, 80),
+        (1_000_000, 8, 160),
+        (4_000, 24, 24.25),
+        (60_000, 24, 27),
+        (120_000, 24, 36),
+        (250_000, 24, 56),
+        (500_000, 24, 104),
+        (1_000_000, 24, 216),
+        (500_000, 32, 112),
+        (1_000_000, 32, 232),
+    ],
+)
+def test_estimate_is_within_a_fifth_of_what_was_measured(
+    keys: int, key_bytes: int, measured_mib: float
+) -> None:
+    assert peak_task_bytes(keys, key_bytes, 8 * MIB) == pytest.approx(measured_mib * MIB, rel=0.2)
+
+
+def test_partitions_grow_until_the_keys_fit() -> None:
+    assert fit(need(5_000_000), 1024) == Preflight(
+        estimated_bytes=fit(need(5_000_000), 1024).estimated_bytes,
+        partitions=20,
+        passes=1,
+        broadcast=False,
+        scratch_bytes=11_000_000 * 36,
+    )
+    tight = fit(need(5_000_000), 90, page_mib=4)
+    assert (tight.partitions, tight.passes) == (20, 1)
+    tighter = fit(need(5_000_000), 64, page_mib=4)
+    assert tighter.partitions > tight.partitions
+    assert tighter.estimated_bytes <= 64 * MIB < tight.estimated_bytes
+
+
+def test_fifty_million_keys_fit_a_heap_of_600_mib() -> None:
+    # Of 600 MiB Spark leaves (600 - 300) x 0.6 to execution and storage; half of that is the default.
+    found = fit(need(50_000_000), 90, page_mib=4)
+    assert found == Preflight(88 * MIB, 200, 1, broadcast=False, scratch_bytes=56_000_000 * 36)
+
+
+def test_more_keys_than_partitions_can_split_come_in_passes() -> None:
+    found = fit(need(500_000_000), 90, page_mib=4)
+    assert found.passes > 1
+    assert found.partitions <= 200
+    assert found.estimated_bytes <= 90 * MIB
+
+
+def test_scratch_limit_splits_into_passes() -> None:
+    found = fit(need(5_000_000), 1024, scratch_bytes=100_000_000)
+    assert (found.passes, found.scratch_bytes) == (4, 99_000_000)
+
+
+def test_correction_scales_the_estimate() -> None:
+    plain, learned = fit(need(4_000_000), 1024), fit(need(4_000_000, correction=0.5), 1024)
+    assert learned.partitions == plain.partitions
+    assert learned.estimated_bytes == plain.estimated_bytes // 2
+
+
+def test_more_tasks_at_once_need_more() -> None:
+    two, four = fit(need(4_000_000), 4096), fit(need(4_000_000), 4096, slots=4)
+    assert four.estimated_bytes == 2 * two.estimated_bytes
+
+
+def test_memory_below_a_few_pages_is_refused_with_both_numbers() -> None:
+    with pytest.raises(
+        DoesNotFitError, match=r"memory: .* bytes are needed, 33554432 are declared"
+    ) as refused:
+        fit(need(1_000_000), 32)
+    assert refused.value.resource == "memory"
+    assert refused.value.declared_bytes == 32 * MIB
+    # First page, one page of each map, the smallest slots.
+    assert refused.value.needed_bytes == 2 * (24 * MIB + 384 * KIB)
+
+
+def test_scratch_below_the_most_passes_is_refused_with_both_numbers() -> None:
+    with pytest.raises(DoesNotFitError) as refused:
+        fit(need(5_000_000), 1024, scratch_bytes=1 * MIB)
+    assert refused.value.resource == "scratch"
+    assert (refused.value.needed_bytes, refused.value.declared_bytes) == (11_000_000 * 36 // 64, MIB)
