@@ -55,6 +55,13 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
     for name in ("cdc_planes", "cdc_flights_v3", "cdc_weather"):
         assert tables[name]["before"]["equality_delete_files"] > 0
         assert tables[name]["after"]["equality_delete_files"] == 0
+    converted = [tables["cdc_planes"]["after"], tables["cdc_flights_v3"]["after"]]
+    assert [(t["data_files"], t["position_delete_files"], t["deletion_vectors"]) for t in converted] == [
+        (4, 3, 0),
+        (4, 0, 3),
+    ]
+    rewritten = tables["cdc_weather"]["after"]
+    assert (rewritten["data_files"], rewritten["position_delete_files"]) == (3, 0)
     assert tables["lineitem"]["after"]["data_files"] == tables["lineitem"]["before"]["partitions"] == 21
     proofs = [b["proof"] for o in report["operations"] for b in o["batches"]]
     assert proofs

@@ -124,8 +124,8 @@ def test_captured_changes_delete_within_the_partition_of_the_key(spark_lake: Sma
     tables.build_cdc_weather(spark_lake.writers)
     parts = spark_lake.measure("cdc_weather").partitions
     assert {key: (p.data_files, p.applicable_equality_delete_files) for key, p in parts.items()} == {
-        "origin=EWR": (4, 3),
-        "origin=JFK": (4, 3),
-        "origin=LGA": (4, 3),
+        "origin=EWR": (7, 6),
+        "origin=JFK": (7, 6),
+        "origin=LGA": (7, 6),
     }
     assert spark.table("lake.demo.cdc_weather").count() == 26_115

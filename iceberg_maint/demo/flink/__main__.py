@@ -11,6 +11,9 @@ from rich.console import Console
 from iceberg_maint.demo.flink.main import run
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
 
+_WIDTH = 140
+"""Columns of what is not printed to a terminal; the tables need them."""
+
 
 def main() -> int:
     """Runs the demo as the command line says."""
@@ -19,7 +22,8 @@ def main() -> int:
     parser.add_argument("--flink", type=Path, required=True, help="folder that holds Flink")
     options = parser.parse_args()
     try:
-        report = run(options.data, options.flink, Console())
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+        report = run(options.data, options.flink, console)
     except IcebergMaintError as refusal:
         sys.stderr.write(f"{refusal}\n")
         return refusal.exit_code
