@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.memory import Preflight
@@ -67,8 +68,9 @@ class Lake:
         rows = self.spark.table(self.name).select("n", "_file", "_pos").collect()
         self.places |= {row[0]: (row[1], row[2]) for row in rows}
 
-    def delete_rows(self, values: str, *key_ids: int) -> None:
-        """An equality delete file of any type: a data file of these rows under another name."""
+    def delete_rows(self, values: str, *key_ids: int, metrics_of: Any = None) -> None:
+        """An equality delete file of any type: a data file of these rows under another name, with
+        the metrics of another file or none."""
         other = f"{self.name}_keys"
         self.writers.sql(f"drop table if exists {other}")
         self.writers.create(other, self.columns, properties=self.properties)
@@ -82,9 +84,12 @@ class Lake:
             .withFormat(file.format())
             .withFileSizeInBytes(file.fileSizeInBytes())
             .withRecordCount(file.recordCount())
-            .build()
         )
-        self.java.newRowDelta().addDeletes(delete).commit()
+        if metrics_of is not None:
+            source = self.java.io().newInputFile(metrics_of.location())
+            everything = bridge.iceberg.MetricsConfig.getDefault()
+            delete = delete.withMetrics(bridge.iceberg.parquet.ParquetUtil.fileMetrics(source, everything))
+        self.java.newRowDelta().addDeletes(delete.build()).commit()
 
     def marked(self, preflight: Preflight = SHUFFLED) -> dict[int, bool]:
         """What is marked, by `n`, with whether it was deleted already."""
@@ -172,6 +177,15 @@ def test_null_keys_equal_null_only(spark: SparkSession, preflight: Preflight) ->
     lake.delete({"id": None, "s": None}, {"id": 0, "s": ""}, {"id": 1, "s": None})
     assert lake.marked(preflight) == {0: False, 3: False, 5: False}
     assert lake.dropped() == {0, 3, 5}
+
+
+def test_null_keys_that_metadata_denies_end_the_job(spark: SparkSession) -> None:
+    lake = Lake(spark, "id int, n int")
+    lake.append(rows_of([None, 1], 0))
+    honest = lake.delete({"id": 1})
+    lake.delete_rows("(null, 7)", 1, metrics_of=honest)
+    with pytest.raises(SparkRuntimeException, match="its metadata says it has none"):
+        lake.marked()
 
 
 def test_rows_under_deletes_of_several_schemas_are_marked_once(spark: SparkSession) -> None:
