@@ -11,9 +11,9 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.lambdas import Lambdas
-from iceberg_maint.spark.membership import marked_rows
+from iceberg_maint.spark.membership import marked_numbers
 from iceberg_maint.spark.native import Table
-from iceberg_maint.spark.positions import Positions, count, gather, read_back, union
+from iceberg_maint.spark.positions import Positions, count, gather, gather_numbered, read_back, union
 from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
 
 
@@ -57,8 +57,10 @@ def find_marks(bridge: Bridge, work: Work) -> Marks:
     assert work.preflight is not None, "files under equality deletes without a preflight"
     applied = [work.deletes[path] for path in sorted(lambdas.equality_delete_paths(tasks))]
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
-    with marked_rows(bridge, work.table, work.batch, tasks, applied, work.preflight) as rows:
-        new = gather(bridge, rows.where("not _already"), paths, _partitions(bridge, work))
+    found = marked_numbers(bridge, work.table, work.batch, tasks, applied, work.preflight)
+    with found as (rows, numbered_paths):
+        partitions = _partitions(bridge, work)
+        new = gather_numbered(rows.where("not _already"), numbered_paths, partitions)
     return Marks(new, {path: tasks.get(i) for i, path in enumerate(paths) if path in new})
 
 

@@ -119,18 +119,15 @@ class _Membership:
             cleaner.doCleanupShuffle(shuffle, True)
         return done
 
-    def located(self, places: DataFrame) -> DataFrame:
-        """Data file, position and whether the row was deleted before, for places."""
+    def rows(self) -> DataFrame:
+        """Number of the data file, position and whether the row was deleted before, of all places."""
         from pyspark.sql import functions as F
 
-        paths = ((number, f.path) for number, f in enumerate(self.data))
-        files = _local(self.bridge, "number long, _file string", paths)
-        found = places.select(
+        return self.places().select(
             F.shiftright("place", _FILE_SHIFT).alias("number"),
             F.shiftright("place", 1).bitwiseAND((1 << POSITION_BITS) - 1).alias("_pos"),
             (F.col("place").bitwiseAND(1) == 1).alias("_already"),
         )
-        return found.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
 
     def _hits(self, one: _DeleteSet, pair: _Pair, number: int) -> DataFrame:
         """Places of the rows that one set of deletes deletes, in one of the passes."""
@@ -202,6 +199,22 @@ class _Membership:
 
 
 @contextmanager
+def marked_numbers(
+    bridge: Bridge,
+    table: Table,
+    batch: Batch,
+    tasks: Any,
+    deletes: Sequence[Any],
+    preflight: Preflight,
+) -> Iterator[tuple[DataFrame, tuple[str, ...]]]:
+    """As `marked_rows`, with `number` (long) in place of `_file`: an index of the paths that come
+    with the frame."""
+    with ExitStack() as stack:
+        membership = _Membership(bridge, table, batch, tasks, deletes, preflight, stack)
+        yield membership.rows(), tuple(f.path for f in membership.data)
+
+
+@contextmanager
 def marked_rows(
     bridge: Bridge,
     table: Table,
@@ -218,9 +231,11 @@ def marked_rows(
     reads is staged for that long. Raises RefusedError ICM-119 for a key column the schema does not
     have.
     """
-    with ExitStack() as stack:
-        membership = _Membership(bridge, table, batch, tasks, deletes, preflight, stack)
-        yield membership.located(membership.places())
+    from pyspark.sql import functions as F
+
+    with marked_numbers(bridge, table, batch, tasks, deletes, preflight) as (rows, paths):
+        files = _local(bridge, "number long, _file string", enumerate(paths))
+        yield rows.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
 
 
 def _join(rows: DataFrame, keys: DataFrame, names: Sequence[str], preflight: Preflight) -> DataFrame:
