@@ -57,14 +57,14 @@ class Shape:
         return self.base_rows + self.upserts
 
 
-UPSERT = Shape("upsert", 4_200_000, 6, 30, 3_000_000, 1_800_000, 0.5)
 SHAPES = {
     shape.name: shape
     for shape in (
         Shape("quick", 600_000, 3, 8, 300_000, 200_000, 0.5),
-        UPSERT,
-        Shape("upsert_v3", 4_200_000, 6, 30, 3_000_000, 1_800_000, 0.5, version=3),
-        Shape("partitioned", 4_800_000, 1, 10, 3_000_000, 1_200_000, 0.5, regions=8),
+        # An hour of commits, one a minute.
+        Shape("upsert", 6_000_000, 6, 60, 3_000_000, 2_000_040, 0.5),
+        Shape("upsert_v3", 6_000_000, 6, 60, 3_000_000, 2_000_040, 0.5, version=3),
+        Shape("partitioned", 6_000_000, 1, 30, 3_000_000, 2_000_010, 0.5, regions=8),
         Shape("heavy", 4_000_000, 1, 1, 30_000_000, 900_000, 0.05, writers=6),
         Shape("beyond", 6_000_000, 6, 20, 52_000_000, 2_000_000, 0.08),
     )
