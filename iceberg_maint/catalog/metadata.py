@@ -92,7 +92,17 @@ def _refs(document: Mapping[str, Any], current: Snapshot | None) -> tuple[Ref, .
     nodes = document.get("refs") or {}
     if not nodes and current is not None:
         return (Ref("main", "branch", current.snapshot_id),)
-    return tuple(Ref(name, node["type"], int(node["snapshot-id"])) for name, node in nodes.items())
+    return tuple(
+        Ref(
+            name,
+            node["type"],
+            int(node["snapshot-id"]),
+            node.get("max-ref-age-ms"),
+            node.get("max-snapshot-age-ms"),
+            node.get("min-snapshots-to-keep"),
+        )
+        for name, node in nodes.items()
+    )
 
 
 def _specs(document: Mapping[str, Any], types: Mapping[int, str]) -> Iterable[PartitionSpec]:

@@ -42,11 +42,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or tag."""
+    """A branch or tag, with its own retention where it has one (spec: Snapshot Retention Policy)."""
 
     name: str
     kind: str
     snapshot_id: int
+    max_ref_age_ms: int | None = None
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""Policy of housekeeping, as values: sections `expire_snapshots` and `remove_orphan_files`.
+
+Every field is one documented key, like those of `core.policy`. "Off" is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DAY_SECONDS = 86_400
+ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
+"""No file younger than this is ever taken for an orphan, whatever the policy says."""
+TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
+"""No file is swept sooner than this after it was put into the trash."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshotsPolicy:
+    """Section `expire_snapshots`: which snapshots go. What keeps more always wins."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether snapshots are expired at all"})
+    max_snapshot_age_seconds: int = field(
+        default=5 * DAY_SECONDS,
+        metadata={
+            "doc": "snapshots younger than this stay; the table's history.expire.max-snapshot-age-ms "
+            "may make it longer",
+            "minimum": 0,
+        },
+    )
+    min_snapshots_to_keep: int = field(
+        default=10,
+        metadata={
+            "doc": "newest snapshots of every branch that stay however old they are; the table's "
+            "history.expire.min-snapshots-to-keep may make it more",
+            "minimum": 1,
+        },
+    )
+    staged_max_age_seconds: int | None = field(
+        default=None,
+        metadata={
+            "doc": "age at which a snapshot staged by write-audit-publish and never published may go; "
+            "null: never",
+            "minimum": 0,
+        },
+    )
+    writer_state_max_age_seconds: int | None = field(
+        default=7 * DAY_SECONDS,
+        metadata={
+            "doc": "age at which the last snapshot that holds a streaming writer's position (Flink, "
+            "Kafka Connect, Spark) may go; null: never",
+            "minimum": 0,
+        },
+    )
+    reader_max_silence_seconds: int | None = field(
+        default=7 * DAY_SECONDS,
+        metadata={
+            "doc": "time without a word after which a registered reader holds nothing back; null: never",
+            "minimum": 0,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOrphanFilesPolicy:
+    """Section `remove_orphan_files`: which files go, and when."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed at all"})
+    older_than_seconds: int = field(
+        default=7 * DAY_SECONDS,
+        metadata={
+            "doc": "age by the store's clock at which a file that nothing reaches is an orphan",
+            "minimum": ORPHAN_AGE_FLOOR_SECONDS,
+        },
+    )
+    hold_seconds: int = field(
+        default=3 * DAY_SECONDS,
+        metadata={
+            "doc": "time that orphans stay in the trash before they are swept",
+            "minimum": TRASH_HOLD_FLOOR_SECONDS,
+        },
+    )
+    max_orphan_ratio: float = field(
+        default=0.2,
+        metadata={
+            "doc": "share of the listed files or bytes above which a person must approve the removal",
+            "minimum": 0.0,
+            "maximum": 1.0,
+        },
+    )
