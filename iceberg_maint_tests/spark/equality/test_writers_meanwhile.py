@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from iceberg_maint.core.plan import Batch
-from iceberg_maint_tests.spark.equality.conftest import EVERY_WAY, Way, name_of
+from iceberg_maint_tests.spark.equality.conftest import Way
 from iceberg_maint_tests.spark.equality.twin import Twin
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("way", EVERY_WAY, ids=name_of, indirect=True)]
+pytestmark = pytest.mark.spark
 
 
 def sick(way: Way) -> Twin:

@@ -10,6 +10,9 @@ from typing import Any
 from iceberg_maint_tests.spark.equality.model import Model, ModelDelete, ModelRow, Scope, Values
 from iceberg_maint_tests.spark.writers import Row, Writers
 
+Column = tuple[str, int, str]
+"""Path, field id and type of a column."""
+
 TAG = "tag"
 """The column that names a row: never a key, never twice."""
 
@@ -61,6 +64,7 @@ class Twin:
         """All parts in one commit; the number of rows deleted. Only `main` is in the model."""
         table = self.table
         delta = table.newRowDelta().toBranch(branch)
+        ids = {path: i for path, i, _ in self.columns(table)}
         rows: list[ModelRow] = []
         deletes: list[ModelDelete] = []
         for part in parts:
@@ -70,13 +74,13 @@ class Twin:
                     self.writers.equality_deletes(table, part.keys, spec, part.partition)
                 )
                 scope = Scope(int(spec.specId()), part.partition, bool(spec.isUnpartitioned()))
-                deletes.append(ModelDelete([_values(table.schema(), key) for key in part.keys], scope))
+                deletes.append(ModelDelete([_values(ids, key) for key in part.keys], scope))
                 continue
             for partition, found in self._by_partition(table, spec, part.rows).items():
                 delta = delta.addRows(self.writers.data(table, found, spec, partition))
                 scope = Scope(int(spec.specId()), partition, bool(spec.isUnpartitioned()))
-                nulls = dict.fromkeys(i for _, i in _columns(table.schema().asStruct()))
-                rows += [ModelRow({**nulls, **_values(table.schema(), row)}, scope) for row in found]
+                nulls = dict.fromkeys(ids.values())
+                rows += [ModelRow({**nulls, **_values(ids, row)}, scope) for row in found]
         delta.commit()
         return self.model.commit(rows, deletes) if branch == "main" else 0
 
@@ -164,7 +168,8 @@ class Twin:
         if snapshot_id is not None:
             scan = scan.useSnapshot(snapshot_id)
         # A record also has columns that the reader needed for itself, behind those asked for.
-        shown = schema.select(bridge.list([*self._shown(table), *(c.name() for c in lineage_columns)]))
+        names = [path for path, _, _ in _shown(self.columns(table)) if "." not in path]
+        shown = schema.select(bridge.list([*names, *(c.name() for c in lineage_columns)]))
         projection = iceberg.util.StructProjection.create(schema, shown)
         struct = shown.asStruct()
         records = [
@@ -182,9 +187,7 @@ class Twin:
 
     def expected(self) -> list[Values]:
         """The rows the model holds, as the current schema shows them."""
-        shown = self._shown(self.table)
-        columns = _columns(self.table.schema().asStruct())
-        return self.model.read(i for path, i in columns if path.split(".")[0] in shown)
+        return self.model.read(i for _, i, _ in _shown(self.columns(self.table)))
 
     def check(self) -> None:
         """The table holds the model's rows, and every row the lineage it has always had."""
@@ -230,15 +233,14 @@ class Twin:
         (partition,) = self._by_partition(table, table.specs().get(spec_id), [row])
         return partition
 
-    def _shown(self, table: Any) -> list[str]:
-        """Columns that are compared: all but dates and times, which the reader gives as Java objects
-        and Iceberg's JSON takes as numbers."""
-        times = ("date", "time", "timestamp", "timestamptz")
-        return [str(c.name()) for c in table.schema().columns() if str(c.type()) not in times]
+    def columns(self, table: Any) -> list[Column]:
+        """Every column of the table's current schema."""
+        schema = json.loads(self.writers.iceberg.SchemaParser.toJson(table.schema()))
+        return list(_columns(schema["fields"]))
 
     def field_id(self, path: str) -> int:
         """The id of a column of the current schema."""
-        return int(self.table.schema().findField(path).fieldId())
+        return {p: i for p, i, _ in self.columns(self.table)}[path]
 
     def _by_partition(self, table: Any, spec: Any, rows: Iterable[Row]) -> dict[tuple[Any, ...], list[Row]]:
         """Rows by the partition of this spec they belong to."""
@@ -259,24 +261,32 @@ def in_order(rows: Iterable[Values]) -> list[tuple[tuple[int, Any], ...]]:
     return sorted((tuple(sorted(row.items())) for row in rows), key=repr)
 
 
-def _columns(struct: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """(path, field id) of every column, those of structs after their struct."""
-    for column in struct.fields():
-        path = f"{prefix}{column.name()}"
-        yield path, int(column.fieldId())
-        if column.type().isStructType():
-            yield from _columns(column.type().asStructType(), f"{path}.")
+def _columns(fields: Iterable[Mapping[str, Any]], prefix: str = "") -> Iterator[Column]:
+    """The columns of a struct in Iceberg's JSON, those of structs after their struct."""
+    for column in fields:
+        path, kind = f"{prefix}{column['name']}", column["type"]
+        if isinstance(kind, dict):
+            yield path, int(column["id"]), kind["type"]
+            yield from _columns(kind["fields"], f"{path}.")
+        else:
+            yield path, int(column["id"]), kind
 
 
-def _values(schema: Any, row: Row) -> dict[int, Any]:
+def _shown(columns: Iterable[Column]) -> list[Column]:
+    """Columns that are compared: all but dates and times, which the reader gives as Java objects and
+    Iceberg's JSON takes as numbers."""
+    return [c for c in columns if c[2] not in ("date", "time", "timestamp", "timestamptz")]
+
+
+def _values(ids: Mapping[str, int], row: Row) -> dict[int, Any]:
     """A row's values by field id. A struct's own value is whether it is there, since a NULL struct is
     no struct of NULLs."""
     values: dict[int, Any] = {}
     for path, value in row.items():
         parts = path.split(".")
         for depth in range(1, len(parts)):
-            values[int(schema.findField(".".join(parts[:depth])).fieldId())] = True
-        values[int(schema.findField(path).fieldId())] = value
+            values[ids[".".join(parts[:depth])]] = True
+        values[ids[path]] = value
     return values
 
 
