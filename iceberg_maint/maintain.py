@@ -230,7 +230,29 @@ def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: _Run, lease: L
             run.stopped_by = Reason.STALE
             _back_off_stale(seen, run)
             return
-        seen = _look(table, policy_of, run)
+        seen = _narrower(_look(table, policy_of, run), replans, batches)
+
+
+def _narrower(seen: Survey, replans: int, batches: tuple[Batch, ...]) -> Survey:
+    """Rewrites planned again are of half the size each time: less to lose to who commits meanwhile;
+    but never so small that a file does not fit or a group gains nothing. A conversion takes all that
+    its deletes apply to, or nothing."""
+    if seen.decision.operation != Operation.REWRITE_DATA_FILES:
+        return seen
+    windows, rewrite = seen.policy.windows, seen.policy.rewrite_data_files
+    largest = max((f.size_bytes for b in batches for g in b.groups for f in g.files), default=0)
+    enough_bytes = max(4 * seen.measured.target_file_size_bytes, 2 * largest)
+    enough_files = 10 * rewrite.min_input_files
+    windows = replace(
+        windows,
+        max_bytes_per_batch=_halved(windows.max_bytes_per_batch, replans, enough_bytes),
+        max_files_per_batch=_halved(windows.max_files_per_batch, replans, enough_files),
+    )
+    return replace(seen, policy=replace(seen.policy, windows=windows))
+
+
+def _halved(cap: int, times: int, enough: int) -> int:
+    return max(cap >> times, min(cap, enough))
 
 
 def _prepare(seen: Survey, run: _Run, lease: Lease) -> tuple[Batch, ...]:

@@ -12,7 +12,7 @@ Which delete applies to which data file: Iceberg spec, "Scan Planning".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from iceberg_maint.core.change import Change, Entry, Scope, TableVersion, scope_of
@@ -59,6 +59,10 @@ STALE_RULES = frozenset(
 )
 """Rules whose break means that the plan is out of date, not that something is wrong."""
 
+RACED_RULES = frozenset({Rule.DROPPED_DELETE, Rule.SCOPE, Rule.FOREIGN_REPLACE})
+"""Rules that a commit of somebody else's since the plan can break: then planning again is the answer
+as well. Without any such commit the plan itself was wrong."""
+
 _VALIDATED_OPERATIONS = frozenset({"overwrite", "delete"})
 """Operations whose new deletes a rewrite validates (MergingSnapshotProducer,
 VALIDATE_ADDED_DELETE_FILES_OPERATIONS); deletes added by any other slip through."""
@@ -66,15 +70,16 @@ VALIDATE_ADDED_DELETE_FILES_OPERATIONS); deletes added by any other slip through
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule and the fact that breaks it."""
+    """A broken rule and the fact that breaks it. `raced`: somebody committed since the plan."""
 
     rule: Rule
     fact: str
+    raced: bool = False
 
     @property
     def is_stale(self) -> bool:
         """Whether planning again is the answer."""
-        return self.rule in STALE_RULES
+        return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)
 
 
 def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
@@ -83,7 +88,7 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
     In format v1 all sequence numbers are 0 and there are no delete files: SEQUENCE_NUMBER holds
     0 = 0, and the rules about deletes have nothing to look at.
     """
-    return (
+    found = (
         *_planned_on(intent, change),
         *_metadata(change),
         *_files(intent, change),
@@ -94,6 +99,8 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
         *_foreign_replaces(change),
         *_new_deletes(change),
     )
+    raced = any(not since.ours for since in change.lineage.since)
+    return tuple(replace(v, raced=raced) for v in found) if raced else found
 
 
 def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:

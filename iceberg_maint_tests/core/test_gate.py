@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.change import Change, Lineage, Since
-from iceberg_maint.core.gate import STALE_RULES, Rule
+from iceberg_maint.core.gate import STALE_RULES, Rule, check
 from iceberg_maint.core.intent import Intent, intent_of
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile
@@ -157,6 +157,20 @@ def test_newer_equality_delete_dropped_as_too_old_is_refused() -> None:
     assert rules(intent(pinned), change_of(pinned, base, kept)) == set()
     assert rules(intent(pinned), change_of(pinned, base, dropped)) == {Rule.DROPPED_DELETE}
     assert (base.rows(), dropped.rows()) == ([1, 3], [1, 2, 3])
+    raced = check(intent(pinned), change_of(pinned, base, dropped))
+    assert [v.is_stale for v in raced] == [True]
+
+
+def test_delete_dropped_with_nobody_else_committing_is_no_staleness() -> None:
+    pinned = table_of(P1, P1)
+    delete = File("d", P1, 3, FileKind.EQUALITY_DELETES, keys=frozenset({2}))
+    base = pinned.commit(delete, operation="delete").commit(File("f3", P1, 4, rows=(3,)))
+    kept = rewritten(pinned, base)
+    dropped = replace(kept, manifests={k: v for k, v in kept.manifests.items() if v != (delete,)})
+    change = change_of(pinned, base, dropped)
+    ours = tuple(replace(since, ours=True) for since in change.lineage.since)
+    found = check(intent(pinned), replace(change, lineage=replace(change.lineage, since=ours)))
+    assert [(v.rule, v.is_stale) for v in found] == [(Rule.DROPPED_DELETE, False)]
 
 
 @pytest.mark.parametrize(

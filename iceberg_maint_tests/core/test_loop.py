@@ -17,8 +17,8 @@ from iceberg_maint.core.record import Record
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
 from iceberg_maint.maintain import BatchEnded
-from iceberg_maint_tests.core.build import delete
-from iceberg_maint_tests.core.loop import TABLE, Killed, Process, World
+from iceberg_maint_tests.core.build import data, delete
+from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, World
 from iceberg_maint_tests.core.test_loop_crashes import check_healed
 
 
@@ -63,6 +63,21 @@ def test_stale_batch_is_planned_again_in_the_same_run() -> None:
     assert found.outcome is OutcomeStatus.IMPROVED
     assert world.history("p=a").ineffective == 0
     assert world.open_work() == (0, 0)
+
+
+def test_batches_planned_again_after_a_conflict_are_smaller() -> None:
+    windows = replace(POLICY.windows, max_bytes_per_batch=1600)
+    world = World("", replace(POLICY, windows=windows))
+    world.commit((), [data(f"a/{i}", 20, seq=2) for i in range(80)])
+    planned: list[int] = []
+
+    def stale(batch: Batch) -> None:
+        planned.append(batch.input_bytes)
+        raise StaleBatchError("somebody was faster")
+
+    world.before_write = stale
+    world.run()
+    assert planned == [1600, 800, 800, 400, 400, 400, 400]
 
 
 def test_stale_again_and_again_backs_off() -> None:
