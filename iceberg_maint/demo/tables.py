@@ -144,7 +144,8 @@ def build_cdc_weather(writers: Writers) -> None:
     _load(writers, "cdc_weather", rows, partitioned_by="origin")
     # In July no hour comes twice.
     hours = rows.filter(pc.and_(pc.equal(rows["month"], 7), pc.is_valid(rows["wind_dir"])))
-    changes = (hours.filter(pc.equal(hours["day"], number + 1)) for number in range(writers.scale.upserts))
+    count = 2 * writers.scale.upserts
+    changes = (hours.filter(pc.equal(hours["day"], number + 1)) for number in range(count))
     _upsert(writers, "cdc_weather", ("origin", "month", "day", "hour"), "wind_dir", changes)
 
 
