@@ -85,6 +85,7 @@ def _listener(bridge: Bridge, events: Any) -> Any:
 
 def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> int:
     context.listenerBus().waitUntilEmpty()
+    old = bridge.spark.version.startswith("3.")
     stages: set[int] = set()
     tasks: list[tuple[str, int, int, int]] = []
     for event in [arguments[0] for arguments in bridge.iterate(bridge.jvm.java.util.ArrayList(events))]:
@@ -97,7 +98,11 @@ def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> in
             # The driver hears of the end of a task after the next one may have begun.
             spent = metrics.executorDeserializeTime() + metrics.executorRunTime()
             begun = int(info.launchTime())
-            peak = max(int(metrics.peakOnHeapExecutionMemory()), int(metrics.peakExecutionMemory()))
+            peak = int(metrics.peakExecutionMemory())
+            if not old:
+                # The older figure leaves out hash relations, the newer one memory off the heap.
+                on_heap, off_heap = metrics.peakOnHeapExecutionMemory(), metrics.peakOffHeapExecutionMemory()
+                peak = max(peak, int(on_heap) + int(off_heap))
             tasks.append((str(info.executorId()), begun, begun + int(spent), peak))
     return max((_at_once(tasks, executor, start) for executor, start, _, _ in tasks), default=0)
 

@@ -16,7 +16,6 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.spark import native
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.membership import marked_rows
-from iceberg_maint.spark.memory import measured
 from iceberg_maint_tests.spark.writers import Row, Writers
 
 pytestmark = pytest.mark.spark
@@ -360,18 +359,3 @@ def test_passes_leave_no_shuffle_files(spark: SparkSession, lake_dir: Path) -> N
     before = set((lake_dir / "spark").rglob("shuffle_*.data"))
     assert lake.marked(IN_PASSES) == {3: False, 11: False}
     assert set((lake_dir / "spark").rglob("shuffle_*.data")) <= before
-
-
-def test_memory_is_measured_of_the_job_group_only(spark: SparkSession) -> None:
-    bridge = Bridge(spark)
-    context = spark.sparkContext
-    try:
-        with measured(bridge, "mine") as peak_bytes:
-            context.setJobGroup("other", "")
-            spark.range(100_000).selectExpr("id % 50000 as k").groupBy("k").count().collect()
-            assert peak_bytes() == 0
-            context.setJobGroup("mine", "")
-            spark.range(100_000).selectExpr("id % 50000 as k").groupBy("k").count().collect()
-        assert peak_bytes() > 50_000 * 32
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
