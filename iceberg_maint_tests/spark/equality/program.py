@@ -20,7 +20,7 @@ from iceberg_maint_tests.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.spark.equality.twin import Add, Delete, Reading, Twin
 from iceberg_maint_tests.spark.writers import Row
 
-MOST_FILES = 12
+MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""
 MAINTAINED = 0.12
 """Share of steps that are maintenance, which costs as much as twenty commits of writers."""
@@ -162,7 +162,8 @@ class Program:
         if table.specs().size() > 3:
             return
         update = table.updateSpec()
-        if fields and self.rng.random() < 0.3:
+        # Format v1 would keep it as void; test_evolution.py has such a spec.
+        if fields and self.version > 1 and self.rng.random() < 0.3:
             gone = self.rng.choice(fields)
             self.trail.append(f"spec without {gone}")
             update.removeField(gone).commit()
@@ -252,7 +253,7 @@ class Program:
                 "p": self._place(),
                 "q": self._place(),
             }
-            for _ in range(self.rng.randint(1, 4))
+            for _ in range(self.rng.randint(1, 3))
         ]
 
     def _value(self, kind: str) -> Any:
