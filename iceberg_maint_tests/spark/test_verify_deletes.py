@@ -210,6 +210,20 @@ def test_verify_of_a_lost_position_of_many_deletes_is_different(lake: Lake) -> N
     assert f"first in {sick.second}" in found.detail
 
 
+@pytest.mark.parametrize("limit", [visible.READER_EQUALITY_DELETES, 0])
+def test_verify_after_a_key_column_was_dropped(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Iceberg's reader looks the column up in older schemas."""
+    monkeypatch.setattr(visible, "READER_EQUALITY_DELETES", limit)
+    sick = Sick(lake, 2)
+    lake.convert(sick.name, sick.right, (sick.delete,))
+    lake.writers.sql(f"alter table {sick.name} drop column id")
+    found = lake.verify(sick.name)
+    expected = VerificationStatus.PROVED if limit else VerificationStatus.UNPROVABLE
+    assert found.status is expected, found.detail
+
+
 @pytest.mark.usefixtures("too_many")
 @pytest.mark.parametrize(
     ("rows", "status"), [([A, D], "PROVED"), ([A, C, D], "DIFFERENT"), ([A, B], "DIFFERENT")]
