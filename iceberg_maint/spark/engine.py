@@ -101,7 +101,7 @@ class SparkEngine:
         keys that cannot be compared, ICM-124 when applying equality deletes does not fit what is
         declared for it, or what Spark raised; what is written by then is left to the orphan pass.
         """
-        bridge = self._started()
+        bridge = self._active()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
         preflight = preflight_of(bridge, batch, policy.equality_deletes)
@@ -121,7 +121,7 @@ class SparkEngine:
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         """Commits through the gate; also what another process wrote, from its content JSON."""
-        bridge = self._started()
+        bridge = self._active()
         prepared = self._prepared.pop(batch.batch_id, None)
         if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
             prepared = _revived(bridge, batch, written)
@@ -148,6 +148,12 @@ class SparkEngine:
                 with keeping_sigint():
                     self._bridge = Bridge(self._session())
             return self._bridge
+
+    def _active(self) -> Bridge:
+        """The bridge, its session being that of this thread: catalogs are looked up in it."""
+        bridge = self._started()
+        bridge.activate()
+        return bridge
 
     def _convert(self, bridge: Bridge, work: Work) -> tuple[list[Any], Written]:
         converted, memory = self._applying(bridge, work, convert)
