@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "iceberg_maint"
 
 ADAPTERS = frozenset({"catalog", "spark", "ledger", "metrics", "audit", "alerts"})
 LOOP = frozenset({"survey", "execute", "heartbeat", "reconcile", "maintain"})
-BELOW_WIRING = ADAPTERS | LOOP | {"core", "errors", "ports", "config"}
+BELOW_WIRING = ADAPTERS | LOOP | {"core", "errors", "ports", "storage_ports", "orphans", "config"}
 SURFACES = frozenset({"cli", "defs", "demo", "definitions", "report"})
 
 DAGSTER = frozenset(
@@ -39,9 +39,11 @@ RINGS: dict[str, Ring] = {
     "core": Ring(frozenset({"core"}), NOTHING),
     "ports": Ring(frozenset({"core", "errors"}), NOTHING),
     **{name: Ring(frozenset({"core", "errors", "ports"}) | LOOP, NOTHING) for name in LOOP},
+    "storage_ports": Ring(NOTHING, NOTHING),
+    "orphans": Ring(frozenset({"core", "errors", "ports", "storage_ports", "orphans"}), NOTHING),
     "config": Ring(frozenset({"core", "errors", "config"}), frozenset({"pydantic", "yaml"})),
     # The ports name the values an adapter takes and gives, so adapters see them; never one another.
-    **{name: Ring(frozenset({"core", "errors", "ports", name})) for name in ADAPTERS},
+    **{name: Ring(frozenset({"core", "errors", "ports", "storage_ports", name})) for name in ADAPTERS},
     "wiring": Ring(BELOW_WIRING | {"wiring"}),
     "report": Ring(frozenset({"core", "errors", "ports", "report"})),
     "defs": Ring(BELOW_WIRING | {"wiring", "report", "defs"}),

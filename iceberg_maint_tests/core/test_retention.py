@@ -87,11 +87,23 @@ def test_table_property_keeps_more_and_never_less(
     assert retain(state_of(*line(10), **properties), KEEP_ONE, NOW_MS).expire == expired
 
 
-def test_branch_with_its_own_age_and_count_is_kept_by_those() -> None:
-    snapshots = line(10)
-    audit = Ref("audit", "branch", 4, max_snapshot_age_ms=7 * DAY_MS, min_snapshots_to_keep=3)
-    found = retain(state_of(*snapshots, refs=(Ref("main", "branch", 10), audit)), KEEP_ONE, NOW_MS)
-    assert found.expire == (1,)
+@pytest.mark.parametrize(
+    ("audit", "expired"),
+    [
+        (Ref("audit", "branch", 4, max_snapshot_age_ms=8 * DAY_MS, min_snapshots_to_keep=1), (1,)),
+        (Ref("audit", "branch", 4, max_snapshot_age_ms=1, min_snapshots_to_keep=3), (1,)),
+        (Ref("audit", "branch", 8, max_snapshot_age_ms=1, min_snapshots_to_keep=1), (1, 2, 3, 4)),
+    ],
+)
+def test_branch_with_its_own_age_or_count_is_kept_by_that(audit: Ref, expired: tuple[int, ...]) -> None:
+    refs = (Ref("main", "branch", 10), audit)
+    assert retain(state_of(*line(10), refs=refs), KEEP_ONE, NOW_MS).expire == expired
+
+
+def test_branch_may_ask_for_less_than_the_policy() -> None:
+    main = Ref("main", "branch", 10, max_snapshot_age_ms=2 * DAY_MS, min_snapshots_to_keep=1)
+    found = retain(state_of(*line(10), refs=(main,)), ExpireSnapshotsPolicy(), NOW_MS)
+    assert found.expire == (1, 2, 3, 4, 5, 6, 7)
 
 
 def test_ref_past_its_own_age_goes_with_its_snapshots_and_main_never() -> None:

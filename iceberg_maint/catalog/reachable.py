@@ -1,0 +1,82 @@
+"""Everything that a table's metadata reaches, walked from the catalog's pointer down."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from iceberg_maint.catalog.manifests import (
+    PATH,
+    has_live_files,
+    read_bytes,
+    read_live_entries,
+    read_manifest_list,
+)
+from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
+from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.errors import RefusedError, UnknownTableError
+
+
+class MetadataWalk:
+    """Reachability of one table: the metadata file and its log, statistics and partition
+    statistics files, and of all retained snapshots manifest lists, manifests and live files.
+
+    Files that a manifest lists as DELETED are reached by the older snapshots that still have them.
+    """
+
+    def __init__(self, catalog: PyIcebergCatalog, table: TableId, table_uuid: str) -> None:
+        self._catalog, self._table, self._uuid = catalog, table, table_uuid
+        self._read: set[str] = set()
+
+    def metadata_location(self) -> str:
+        """The catalog's pointer now. Raises UnknownTableError ICM-126."""
+        found = self._catalog.pointers([self._table])
+        if self._table not in found:
+            raise UnknownTableError(
+                "ICM-126", f'"{self._table}" is gone from its catalog.', "none; nothing was removed."
+            )
+        return found[self._table]
+
+    def paths(self) -> Iterator[str]:
+        """Every file that the current metadata reaches; of manifests read before, nothing.
+
+        Raises UnreadableTableError ICM-101, RefusedError ICM-102.
+        """
+        location, io = self.metadata_location(), self._catalog.io_of(self._table)
+        data = read_bytes(io, location, f"{self._table}: metadata file")
+        state = parse_metadata(self._table, location, data)
+        if state.uuid != self._uuid:
+            raise RefusedError(
+                "ICM-102",
+                f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
+                "none; the next run looks at the new table.",
+            )
+        yield location
+        yield from _named_files(data)
+        for snapshot in state.snapshots:
+            manifest_list = check_manifest_list(self._table, snapshot)
+            yield manifest_list
+            if manifest_list in self._read:
+                continue
+            for manifest in read_manifest_list(io, manifest_list):
+                if manifest.path in self._read:
+                    continue
+                yield manifest.path
+                if has_live_files(manifest):
+                    yield from read_live_entries(io, manifest, str(self._table), (PATH,)).more[0]
+                self._read.add(manifest.path)
+            self._read.add(manifest_list)
+
+
+def _named_files(data: bytes) -> Iterator[str]:
+    """The metadata log, statistics files and partition statistics files (spec: Table Metadata)."""
+    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    document: dict[str, Any] = json.loads(text)
+    for entry in document.get("metadata-log") or ():
+        yield entry["metadata-file"]
+    for key in ("statistics", "partition-statistics"):
+        for entry in document.get(key) or ():
+            yield entry["statistics-path"]

@@ -1,0 +1,129 @@
+"""Orphans: files below a table's prefix that nothing reaches, and what is never taken for one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iceberg_maint.core.state import TableState
+
+TRASH = ".iceberg-maint-trash"
+"""Folder below a prefix that orphans are set aside in; hidden, so that nobody lists it as data."""
+
+_METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?|.*\.gz\.metadata\.json|.*\.json|version-hint.*")
+# FlinkManifestUtil: <job id>-<operator id>-<subtask>-<attempt>-<checkpoint>-<count>.avro
+_FLINK_MANIFEST = re.compile(r"[0-9a-f]{32}-.*\.avro")
+
+
+class Kept(StrEnum):
+    """Why a listed file is no orphan."""
+
+    REACHABLE = "reachable"
+    IN_FLIGHT = "in_flight"
+    YOUNG = "young"
+    METADATA_FILE = "metadata_file"
+    FLINK_MANIFEST = "flink_manifest"
+    HIDDEN = "hidden"
+    TRASH = "trash"
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One file that nothing reaches; times by the store's clock."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkHeader:
+    """First line of a trash manifest; one line per file follows. `marked_ms` is the store's time;
+    `digest` is that of the orphans found, some of which may not have been moved."""
+
+    mark_id: str
+    table: str
+    table_uuid: str
+    prefix: str
+    marked_ms: int
+    older_than_seconds: int
+    metadata_location: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrashedFile:
+    """A line of a trash manifest: where the file was, where it is moved to, what it was and why."""
+
+    path: str
+    trash_path: str
+    size_bytes: int
+    modified_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCounts:
+    """What a scan found. The trash and what lies in it do not count as listed."""
+
+    listed_files: int
+    listed_bytes: int
+    kept: Mapping[Kept, int]
+    orphan_files: int
+    orphan_bytes: int
+
+    def is_abnormal(self, max_ratio: float) -> bool:
+        """Whether so large a share is orphans that it may well be a mistake."""
+        return (
+            self.orphan_files > max_ratio * self.listed_files
+            or self.orphan_bytes > max_ratio * self.listed_bytes
+        )
+
+
+class NameRules:
+    """What a file's name alone says: metadata files, state of Flink jobs, hidden files.
+
+    Hidden are segments that begin with `_` or `.`, unless it is a partition field that does
+    (Iceberg's `PartitionAwareHiddenPathFilter`).
+    """
+
+    def __init__(self, state: TableState) -> None:
+        self._fields = tuple(
+            f"{field.name}="
+            for spec in state.specs.values()
+            for field in spec.fields
+            if field.name.startswith(("_", "."))
+        )
+        self._flink_jobs = tuple(
+            {f"{s.summary['flink.job-id']}-" for s in state.snapshots if s.summary.get("flink.job-id")}
+        )
+
+    def kept(self, relative_path: str) -> Kept | None:
+        """Why a file of this path below the prefix stays whatever reaches it, if it does."""
+        *folders, name = [s for s in relative_path.split("/") if s]
+        if folders and folders[0] == TRASH:
+            return Kept.TRASH
+        if any(s.startswith(("_", ".")) and not s.startswith(self._fields) for s in (*folders, name)):
+            return Kept.HIDDEN
+        if _METADATA_FILE.fullmatch(name):
+            return Kept.METADATA_FILE
+        if _FLINK_MANIFEST.fullmatch(name) or (self._flink_jobs and name.startswith(self._flink_jobs)):
+            return Kept.FLINK_MANIFEST
+        return None
+
+
+def is_table_metadata(path: str) -> bool:
+    """Whether a file of this name is a table metadata file."""
+    return path.endswith((".metadata.json", ".metadata.json.gz"))
+
+
+def orphans_digest(orphans: Iterable[Orphan]) -> str:
+    """SHA-256, hexadecimal, of the orphans in the order given: what a person approves."""
+    found = hashlib.sha256()
+    for orphan in orphans:
+        line = f"{orphan.size_bytes} {orphan.modified_ms} {orphan.path}\n"
+        found.update(line.encode("utf-8", "surrogateescape"))
+    return found.hexdigest()

@@ -1,0 +1,147 @@
+"""Paths on disk: what storage lists and what metadata reaches, compared in bounded memory.
+
+Ten million paths take about 3 GB of scratch disk and 100 MB of memory: rows are appended, indexed
+once by SQLite's external sort, and compared by a lookup each. Paths meet by a hash of their key;
+were two ever to collide, a file would stay that could go.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+from iceberg_maint.core.location import Equivalences, Location, parse_location
+from iceberg_maint.core.orphans import Kept, Orphan
+from iceberg_maint.storage_ports import StoredFile
+
+_ROWS = 10_000
+_CACHE_KIBIBYTES = 65_536
+
+
+class PathTables:
+    """Listed and reached paths. `file` is made anew, and deleted by `close`."""
+
+    def __init__(self, file: Path, same: Equivalences) -> None:
+        self._file, self._same = file, same
+        file.unlink(missing_ok=True)
+        self._db = sqlite3.connect(file, isolation_level=None)
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.execute("CREATE TABLE listed (key BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)")
+        self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, live INT)")
+
+    def close(self) -> None:
+        """Deletes the file."""
+        self._db.close()
+        self._file.unlink(missing_ok=True)
+
+    def add_listed(self, files: Iterable[tuple[StoredFile, Kept | None]]) -> None:
+        """Listed files, each with why it stays if its name or age says so."""
+        rows = (
+            (_hashed(at), at.store, _bytes(file.path), file.size_bytes, file.modified_ms, kept)
+            for file, kept in files
+            for at in (parse_location(file.path, self._same),)
+        )
+        self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def add_reached(self, paths: Iterable[str], *, live: bool) -> None:
+        """Paths that the metadata reaches (`live`) or that a batch in flight has written. Raises
+        ValueError for what is no location."""
+        rows = (
+            (_hashed(at), at.store, _bytes(path), live)
+            for path in paths
+            for at in (parse_location(path, self._same),)
+        )
+        self._insert("INSERT INTO reached VALUES (?, ?, ?, ?)", rows)
+
+    def index(self) -> None:
+        """Makes what was added quick to look up."""
+        for table in ("listed", "reached"):
+            self._db.execute(f"CREATE INDEX IF NOT EXISTS {table}_key ON {table} (key)")
+
+    def orphans(self) -> Iterator[Orphan]:
+        """Listed files that nothing keeps and nothing reaches, in the order of their paths."""
+        rows = self._db.execute(
+            "SELECT path, size, ms FROM listed WHERE kept IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key) ORDER BY path"
+        )
+        for path, size_bytes, modified_ms in rows:
+            yield Orphan(_text(path), size_bytes, modified_ms)
+
+    def reaches(self, path: str) -> bool:
+        """Whether anything reaches a file of this path."""
+        key = _hashed(parse_location(path, self._same))
+        return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
+
+    def kept(self) -> dict[Kept, tuple[int, int]]:
+        """Files and bytes by why they stay."""
+        found = {
+            Kept(why): (files, size)
+            for why, files, size in self._db.execute(
+                "SELECT kept, count(*), sum(size) FROM listed WHERE kept IS NOT NULL GROUP BY kept"
+            )
+        }
+        for live, why in ((1, Kept.REACHABLE), (0, Kept.IN_FLIGHT)):
+            files, size = self._db.execute(
+                "SELECT count(*), coalesce(sum(size), 0) FROM listed WHERE kept IS NULL AND"
+                " (SELECT max(live) FROM reached WHERE reached.key = listed.key) = ?",
+                (live,),
+            ).fetchone()
+            if files:
+                found[why] = (files, size)
+        return found
+
+    def listed(self) -> tuple[int, int]:
+        """Listed files and bytes."""
+        files, size = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM listed").fetchone()
+        return files, size
+
+    def listed_metadata_files(self) -> Iterator[str]:
+        """Listed files named as table metadata that the table's own metadata does not reach."""
+        rows = self._db.execute(
+            "SELECT path FROM listed WHERE kept = ? AND (path GLOB '*.metadata.json'"
+            " OR path GLOB '*.metadata.json.gz')"
+            " AND NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)",
+            (Kept.METADATA_FILE,),
+        )
+        return (_text(path) for (path,) in rows)
+
+    def other_store(self) -> tuple[str, str] | None:
+        """A listed path, and one that is reached under another scheme or authority only."""
+        row = self._db.execute(
+            "SELECT listed.path, reached.path FROM listed JOIN reached USING (key)"
+            " WHERE listed.store != reached.store AND NOT EXISTS (SELECT 1 FROM reached AS own"
+            " WHERE own.key = listed.key AND own.store = listed.store) LIMIT 1"
+        ).fetchone()
+        return None if row is None else (_text(row[0]), _text(row[1]))
+
+    def unlisted(self) -> Iterator[str]:
+        """Paths that the metadata reaches and that were not listed under any spelling."""
+        rows = self._db.execute(
+            "SELECT DISTINCT path FROM reached WHERE live"
+            " AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.key = reached.key)"
+        )
+        return (_text(path) for (path,) in rows)
+
+    def _insert(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        rows = iter(rows)
+        while some := list(islice(rows, _ROWS)):
+            self._db.execute("BEGIN")
+            self._db.executemany(statement, some)
+            self._db.execute("COMMIT")
+
+
+def _hashed(location: Location) -> bytes:
+    return blake2b(location.key, digest_size=16).digest()
+
+
+def _bytes(path: str) -> bytes:
+    # File names need not be Unicode; SQLite's text must.
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")

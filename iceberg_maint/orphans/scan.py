@@ -1,0 +1,278 @@
+"""Scan: finds the orphan files of one table, or refuses where it cannot be sure.
+
+The order is part of the safety: first the storage is listed, then the metadata is read, so that
+whatever was committed meanwhile is reached. Every doubt about a path keeps the file; every doubt
+about the comparison as a whole stops it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from iceberg_maint.core.housekeeping import (
+    ORPHAN_AGE_FLOOR_SECONDS,
+    TRASH_HOLD_FLOOR_SECONDS,
+    RemoveOrphanFilesPolicy,
+)
+from iceberg_maint.core.location import (
+    Claim,
+    Equivalences,
+    Location,
+    claim_of,
+    is_root,
+    is_within,
+    outside,
+    overlaps,
+    parse_location,
+)
+from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, orphans_digest
+from iceberg_maint.core.retention import gc_enabled
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.orphans.paths import PathTables
+from iceberg_maint.storage_ports import Reachability, Store, StoredFile
+
+MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
+_MAX_UNLISTED = 10_000
+"""Reached files not listed that are looked up one by one: those committed since the listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table whose orphans are looked for.
+
+    `others` are the claims of all other tables of all configured catalogs, `in_flight` the files
+    of attempts without an outcome, `exclusive_prefixes` locations besides the table's own that its
+    owner declares to hold files of this table only.
+    """
+
+    state: TableState
+    others: tuple[Claim, ...]
+    in_flight: frozenset[str] = frozenset()
+    exclusive_prefixes: tuple[str, ...] = ()
+    same: Equivalences = field(default_factory=Equivalences)
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What is listed: the table's location and what is declared besides, none within
+        another."""
+        places = [(p, parse_location(p, self.same)) for p in (self.state.location, *self.exclusive_prefixes)]
+        return tuple(
+            text
+            for n, (text, place) in enumerate(places)
+            if not any(
+                is_within(place, other) and (m < n or not is_within(other, place))
+                for m, (_, other) in enumerate(places)
+                if m != n
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What was found; `paths` holds the orphans on disk until it is closed. `digest` is what a
+    person approves."""
+
+    target: Target
+    policy: RemoveOrphanFilesPolicy
+    counts: ScanCounts
+    digest: str
+    metadata_location: str
+    paths: PathTables
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether the share of orphans is so large that a person must approve it."""
+        return self.counts.is_abnormal(self.policy.max_orphan_ratio)
+
+
+def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
+    """Refuses a table whose files may be somebody else's, or a policy that is too quick.
+
+    Raises RefusedError ICM-110, ICM-111, ICM-112, ICM-113, ICM-114.
+    """
+    state, table = target.state, target.state.table
+    if not gc_enabled(state.properties):
+        raise RefusedError(
+            "ICM-110",
+            f"gc.enabled=false on {table}: its files may belong to other tables.",
+            "none; only the owner of the table should change this.",
+        )
+    for key, seconds, floor in (
+        ("older_than_seconds", policy.older_than_seconds, ORPHAN_AGE_FLOOR_SECONDS),
+        ("hold_seconds", policy.hold_seconds, TRASH_HOLD_FLOOR_SECONDS),
+    ):
+        if seconds < floor:
+            raise RefusedError(
+                "ICM-114",
+                f"remove_orphan_files.{key}={seconds} is below the floor of {floor}.",
+                "a write may take that long before it is committed; choose more.",
+            )
+    try:
+        _check_locations(target)
+    except ValueError as error:
+        raise RefusedError("ICM-113", f"{table}: {error}.", "use absolute locations.") from error
+
+
+def _check_locations(target: Target) -> None:
+    state, table = target.state, target.state.table
+    prefixes = target.prefixes
+    for prefix in prefixes:
+        if is_root(parse_location(prefix, target.same)):
+            raise RefusedError(
+                "ICM-111", f"{table} ({prefix}) is a whole bucket or file system.", "move the table."
+            )
+    if elsewhere := outside(claim_of(state), prefixes, target.same):
+        raise RefusedError(
+            "ICM-112",
+            f"{table} ({state.location}) writes to {elsewhere[0]} as well, which other tables may share.",
+            "declare it an exclusive prefix if nothing else writes there.",
+        )
+    for prefix, claim, theirs in overlaps(prefixes, target.others, target.same):
+        raise RefusedError(
+            "ICM-111",
+            f"{table} ({prefix}) overlaps {claim.table} ({theirs}). Removing orphans would destroy its files.",
+            "move one of the tables.",
+        )
+
+
+def scan(
+    target: Target,
+    policy: RemoveOrphanFilesPolicy,
+    store: Store,
+    reachability: Reachability,
+    scratch: Path,
+    now_ms: int,
+) -> Scan:
+    """Lists the table's prefixes and finds what nothing reaches; moves and deletes nothing.
+
+    `now_ms` is this machine's clock, only compared with the store's; `scratch` is a folder on
+    local disk. The caller closes `Scan.paths`. Raises RefusedError, see `check_target`, and
+    ICM-111 for another table's metadata below a prefix, ICM-115, ICM-122, ICM-125;
+    UnreadableTableError ICM-101 where anything of the metadata cannot be read.
+    """
+    check_target(target, policy)
+    started_ms = min(checked_clock(store, prefix, now_ms) for prefix in target.prefixes)
+    paths = PathTables(scratch / f"orphans-{target.state.uuid}.db", target.same)
+    try:
+        rules = NameRules(target.state)
+        youngest_ms = started_ms - policy.older_than_seconds * 1000
+        for prefix in target.prefixes:
+            paths.add_listed(_judged(store, prefix, target.same, rules, youngest_ms))
+        metadata_location = reachability.metadata_location()
+        read_reached(paths, target, reachability)
+        _check_reached(paths, target, store, started_ms)
+        _check_foreign(paths, target, store)
+        counts = _counts(paths)
+        return Scan(target, policy, counts, orphans_digest(paths.orphans()), metadata_location, paths)
+    except BaseException:
+        paths.close()
+        raise
+
+
+def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
+    """The store's time. Raises RefusedError ICM-115 when it is far from this machine's."""
+    store_ms = store.now_ms(prefix)
+    if abs(store_ms - now_ms) > MAX_CLOCK_SKEW_MS:
+        raise RefusedError(
+            "ICM-115",
+            f"the local clock and that of the store of {prefix} are {abs(store_ms - now_ms) // 1000} s "
+            "apart; ages cannot be trusted.",
+            "set the clocks by NTP.",
+        )
+    return store_ms
+
+
+def read_reached(paths: PathTables, target: Target, reachability: Reachability) -> None:
+    """Adds what the current metadata reaches, and what is in flight. Raises RefusedError
+    ICM-113 for paths that cannot be compared."""
+    try:
+        paths.add_reached(target.in_flight, live=False)
+        paths.add_reached(reachability.paths(), live=True)
+        paths.index()
+    except ValueError as error:
+        raise RefusedError(
+            "ICM-113", f"{target.state.table}: {error}.", "rewrite the table's metadata with absolute paths."
+        ) from error
+
+
+def _judged(
+    store: Store, prefix: str, same: Equivalences, rules: NameRules, youngest_ms: int
+) -> Iterator[tuple[StoredFile, Kept | None]]:
+    place = parse_location(prefix, same)
+    for file in store.list(prefix):
+        if not file.path.startswith(prefix.rstrip("/") + "/") or not is_within(
+            parse_location(file.path, same), place
+        ):
+            raise RefusedError(
+                "ICM-113", f"the listing of {prefix} holds {file.path}, which is not below it.", "report it."
+            )
+        kept = rules.kept(file.path[len(prefix.rstrip("/")) :])
+        if kept is None and (file.modified_ms is None or file.modified_ms > youngest_ms):
+            kept = Kept.YOUNG
+        if kept is not Kept.TRASH:
+            yield file, kept
+
+
+def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: int) -> None:
+    """Whatever the metadata reaches below a prefix must have been listed, or been written since:
+    a live file that is spelled in a way we do not see through looks missing here and an orphan
+    there."""
+    if mismatch := paths.other_store():
+        raise RefusedError(
+            "ICM-113",
+            f"{target.state.table}: storage lists {mismatch[0]}, the metadata says {mismatch[1]}.",
+            "declare which schemes or authorities name the same store.",
+        )
+    places = [parse_location(p, target.same) for p in target.prefixes]
+    below = (p for p in paths.unlisted() if _is_below(parse_location(p, target.same), places))
+    for count, path in enumerate(islice(below, _MAX_UNLISTED + 1)):
+        found = store.stat(path) if count < _MAX_UNLISTED else None
+        if found is None or found.modified_ms is None or found.modified_ms < started_ms:
+            raise RefusedError(
+                "ICM-122",
+                f"{target.state.table}: the metadata reaches {path}, which the listing does not hold.",
+                "find out whether the file is lost or is spelled differently; nothing is removed meanwhile.",
+            )
+
+
+def _is_below(location: Location, places: list[Location]) -> bool:
+    return any(is_within(location, p) for p in places)
+
+
+def _check_foreign(paths: PathTables, target: Target, store: Store) -> None:
+    """Every table metadata file below a prefix must be this table's, also of tables that are in
+    no configured catalog."""
+    for path in paths.listed_metadata_files():
+        try:
+            data = store.read(path)
+            document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+            found = str(document.get("table-uuid") or document["location"])
+        except FileNotFoundError:
+            continue  # its table has dropped it since
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
+            found = f"none that can be read: {type(error).__name__}"
+        if found != target.state.uuid:
+            raise RefusedError(
+                "ICM-111",
+                f"{target.state.table} (uuid {target.state.uuid}) has {path} below its location, of the table "
+                f"with uuid {found}.",
+                "move that table, or delete the file if it is no table's.",
+            )
+
+
+def _counts(paths: PathTables) -> ScanCounts:
+    kept = paths.kept()
+    files, size_bytes = paths.listed()
+    return ScanCounts(
+        listed_files=files,
+        listed_bytes=size_bytes,
+        kept={why: count for why, (count, _) in kept.items()},
+        orphan_files=files - sum(count for count, _ in kept.values()),
+        orphan_bytes=size_bytes - sum(size for _, size in kept.values()),
+    )

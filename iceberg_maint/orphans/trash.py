@@ -1,0 +1,269 @@
+"""Trash: orphans set aside with a manifest of what and why, swept after a hold or restored.
+
+The manifest is on storage before the first file moves. Whatever is in a trash folder is told by
+it alone, so that every step can be repeated after a crash: a file is either at its place or in
+the trash, and both are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.orphans import TRASH, MarkHeader, Orphan, TrashedFile
+from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.orphans.paths import PathTables
+from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
+from iceberg_maint.storage_ports import Reachability, Store
+
+_WHY = "no metadata reaches it"
+_HOLD_EVERY = 100
+"""Files between two looks at the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """What became of the orphans of a scan: `moved` are in the trash under `marks`; `skipped`
+    were reached, changed or gone by then."""
+
+    marks: tuple[str, ...]
+    moved_files: int
+    moved_bytes: int
+    skipped_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """What became of the files of a mark. `left` are still in the trash: something is at their
+    place, or they are not what was put there."""
+
+    mark_id: str
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    restored_files: int = 0
+    left_files: int = 0
+
+
+def trash(
+    scan: Scan,
+    store: Store,
+    reachability: Reachability,
+    now_ms: int,
+    *,
+    approved: str | None = None,
+    holds: Callable[[], bool] = lambda: True,
+) -> Trashed:
+    """Moves the orphans of a scan aside, one mark per prefix that has any.
+
+    The metadata is read once more first, and each file looked at once more. `approved` is the
+    digest that a person approves; `holds` asks whether the lease is still ours. Raises RefusedError
+    ICM-122 where the share is abnormal and not approved, FenceLostError.
+    """
+    if scan.needs_approval and approved != scan.digest:
+        counts = scan.counts
+        raise RefusedError(
+            "ICM-122",
+            f"{scan.target.state.table}: {counts.orphan_files} of {counts.listed_files} files, "
+            f"{counts.orphan_bytes} of {counts.listed_bytes} bytes look orphaned "
+            f"(limit {scan.policy.max_orphan_ratio:.0%}).",
+            f"inspect what the scan found, then approve it by its digest {scan.digest}.",
+        )
+    read_reached(scan.paths, scan.target, reachability)
+    marks, moved, moved_bytes, skipped = [], 0, 0, 0
+    for prefix in scan.target.prefixes:
+        marked_ms = checked_clock(store, prefix, now_ms)
+        mark_id = f"{marked_ms}-{scan.digest[:16]}"
+        header = MarkHeader(
+            mark_id=mark_id,
+            table=str(scan.target.state.table),
+            table_uuid=scan.target.state.uuid,
+            prefix=prefix,
+            marked_ms=marked_ms,
+            older_than_seconds=scan.policy.older_than_seconds,
+            metadata_location=reachability.metadata_location(),
+            digest=scan.digest,
+        )
+        if next(_below(scan, prefix), None) is None:
+            continue
+        store.create(_manifest(header), _lines(header, _trashed(scan, prefix, mark_id)))
+        marks.append(mark_id)
+        for line in _held(_trashed(scan, prefix, mark_id), holds):
+            found = store.stat(line.path)
+            if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):
+                skipped += 1
+                continue
+            store.move(line.path, line.trash_path)
+            moved, moved_bytes = moved + 1, moved_bytes + line.size_bytes
+    reached_since = scan.counts.orphan_files - moved - skipped
+    return Trashed(tuple(dict.fromkeys(marks)), moved, moved_bytes, skipped + reached_since)
+
+
+def marks(target: Target, store: Store) -> Iterator[MarkHeader]:
+    """The marks in the table's trash, of all prefixes, in no order. Raises RefusedError ICM-101
+    for a manifest that cannot be read."""
+    for prefix in target.prefixes:
+        for file in store.list(_manifests(prefix)):
+            with _readable(file.path):
+                header = loads(MarkHeader, next(iter(store.read_lines(file.path))).decode())
+                if _manifest(header) != file.path:
+                    raise ValueError(f"it is that of {header.mark_id} of {header.prefix}")
+            yield header
+
+
+def sweep(
+    target: Target,
+    policy: RemoveOrphanFilesPolicy,
+    store: Store,
+    reachability: Reachability,
+    scratch: Path,
+    now_ms: int,
+    *,
+    holds: Callable[[], bool] = lambda: True,
+) -> tuple[Emptied, ...]:
+    """Deletes for good what has been in the trash for the hold, by the store's clock.
+
+    Every path is proved anew against the current metadata; a file that is reached after all goes
+    back to its place. Raises RefusedError as `scan` does, FenceLostError.
+    """
+    check_target(target, policy)
+    due = []
+    for header in marks(target, store):
+        _check_own(header, target)
+        if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
+            due.append(header)
+    if not due:
+        return ()
+    paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.same)
+    try:
+        read_reached(paths, target, reachability)
+        return tuple(_sweep_one(h, store, paths, holds) for h in sorted(due, key=_manifest))
+    finally:
+        paths.close()
+
+
+def _sweep_one(header: MarkHeader, store: Store, paths: PathTables, holds: Callable[[], bool]) -> Emptied:
+    deleted, deleted_bytes, restored, left = 0, 0, 0, 0
+    for line in _held(_files(store, header), holds):
+        found = store.stat(line.trash_path)
+        if found is None:
+            continue  # never moved, restored, or swept before
+        if paths.reaches(line.path):
+            done = _put_back(store, line)
+            restored, left = restored + done, left + (not done)
+        elif found.size_bytes != line.size_bytes:
+            left += 1
+        else:
+            store.delete(line.trash_path)
+            gone = store.stat(line.trash_path) is None
+            deleted, left = deleted + gone, left + (not gone)
+            deleted_bytes += line.size_bytes if gone else 0
+    if not left:
+        store.delete(_manifest(header))
+    return Emptied(header.mark_id, deleted, deleted_bytes, restored, left)
+
+
+def restore(
+    target: Target, store: Store, mark_id: str | None = None, *, holds: Callable[[], bool] = lambda: True
+) -> tuple[Emptied, ...]:
+    """Moves every file of a mark, or of all marks, back to its place; what is there stays."""
+    found = []
+    for header in sorted(marks(target, store), key=_manifest):
+        _check_own(header, target)
+        if mark_id is not None and header.mark_id != mark_id:
+            continue
+        restored, left = 0, 0
+        for line in _held(_files(store, header), holds):
+            if store.stat(line.trash_path) is not None:
+                done = _put_back(store, line)
+                restored, left = restored + done, left + (not done)
+        if not left:
+            store.delete(_manifest(header))
+        found.append(Emptied(header.mark_id, restored_files=restored, left_files=left))
+    return tuple(found)
+
+
+def _put_back(store: Store, line: TrashedFile) -> bool:
+    try:
+        store.move(line.trash_path, line.path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _below(scan: Scan, prefix: str) -> Iterator[Orphan]:
+    start = prefix.rstrip("/") + "/"
+    return (o for o in scan.paths.orphans() if o.path.startswith(start))
+
+
+def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
+    root = prefix.rstrip("/")
+    for o in _below(scan, prefix):
+        yield TrashedFile(
+            o.path, _files_folder(prefix, mark_id) + o.path[len(root) :], o.size_bytes, o.modified_ms, _WHY
+        )
+
+
+def _manifests(prefix: str) -> str:
+    return f"{prefix.rstrip('/')}/{TRASH}/marks"
+
+
+def _manifest(header: MarkHeader) -> str:
+    return f"{_manifests(header.prefix)}/{header.mark_id}.jsonl"
+
+
+def _files_folder(prefix: str, mark_id: str) -> str:
+    return f"{prefix.rstrip('/')}/{TRASH}/files/{mark_id}"
+
+
+def _lines(header: MarkHeader, files: Iterator[TrashedFile]) -> Iterator[bytes]:
+    yield dumps(header).encode() + b"\n"
+    for file in files:
+        yield dumps(file).encode() + b"\n"
+
+
+def _files(store: Store, header: MarkHeader) -> Iterator[TrashedFile]:
+    """The files of a mark. Raises RefusedError ICM-101 for a line that is none, or that names a
+    file elsewhere."""
+    root, folder = header.prefix.rstrip("/"), _files_folder(header.prefix, header.mark_id)
+    lines = iter(store.read_lines(_manifest(header)))
+    next(lines)
+    for line in lines:
+        with _readable(_manifest(header)):
+            file = loads(TrashedFile, line.decode())
+            if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:
+                raise ValueError(f"it names {file.path} as {file.trash_path}")
+        yield file
+
+
+def _held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
+    """The files, as long as the lease is ours. Raises FenceLostError."""
+    for count, file in enumerate(files):
+        if count % _HOLD_EVERY == 0 and not holds():
+            raise FenceLostError("another run holds the table's lease; no further file is touched.")
+        yield file
+
+
+def _check_own(header: MarkHeader, target: Target) -> None:
+    if header.table_uuid != target.state.uuid:
+        raise RefusedError(
+            "ICM-102",
+            f"the trash of {header.prefix} holds {header.mark_id} of a table with uuid {header.table_uuid}; "
+            f"{target.state.table} has {target.state.uuid}.",
+            "look at its manifest, and delete or move it by hand.",
+        )
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, StopIteration) as error:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"trash manifest {path} cannot be read: {error}. Nothing of it was touched.",
+            "repair it; each of its lines names one file.",
+        ) from error

@@ -1,0 +1,74 @@
+"""The seams to file storage: a store that lists, moves and deletes, and what metadata reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as its store lists it, in the spelling of the location that was asked for.
+    `modified_ms` is the store's time, None where it tells none."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int | None
+
+
+class Store(Protocol):
+    """Files of one table. Raises RefusedError ICM-125 where access is denied."""
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Every file below the prefix, in no order, streamed; links are not followed. A prefix
+        that does not exist holds none."""
+        ...
+
+    def stat(self, path: str) -> StoredFile | None:
+        """The file, or None when there is none."""
+        ...
+
+    def now_ms(self, folder: str) -> int:
+        """The store's clock: the time of a file it is given to write in the folder, and which is
+        removed again. Proves on the way that files can be written and deleted."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file. Raises FileNotFoundError."""
+        ...
+
+    def read_lines(self, path: str) -> Iterator[bytes]:
+        """The file line by line, streamed. Raises FileNotFoundError."""
+        ...
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        """Writes a new file; once it returns the file outlives a crash."""
+        ...
+
+    def move(self, source: str, target: str) -> None:
+        """Moves a file within a store. Raises FileExistsError rather than replace one, and
+        FileNotFoundError."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Deletes a file, if there is one."""
+        ...
+
+
+class Reachability(Protocol):
+    """Every file that one table's metadata reaches, read from the catalog anew at each call."""
+
+    def metadata_location(self) -> str:
+        """The catalog's pointer now. Raises UnknownTableError ICM-126."""
+        ...
+
+    def paths(self) -> Iterator[str]:
+        """Every file that the current metadata reaches, in no order, streamed; the same file may
+        come more than once.
+
+        Of manifests that an earlier call of this object has read nothing comes again: callers
+        keep what they were given. Raises UnreadableTableError ICM-101 where anything cannot be
+        read, RefusedError ICM-102 when the table is another one by now.
+        """
+        ...
