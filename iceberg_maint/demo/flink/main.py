@@ -24,7 +24,7 @@ from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.wiring import App, build
 
-STREAM = Stream(rows=20_000, ids=499, rows_per_second=250)
+STREAM = Stream(rows=25_000, ids=499, rows_per_second=250)
 _START_SECONDS = 120
 _POLL_SECONDS = 1
 
