@@ -96,14 +96,14 @@ class _Membership:
             return self.bridge.spark.range(0).selectExpr("id as place")
         passes = []
         for number in range(self.preflight.passes):
-            whole = reduce(
-                lambda a, b: a.unionByName(b), (self._hits(one, pair, number) for one, pair in pairs)
-            )
-            if len(pairs) > 1:
-                # Two sets of deletes may delete the same row.
-                whole = whole.repartition(self.preflight.partitions, "place").dropDuplicates(["place"])
+            hits = (self._hits(one, pair, number) for one, pair in pairs)
+            whole = reduce(lambda a, b: a.unionByName(b), hits)
             passes.append(whole if self.preflight.passes == 1 else self._done(whole))
-        return reduce(lambda a, b: a.unionByName(b), passes)
+        whole = reduce(lambda a, b: a.unionByName(b), passes)
+        if len(pairs) == 1:
+            return whole
+        # Two sets of deletes may delete the same row, also in different passes.
+        return whole.repartition(self.preflight.partitions, "place").dropDuplicates(["place"])
 
     def _done(self, places: DataFrame) -> DataFrame:
         """The places of one pass, found now and kept on disk, so that its shuffle files can go

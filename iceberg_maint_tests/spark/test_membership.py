@@ -164,8 +164,9 @@ def test_deletes_of_the_commit_that_adds_the_rows_leave_them(spark: SparkSession
     keys = lake.writers.equality_deletes(lake.java, [{"id": 1}, {"id": 3}])
     lake.java.newRowDelta().addRows(file).addDeletes(keys).commit()
     lake.places |= {row["n"]: (file.location(), i) for i, row in enumerate(rows)}
-    assert lake.marked() == {0: False}
-    assert lake.dropped() == {0}
+    lake.delete({"id": 3})
+    assert lake.marked() == {0: False, 11: False}
+    assert lake.dropped() == {0, 11}
 
 
 @pytest.mark.parametrize("preflight", [BROADCAST, SHUFFLED], ids=["broadcast", "shuffled"])
@@ -187,16 +188,17 @@ def test_null_keys_that_metadata_denies_end_the_job(spark: SparkSession) -> None
         lake.marked()
 
 
-def test_rows_under_deletes_of_several_schemas_are_marked_once(spark: SparkSession) -> None:
+@pytest.mark.parametrize("preflight", [SHUFFLED, IN_PASSES], ids=["shuffled", "passes"])
+def test_rows_under_deletes_of_several_schemas_are_marked_once(
+    spark: SparkSession, preflight: Preflight
+) -> None:
     lake = Lake(spark, "id int, s string, n int")
-    lake.append(
-        [{"id": i, "s": s, "n": n} for n, (i, s) in enumerate([(1, "a"), (2, "b"), (3, "a"), (4, "c")])]
-    )
-    lake.delete({"id": 1}, {"id": 2})
-    lake.delete({"s": "a"})
-    lake.delete({"id": 4, "s": "c"}, {"id": 4, "s": "d"})
-    assert lake.marked() == dict.fromkeys(range(4), False)
-    assert lake.dropped() == {0, 1, 2, 3}
+    lake.append([{"id": i, "s": f"s{i}", "n": i} for i in range(8)])
+    lake.delete(*({"id": i} for i in range(6)))
+    lake.delete(*({"s": f"s{i}"} for i in range(5)))
+    lake.delete({"id": 6, "s": "s6"}, {"id": 7, "s": "s6"})
+    assert lake.marked(preflight) == dict.fromkeys(range(7), False)
+    assert lake.dropped() == set(range(7))
 
 
 @pytest.mark.parametrize("preflight", [BROADCAST, SHUFFLED], ids=["broadcast", "shuffled"])
