@@ -119,14 +119,23 @@ class Lambdas:
         opening = self._bound(io, "org.apache.iceberg.io.FileIO", "newInputFile", *names)
         return self._as("java.util.function.Function", opening)
 
-    def writing_positions(self, writer: Any, path: str) -> Any:
-        """A consumer of positions: writes them to a position delete writer as those of this file."""
+    def writing_positions(self) -> tuple[Any, Any, Any]:
+        """A consumer of positions, and the two `AtomicReference`s by which it is told of which data
+        file they are (its path) and what to write them to (a `PositionDeleteWriter`).
+
+        One consumer for many files: of each method handle the JVM would compile its own code.
+        """
         delete_class = "org.apache.iceberg.deletes.PositionDelete"
-        delete = self._bridge.iceberg.deletes.PositionDelete.create()
-        moving = self._bound(delete, delete_class, "set", delete_class, "java.lang.CharSequence", "long")
         writer_class = "org.apache.iceberg.deletes.PositionDeleteWriter"
-        writing = self._bound(writer, writer_class, "write", "void", delete_class)
-        return self._as("java.util.function.LongConsumer", self._then(self._given(moving, 0, path), writing))
+        text = "java.lang.CharSequence"
+        delete = self._bridge.iceberg.deletes.PositionDelete.create()
+        path, writer = (self._bridge.jvm.java.util.concurrent.atomic.AtomicReference() for _ in range(2))
+        moving = self._bound(delete, delete_class, "set", delete_class, text, "long")
+        writing = self._lookup.findVirtual(
+            self._class(writer_class), "write", self._type("void", delete_class)
+        )
+        consumer = self._then(self._first(moving, path, text), self._first(writing, writer, writer_class))
+        return path, writer, self._as("java.util.function.LongConsumer", consumer)
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""
@@ -185,6 +194,12 @@ class Lambdas:
         """The handle with one argument fixed."""
         values = self._bridge.array(self._bridge.jvm.java.lang.Object, [argument])
         return self._invoke.MethodHandles.insertArguments(handle, place, values)
+
+    def _first(self, handle: Any, reference: Any, kind: str) -> Any:
+        """The handle, its first argument being what the reference holds at the time."""
+        owner, anything = "java.util.concurrent.atomic.AtomicReference", "java.lang.Object"
+        value = self._bound(reference, owner, "get", anything).asType(self._type(kind))
+        return self._invoke.MethodHandles.collectArguments(handle, 0, value)
 
     def _then(self, first: Any, second: Any) -> Any:
         return self._invoke.MethodHandles.filterReturnValue(first, second)

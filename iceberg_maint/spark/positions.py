@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,13 +151,22 @@ def write_position_deletes(
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
     lambdas = Lambdas(bridge)
+    idle: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
+    for _ in range(_threads(bridge)):
+        idle.put(lambdas.writing_positions())
 
     def one(path: str) -> Any:
         file = data_files[path]
         spec, partition = specs[file.specId()], file.partition()
         place = output.newOutputFile(spec, partition)
-        with closing(writers.newPositionDeleteWriter(place, spec, partition)) as writer:
-            _index(bridge, path, positions[path]).forEach(lambdas.writing_positions(writer, path))
+        path_of, writer_of, consumer = pen = idle.get()
+        try:
+            with closing(writers.newPositionDeleteWriter(place, spec, partition)) as writer:
+                path_of.set(path)
+                writer_of.set(writer)
+                _index(bridge, path, positions[path]).forEach(consumer)
+        finally:
+            idle.put(pen)
         builder = iceberg.FileMetadata.deleteFileBuilder(spec).copy(writer.toDeleteFile())
         return builder.withReferencedDataFile(path).build()
 
