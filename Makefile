@@ -70,7 +70,7 @@ SEED  := 1000
 .PHONY: test-deep
 test-deep: setup  ## equality deletes all ways; random writers and maintenance (STEPS=5000, SEED=1000)
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
-	$(PY) -m pytest -s --timeout=0 iceberg_maint_tests/spark/equality
+	$(PY) -m pytest -s iceberg_maint_tests/spark/equality
 
 .PHONY: lint
 lint: setup  ## ruff: rules and format

@@ -15,6 +15,7 @@ STEPS = int(os.environ.get("ICEBERG_MAINT_TEST_STEPS", "300"))
 SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", "1"))
 
 
+@pytest.mark.timeout(max(900, 3 * STEPS))
 def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(maintainer: Maintainer) -> None:
     tally = run_programs(maintainer, STEPS, SEED, print)
     print(f"seeds from {SEED}, {tally.steps} steps, {len(tally.differences)} differences")
