@@ -55,6 +55,7 @@ class Preflight:
     passes: int
     broadcast: bool
     scratch_bytes: int
+    filtered: bool = False
 
 
 class DoesNotFitError(ValueError):
@@ -81,6 +82,13 @@ _KEYS_PER_PARTITION = 250_000
 _BROADCAST_SHARE = 8
 """Keys are sent to all executors when their table takes at most this fraction of the memory; that
 is not execution memory, and not in the estimate."""
+
+_FILTER_SHARE = 8
+"""The Bloom filter, of about a byte per key, is held by every task and takes at most this fraction
+of the memory; that is not execution memory either."""
+_FILTERED_ROWS_PER_KEY = 8
+"""Fewer rows than this for every key, and reading the keys once more for the filter costs more than
+the rows it spares."""
 
 _FIRST_LEVEL_KEYS = 1 << 16
 """Keys that the first aggregation holds in a page of its own before its map."""
@@ -132,11 +140,21 @@ def preflight(
             estimated = task_bytes(partitions * passes) * slots
             if estimated <= memory_bytes:
                 return Preflight(
-                    estimated, partitions, passes, broadcast=False, scratch_bytes=on_disk // passes
+                    estimated,
+                    partitions,
+                    passes,
+                    broadcast=False,
+                    scratch_bytes=on_disk // passes,
+                    filtered=_filter_pays(need, memory_bytes, slots),
                 )
     if scratch_bytes is not None and on_disk // MAX_PASSES > scratch_bytes:
         raise DoesNotFitError("scratch", on_disk // MAX_PASSES, scratch_bytes)
     raise DoesNotFitError("memory", task_bytes(MAX_PARTITIONS * MAX_PASSES) * slots, memory_bytes)
+
+
+def _filter_pays(need: MemoryNeed, memory_bytes: int, slots: int) -> bool:
+    fits = need.keys * (slots + 1) * _FILTER_SHARE <= memory_bytes
+    return fits and need.rows >= _FILTERED_ROWS_PER_KEY * need.keys
 
 
 def peak_task_bytes(keys: int, key_bytes: int, page_bytes: int) -> int:

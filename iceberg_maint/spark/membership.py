@@ -37,6 +37,9 @@ POSITION_BITS = 40
 
 _FILE_SHIFT = POSITION_BITS + 1
 
+_FALSE_POSITIVES = 0.03
+"""Of rows without a matching key that are distributed all the same; seven bits per key."""
+
 
 @dataclass(frozen=True, slots=True)
 class _DeleteSet:
@@ -149,6 +152,9 @@ class _Membership:
         if self.preflight.passes > 1:
             chosen = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
             keys, rows = keys.where(chosen), rows.where(chosen)
+        if self.preflight.filtered:
+            count = sum(d.record_count for d in self.batch.equality_deletes) // self.preflight.passes
+            rows = rows.where(_may_hold(self.bridge, keys, names, count))
         return _join(rows, keys, names, self.preflight)
 
     def _read(
@@ -253,6 +259,23 @@ def _join(rows: DataFrame, keys: DataFrame, names: Sequence[str], preflight: Pre
     keys = keys.hint("broadcast" if preflight.broadcast else "shuffle_hash")
     matches = reduce(lambda a, b: a & b, (rows[n] == keys[n] for n in names))
     return rows.join(keys, matches & (rows["place"] < keys["limit"])).select("place")
+
+
+def _may_hold(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: int) -> Column:
+    """Whether a key is among these, which are at most `count`, by a Bloom filter: never wrong in
+    saying no. It is Spark's own runtime filter, which its optimizer makes for no join like ours."""
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
+
+    jvm = bridge.jvm
+    hashed = keys.select(F.xxhash64(*names).alias("hash"))
+    held = hashed._jdf.stat().bloomFilter("hash", max(1, count), _FALSE_POSITIVES)
+    stream = jvm.java.io.ByteArrayOutputStream()
+    held.writeTo(stream)
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    holds = jvm.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain
+    parts = (F.lit(bytearray(stream.toByteArray())), F.xxhash64(*names))
+    return Column(expressions.column(holds(*(expressions.expression(c._jc) for c in parts))))
 
 
 def _shuffles(plan: Any) -> Iterator[int]:

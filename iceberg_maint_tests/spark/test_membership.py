@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 BROADCAST = Preflight(0, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
 SHUFFLED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0)
+FILTERED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0, filtered=True)
 IN_PASSES = Preflight(0, partitions=2, passes=3, broadcast=False, scratch_bytes=0)
 
 _names = itertools.count()
@@ -140,7 +141,9 @@ def rows_of(ids: Iterable[Any], start: int, **more: Any) -> list[Row]:
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
-    "preflight", [BROADCAST, SHUFFLED, IN_PASSES], ids=["broadcast", "shuffled", "passes"]
+    "preflight",
+    [BROADCAST, SHUFFLED, FILTERED, IN_PASSES],
+    ids=["broadcast", "shuffled", "filtered", "passes"],
 )
 def test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete(
     spark: SparkSession, version: int, preflight: Preflight
@@ -169,7 +172,9 @@ def test_deletes_of_the_commit_that_adds_the_rows_leave_them(spark: SparkSession
     assert lake.dropped() == {0, 11}
 
 
-@pytest.mark.parametrize("preflight", [BROADCAST, SHUFFLED], ids=["broadcast", "shuffled"])
+@pytest.mark.parametrize(
+    "preflight", [BROADCAST, SHUFFLED, FILTERED], ids=["broadcast", "shuffled", "filtered"]
+)
 def test_null_keys_equal_null_only(spark: SparkSession, preflight: Preflight) -> None:
     lake = Lake(spark, "id int, s string, n int")
     values = [(None, None), (None, ""), (0, None), (0, ""), (1, "x"), (1, None)]
@@ -201,7 +206,9 @@ def test_rows_under_deletes_of_several_schemas_are_marked_once(
     assert lake.dropped() == set(range(7))
 
 
-@pytest.mark.parametrize("preflight", [BROADCAST, SHUFFLED], ids=["broadcast", "shuffled"])
+@pytest.mark.parametrize(
+    "preflight", [BROADCAST, SHUFFLED, FILTERED], ids=["broadcast", "shuffled", "filtered"]
+)
 def test_deletes_apply_to_their_own_partition(spark: SparkSession, preflight: Preflight) -> None:
     lake = Lake(spark, "id int, p string, n int", by="p")
     for start, p in ((0, "a"), (10, "b"), (20, None), (30, "null")):
