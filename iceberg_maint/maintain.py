@@ -30,7 +30,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.execute import execute
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Lease
-from iceberg_maint.reconcile import Settled, settle_open_attempts
+from iceberg_maint.reconcile import settle_open_attempts
 from iceberg_maint.survey import PolicyOf, Survey, Tools, make_plans, measure, survey
 
 MAX_REPLANS = 2
@@ -98,7 +98,6 @@ class _Run:
     started_seconds: float
     started_ms: int
     outcomes: list[BatchOutcome] = field(default_factory=list)
-    settled: tuple[Settled, ...] = ()
     stopped_by: Reason | None = None
     plan_id: str | None = None
     leftovers: dict[str, Reason] = field(default_factory=dict)
@@ -164,13 +163,13 @@ def _operate(table: TableId, policy_of: PolicyOf, run: _Run) -> OperationOutcome
             run.stopped_by = Reason.LEASE_HELD
             return _end(seen, decision, run)
         try:
-            run.settled = settle_open_attempts(tools.catalog.pin(table), tools, lease)
+            settle_open_attempts(tools.catalog.pin(table), tools, lease)
             seen = _look(table, policy_of, run)
             decision = seen.decision
             _work(table, policy_of, seen, run, lease)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
                 # What was unknown before may be settled by our own commits since.
-                run.settled += settle_open_attempts(tools.catalog.pin(table), tools, lease)
+                settle_open_attempts(tools.catalog.pin(table), tools, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
@@ -409,7 +408,7 @@ def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
         message=run.message,
     )
     terminated = run.stopped_by is Reason.TERMINATED
-    if run.outcomes or run.settled or terminated or status is not OutcomeStatus.NO_OP:
+    if run.outcomes or terminated or status is not OutcomeStatus.NO_OP:
         _record(seen, outcome, run)
     return outcome
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.java import JavaHome, find_java
-from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+from iceberg_maint.spark.settings import DEFAULTS, SparkSettings, catalog_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +69,9 @@ def spark_settings(jars: list[Path], lake_dir: Path) -> SparkSettings:
             "spark.app.name": "iceberg_maint_tests",
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
+            # Small work on two cores: compiling it well costs more than running it.
+            "spark.driver.extraJavaOptions": f"{DEFAULTS['spark.driver.extraJavaOptions']} "
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
         local_dir=str(lake_dir / "spark"),
     )
