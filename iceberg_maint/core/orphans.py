@@ -13,16 +13,18 @@ from iceberg_maint.core.state import TableState
 TRASH = ".iceberg-maint-trash"
 """Folder below a prefix that orphans are set aside in; hidden, so that nobody lists it as data."""
 
-_METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?|.*\.gz\.metadata\.json|.*\.json|version-hint.*")
+_METADATA_FILE = re.compile(r".*\.json|.*\.metadata\.json\.gz|version-hint.*")
 # FlinkManifestUtil: <job id>-<operator id>-<subtask>-<attempt>-<checkpoint>-<count>.avro
 _FLINK_MANIFEST = re.compile(r"[0-9a-f]{32}-.*\.avro")
 
 
 class Kept(StrEnum):
-    """Why a listed file is no orphan."""
+    """Why a listed file is no orphan. `named_elsewhere`: the metadata reaches a file of the same
+    name outside the prefix, which may be the same file by another path."""
 
     REACHABLE = "reachable"
     IN_FLIGHT = "in_flight"
+    NAMED_ELSEWHERE = "named_elsewhere"
     YOUNG = "young"
     METADATA_FILE = "metadata_file"
     FLINK_MANIFEST = "flink_manifest"
@@ -113,11 +115,6 @@ class NameRules:
         if _FLINK_MANIFEST.fullmatch(name) or (self._flink_jobs and name.startswith(self._flink_jobs)):
             return Kept.FLINK_MANIFEST
         return None
-
-
-def is_table_metadata(path: str) -> bool:
-    """Whether a file of this name is a table metadata file."""
-    return path.endswith((".metadata.json", ".metadata.json.gz"))
 
 
 def orphans_digest(orphans: Iterable[Orphan]) -> str:

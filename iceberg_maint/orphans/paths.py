@@ -13,25 +13,35 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from iceberg_maint.core.location import Equivalences, Location, parse_location
+from iceberg_maint.core.location import Equivalences, Location, is_within, parse_location
 from iceberg_maint.core.orphans import Kept, Orphan
 from iceberg_maint.storage_ports import StoredFile
 
 _ROWS = 10_000
 _CACHE_KIBIBYTES = 65_536
 
+_REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
+_LIVE = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key AND live)"
+_NAMED_ELSEWHERE = "EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = listed.name)"
+
 
 class PathTables:
-    """Listed and reached paths. `file` is made anew, and deleted by `close`."""
+    """Listed paths below the prefixes, and reached ones. `file` is made anew, and deleted by
+    `close`. Raises ValueError for a prefix or path that is no location."""
 
-    def __init__(self, file: Path, same: Equivalences) -> None:
+    def __init__(self, file: Path, prefixes: Iterable[str], same: Equivalences) -> None:
         self._file, self._same = file, same
+        self._prefixes = [parse_location(p, same) for p in prefixes]
         file.unlink(missing_ok=True)
         self._db = sqlite3.connect(file, isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
             self._db.execute(f"PRAGMA {pragma}")
-        self._db.execute("CREATE TABLE listed (key BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)")
-        self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, live INT)")
+        self._db.execute(
+            "CREATE TABLE listed (key BLOB, name BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)"
+        )
+        self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, live INT, below INT)")
+        # Of reached files outside the prefixes: few, so that the index costs nothing.
+        self._db.execute("CREATE TABLE elsewhere (name BLOB PRIMARY KEY) WITHOUT ROWID")
 
     def close(self) -> None:
         """Deletes the file."""
@@ -41,21 +51,32 @@ class PathTables:
     def add_listed(self, files: Iterable[tuple[StoredFile, Kept | None]]) -> None:
         """Listed files, each with why it stays if its name or age says so."""
         rows = (
-            (_hashed(at), at.store, _bytes(file.path), file.size_bytes, file.modified_ms, kept)
+            (
+                *(_hashed(at.key), _hashed(_name(at)), at.store, _bytes(file.path)),
+                *(file.size_bytes, file.modified_ms, kept),
+            )
             for file, kept in files
             for at in (parse_location(file.path, self._same),)
         )
-        self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def add_reached(self, paths: Iterable[str], *, live: bool) -> None:
-        """Paths that the metadata reaches (`live`) or that a batch in flight has written. Raises
-        ValueError for what is no location."""
-        rows = (
-            (_hashed(at), at.store, _bytes(path), live)
-            for path in paths
-            for at in (parse_location(path, self._same),)
-        )
-        self._insert("INSERT INTO reached VALUES (?, ?, ?, ?)", rows)
+        """Paths that the metadata reaches (`live`) or that a batch in flight has written."""
+        paths = iter(paths)
+        while some := list(islice(paths, _ROWS)):
+            places = [(path, parse_location(path, self._same)) for path in some]
+            below = [any(is_within(at, p) for p in self._prefixes) for _, at in places]
+            self._insert(
+                "INSERT INTO reached VALUES (?, ?, ?, ?, ?)",
+                (
+                    (_hashed(at.key), at.store, _bytes(path), live, inside)
+                    for (path, at), inside in zip(places, below, strict=True)
+                ),
+            )
+            self._insert(
+                "INSERT OR IGNORE INTO elsewhere VALUES (?)",
+                ((_hashed(_name(at)),) for (_, at), inside in zip(places, below, strict=True) if not inside),
+            )
 
     def index(self) -> None:
         """Makes what was added quick to look up."""
@@ -65,15 +86,15 @@ class PathTables:
     def orphans(self) -> Iterator[Orphan]:
         """Listed files that nothing keeps and nothing reaches, in the order of their paths."""
         rows = self._db.execute(
-            "SELECT path, size, ms FROM listed WHERE kept IS NULL"
-            " AND NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key) ORDER BY path"
+            f"SELECT path, size, ms FROM listed WHERE kept IS NULL AND NOT {_REACHED}"
+            f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"
         )
         for path, size_bytes, modified_ms in rows:
             yield Orphan(_text(path), size_bytes, modified_ms)
 
     def reaches(self, path: str) -> bool:
         """Whether anything reaches a file of this path."""
-        key = _hashed(parse_location(path, self._same))
+        key = _hashed(parse_location(path, self._same).key)
         return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
 
     def kept(self) -> dict[Kept, tuple[int, int]]:
@@ -84,11 +105,13 @@ class PathTables:
                 "SELECT kept, count(*), sum(size) FROM listed WHERE kept IS NOT NULL GROUP BY kept"
             )
         }
-        for live, why in ((1, Kept.REACHABLE), (0, Kept.IN_FLIGHT)):
+        for why, condition in (
+            (Kept.REACHABLE, _LIVE),
+            (Kept.IN_FLIGHT, f"{_REACHED} AND NOT {_LIVE}"),
+            (Kept.NAMED_ELSEWHERE, f"NOT {_REACHED} AND {_NAMED_ELSEWHERE}"),
+        ):
             files, size = self._db.execute(
-                "SELECT count(*), coalesce(sum(size), 0) FROM listed WHERE kept IS NULL AND"
-                " (SELECT max(live) FROM reached WHERE reached.key = listed.key) = ?",
-                (live,),
+                f"SELECT count(*), coalesce(sum(size), 0) FROM listed WHERE kept IS NULL AND {condition}"
             ).fetchone()
             if files:
                 found[why] = (files, size)
@@ -102,9 +125,8 @@ class PathTables:
     def listed_metadata_files(self) -> Iterator[str]:
         """Listed files named as table metadata that the table's own metadata does not reach."""
         rows = self._db.execute(
-            "SELECT path FROM listed WHERE kept = ? AND (path GLOB '*.metadata.json'"
-            " OR path GLOB '*.metadata.json.gz')"
-            " AND NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)",
+            "SELECT path FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
+            f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}",
             (Kept.METADATA_FILE,),
         )
         return (_text(path) for (path,) in rows)
@@ -119,9 +141,10 @@ class PathTables:
         return None if row is None else (_text(row[0]), _text(row[1]))
 
     def unlisted(self) -> Iterator[str]:
-        """Paths that the metadata reaches and that were not listed under any spelling."""
+        """Paths below the prefixes that the metadata reaches and that were not listed under any
+        spelling."""
         rows = self._db.execute(
-            "SELECT DISTINCT path FROM reached WHERE live"
+            "SELECT DISTINCT path FROM reached WHERE live AND below"
             " AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.key = reached.key)"
         )
         return (_text(path) for (path,) in rows)
@@ -134,8 +157,12 @@ class PathTables:
             self._db.execute("COMMIT")
 
 
-def _hashed(location: Location) -> bytes:
-    return blake2b(location.key, digest_size=16).digest()
+def _hashed(key: bytes) -> bytes:
+    return blake2b(key, digest_size=16).digest()
+
+
+def _name(location: Location) -> bytes:
+    return location.key.rpartition(b"/")[2]
 
 
 def _bytes(path: str) -> bytes:

@@ -22,7 +22,6 @@ from iceberg_maint.core.housekeeping import (
 from iceberg_maint.core.location import (
     Claim,
     Equivalences,
-    Location,
     claim_of,
     is_root,
     is_within,
@@ -158,7 +157,7 @@ def scan(
     """
     check_target(target, policy)
     started_ms = min(checked_clock(store, prefix, now_ms) for prefix in target.prefixes)
-    paths = PathTables(scratch / f"orphans-{target.state.uuid}.db", target.same)
+    paths = PathTables(scratch / f"orphans-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         rules = NameRules(target.state)
         youngest_ms = started_ms - policy.older_than_seconds * 1000
@@ -229,9 +228,7 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
             f"{target.state.table}: storage lists {mismatch[0]}, the metadata says {mismatch[1]}.",
             "declare which schemes or authorities name the same store.",
         )
-    places = [parse_location(p, target.same) for p in target.prefixes]
-    below = (p for p in paths.unlisted() if _is_below(parse_location(p, target.same), places))
-    for count, path in enumerate(islice(below, _MAX_UNLISTED + 1)):
+    for count, path in enumerate(islice(paths.unlisted(), _MAX_UNLISTED + 1)):
         found = store.stat(path) if count < _MAX_UNLISTED else None
         if found is None or found.modified_ms is None or found.modified_ms < started_ms:
             raise RefusedError(
@@ -239,10 +236,6 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
                 f"{target.state.table}: the metadata reaches {path}, which the listing does not hold.",
                 "find out whether the file is lost or is spelled differently; nothing is removed meanwhile.",
             )
-
-
-def _is_below(location: Location, places: list[Location]) -> bool:
-    return any(is_within(location, p) for p in places)
 
 
 def _check_foreign(paths: PathTables, target: Target, store: Store) -> None:

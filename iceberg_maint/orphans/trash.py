@@ -137,7 +137,7 @@ def sweep(
             due.append(header)
     if not due:
         return ()
-    paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.same)
+    paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         read_reached(paths, target, reachability)
         return tuple(_sweep_one(h, store, paths, holds) for h in sorted(due, key=_manifest))

@@ -1,0 +1,342 @@
+"""Trash, sweep and restore: each guard, and a crash between any two steps."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.orphans import TRASH
+from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.orphans.scan import scan
+from iceberg_maint.orphans.trash import Emptied, Trashed, marks, restore, sweep, trash
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.orphans.test_scan import commit
+
+PLAIN = LAYOUTS[0]
+POLICY = RemoveOrphanFilesPolicy()
+HOLD_MS = POLICY.hold_seconds * 1000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return PLAIN.build(tmp_path)
+
+
+def put_into_trash(
+    lake: Lake,
+    store: ShiftedStore | None = None,
+    policy: RemoveOrphanFilesPolicy = POLICY,
+    meanwhile: Callable[[], object] = lambda: None,
+    **options: Any,
+) -> Trashed:
+    target, store = lake.target(), store or ShiftedStore()
+    walk = lake.walk(target)
+    found = scan(target, policy, store, walk, lake.folder, store.local_now_ms())
+    meanwhile()
+    try:
+        return trash(found, store, walk, store.local_now_ms(), **options)
+    finally:
+        found.paths.close()
+
+
+def sweep_all(lake: Lake, store: ShiftedStore, **options: Any) -> tuple[Emptied, ...]:
+    target = lake.target()
+    return sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms(), **options)
+
+
+def later() -> ShiftedStore:
+    return ShiftedStore(HOLD_MS + 60_000)
+
+
+def manifest_of(lake: Lake) -> Path:
+    [place] = (lake.folder / PLAIN.table_folder / TRASH / "marks").iterdir()
+    return place
+
+
+def test_manifest_tells_what_was_where_and_why(lake: Lake) -> None:
+    done = put_into_trash(lake)
+    assert done == Trashed(done.marks, ORPHANS + 1, sum(len(b) for b in lake.orphans.values()), 0)
+    header, *lines = (json.loads(line) for line in manifest_of(lake).read_text().splitlines())
+    assert header["mark_id"] == done.marks[0] == manifest_of(lake).stem
+    assert (header["table"], header["table_uuid"]) == ("lake.db.t", lake.target().state.uuid)
+    assert {line["path"] for line in lines} == {f"file://{p}" for p in lake.orphans}
+    for line in lines:
+        place = Path(line["trash_path"].removeprefix("file://"))
+        assert place.read_bytes() == lake.orphans[Path(line["path"].removeprefix("file://"))]
+        assert place.stat().st_mtime_ns // 1_000_000 == line["modified_ms"]
+        assert line["why"] == "no metadata reaches it"
+    assert lake.lost() == []
+
+
+class Recording(ShiftedStore):
+    """Notes each change, and fails before the n-th."""
+
+    def __init__(self, ahead_ms: int = 0, fail_at: int | None = None) -> None:
+        super().__init__(ahead_ms)
+        self.steps: list[str] = []
+        self._fail_at = fail_at
+
+    def _step(self, what: str) -> None:
+        if len(self.steps) == self._fail_at:
+            raise InterruptedError(what)
+        self.steps.append(what)
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        if ".iceberg-maint-trash" in path:
+            self._step("manifest")
+        super().create(path, lines)
+
+    def move(self, source: str, target: str) -> None:
+        self._step("move")
+        super().move(source, target)
+
+    def delete(self, path: str) -> None:
+        if ".iceberg-maint-trash" in path:
+            self._step("delete manifest" if path.endswith(".jsonl") else "delete")
+        super().delete(path)
+
+
+def test_manifest_is_written_before_the_first_move(lake: Lake) -> None:
+    store = Recording()
+    put_into_trash(lake, store)
+    assert store.steps == ["manifest", *["move"] * (ORPHANS + 1)]
+
+
+def test_abnormal_share_needs_the_digest_of_this_very_scan(lake: Lake) -> None:
+    strict = replace(POLICY, max_orphan_ratio=0.01)
+    with pytest.raises(RefusedError, match=r"ICM-122 lake.db.t: 21 of \d+ files.* \(limit 1%\)") as refused:
+        put_into_trash(lake, policy=strict)
+    digest = refused.value.fix.rstrip(".").rpartition(" ")[2]
+    lake.plant(lake.orphans, lake.folder / PLAIN.table_folder / "data" / "one-more")
+    lake.age()
+    with pytest.raises(RefusedError, match="ICM-122") as refused:
+        put_into_trash(lake, policy=strict, approved=digest)
+    digest = refused.value.fix.rstrip(".").rpartition(" ")[2]
+    assert lake.remaining() == list(lake.orphans)
+    assert put_into_trash(lake, policy=strict, approved=digest).moved_files == ORPHANS + 2
+
+
+def test_file_committed_since_the_scan_stays(lake: Lake) -> None:
+    done = put_into_trash(lake, meanwhile=lambda: commit(lake, "data/orphan-3.parquet"))
+    assert (done.moved_files, done.skipped_files) == (ORPHANS, 1)
+    assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
+
+
+def test_file_changed_or_gone_since_the_scan_stays(lake: Lake) -> None:
+    at = lake.folder / PLAIN.table_folder / "data"
+
+    def change() -> None:
+        (at / "orphan-1.parquet").write_bytes(b"written anew, longer")
+        os.utime(at / "orphan-2.parquet")
+        (at / "orphan-3.parquet").unlink()
+
+    done = put_into_trash(lake, meanwhile=change)
+    assert (done.moved_files, done.skipped_files) == (ORPHANS + 1 - 3, 3)
+    assert [p.name for p in lake.remaining()] == ["orphan-1.parquet", "orphan-2.parquet"]
+
+
+def test_lost_lease_moves_nothing_more(lake: Lake) -> None:
+    with pytest.raises(FenceLostError):
+        put_into_trash(lake, holds=lambda: False)
+    assert len(lake.remaining()) == ORPHANS + 1
+
+
+def test_nothing_to_move_leaves_no_mark(lake: Lake) -> None:
+    put_into_trash(lake)
+    before = manifest_of(lake)
+    assert put_into_trash(lake) == Trashed((), 0, 0, 0)
+    assert manifest_of(lake) == before
+
+
+def test_sweep_waits_for_the_hold_by_the_stores_clock(lake: Lake) -> None:
+    put_into_trash(lake)
+    assert sweep_all(lake, ShiftedStore(HOLD_MS - 60_000)) == ()
+    [swept] = sweep_all(lake, later())
+    assert swept.deleted_files == ORPHANS + 1
+    assert swept.deleted_bytes == sum(len(b) for b in lake.orphans.values())
+    assert (lake.lost(), lake.remaining()) == ([], [])
+    assert list(marks(lake.target(), ShiftedStore())) == []
+    assert sweep_all(lake, later()) == ()
+
+
+def test_sweep_puts_back_what_is_reached_after_all(lake: Lake) -> None:
+    put_into_trash(lake)
+    commit(lake, "data/orphan-3.parquet")  # its writer took longer than the age
+    (lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet").unlink()
+    [swept] = sweep_all(lake, later())
+    assert (swept.deleted_files, swept.restored_files, swept.left_files) == (ORPHANS, 1, 0)
+    assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
+    assert all(p.read_bytes() == lake.orphans[p] for p in lake.remaining())
+
+
+def test_sweep_spares_what_is_in_flight_after_all(lake: Lake) -> None:
+    put_into_trash(lake)
+    lake.in_flight.add(f"file://{lake.folder}/{PLAIN.table_folder}/data/orphan-3.parquet")
+    [swept] = sweep_all(lake, later())
+    assert (swept.deleted_files, swept.restored_files) == (ORPHANS, 1)
+
+
+def test_file_put_back_replaces_nothing(lake: Lake) -> None:
+    put_into_trash(lake)
+    place = lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"
+    place.write_bytes(b"somebody's")
+    [restored] = restore(lake.target(), ShiftedStore())
+    assert (restored.restored_files, restored.left_files) == (ORPHANS, 1)
+    assert place.read_bytes() == b"somebody's"
+    assert len(list(marks(lake.target(), ShiftedStore()))) == 1
+
+
+def test_sweep_leaves_what_is_not_what_was_put_there(lake: Lake) -> None:
+    put_into_trash(lake)
+    [changed] = (lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-3.parquet")
+    changed.write_bytes(b"another file altogether")
+    [swept] = sweep_all(lake, later())
+    assert (swept.deleted_files, swept.left_files) == (ORPHANS, 1)
+    assert changed.exists()
+    assert manifest_of(lake).exists()
+
+
+def test_sweep_counts_only_what_is_gone(lake: Lake) -> None:
+    class Undeleting(ShiftedStore):
+        def delete(self, path: str) -> None:
+            if not path.endswith("orphan-3.parquet"):
+                super().delete(path)
+
+    put_into_trash(lake)
+    [swept] = sweep_all(lake, Undeleting(HOLD_MS + 60_000))
+    assert (swept.deleted_files, swept.left_files) == (ORPHANS, 1)
+
+
+def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
+    put_into_trash(lake)
+    target, store = lake.target(), later()
+    for change, code in (
+        ({"properties": {"gc.enabled": "false"}}, "ICM-110"),
+        ({"uuid": "another"}, "ICM-102"),
+        ({"properties": {"write.data.path": "s3://elsewhere"}}, "ICM-112"),
+    ):
+        other = replace(target, state=replace(target.state, **change))  # type: ignore[arg-type]
+        with pytest.raises(RefusedError, match=code):
+            sweep(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    quick = replace(POLICY, hold_seconds=60)
+    with pytest.raises(RefusedError, match="ICM-114"):
+        sweep(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms())
+    with pytest.raises(RefusedError, match="ICM-115"):
+        sweep(target, POLICY, store, lake.walk(target), lake.folder, ShiftedStore().local_now_ms())
+
+
+def test_sweep_with_metadata_that_cannot_be_read_deletes_nothing(lake: Lake) -> None:
+    put_into_trash(lake)
+    next(p for p in lake.live if p.name.endswith("-m0.avro")).unlink()
+    with pytest.raises(UnreadableTableError, match="ICM-101"):
+        sweep_all(lake, later())
+    assert len(list((lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-*"))) == ORPHANS
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda lines: [b"no json\n", *lines[1:]],
+        lambda lines: [],
+        lambda lines: [lines[0].replace(b'"mark_id":"', b'"mark_id":"x'), *lines[1:]],
+        lambda lines: [lines[0], b"no json\n", *lines[2:]],
+        lambda lines: [lines[0], lines[1].replace(b'"path":"file://', b'"path":"file:///other'), *lines[2:]],
+        lambda lines: [lines[0], lines[1].replace(b".iceberg-maint-trash", b"data"), *lines[2:]],
+    ],
+)
+def test_manifest_that_was_tampered_with_is_refused(
+    lake: Lake, edit: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    put_into_trash(lake)
+    place = manifest_of(lake)
+    place.write_bytes(b"".join(edit(place.read_bytes().splitlines(keepends=True))))
+    for work in (lambda: sweep_all(lake, later()), lambda: restore(lake.target(), ShiftedStore())):
+        with pytest.raises(UnreadableTableError, match="ICM-101 trash manifest"):
+            work()
+    assert lake.lost() == []
+
+
+def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
+    [first] = put_into_trash(lake).marks
+    more = lake.folder / PLAIN.table_folder / "data" / "later-orphan"
+    lake.plant(lake.orphans, more)
+    os.utime(more, (1, 1))
+    [second] = put_into_trash(lake).marks
+    assert {m.mark_id for m in marks(lake.target(), ShiftedStore())} == {first, second}
+    assert restore(lake.target(), ShiftedStore(), second) == (Emptied(second, restored_files=1),)
+    assert lake.remaining() == [more]
+    assert restore(lake.target(), ShiftedStore(), "none") == ()
+
+
+@pytest.mark.parametrize("crash_at", [0, 1, 2, 11, 21])
+def test_crash_while_moving_is_made_good(lake: Lake, crash_at: int) -> None:
+    """A later scan takes up what was not moved, and restore brings back what was."""
+    with pytest.raises(InterruptedError):
+        put_into_trash(lake, Recording(fail_at=crash_at))
+    assert lake.lost() == []
+    assert len(lake.remaining()) == ORPHANS + 1 - max(0, crash_at - 1)
+    restore(lake.target(), ShiftedStore())
+    assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
+    assert list(marks(lake.target(), ShiftedStore())) == []
+    put_into_trash(lake)
+    assert lake.remaining() == []
+
+
+@pytest.mark.parametrize("crash_at", [0, 1, 11, 20, 21])
+def test_crash_while_sweeping_is_made_good(lake: Lake, crash_at: int) -> None:
+    put_into_trash(lake)
+    with pytest.raises(InterruptedError):
+        sweep_all(lake, Recording(HOLD_MS + 60_000, fail_at=crash_at))
+    assert lake.lost() == []
+    [swept] = sweep_all(lake, later())
+    assert swept.deleted_files == ORPHANS + 1 - crash_at
+    assert list(marks(lake.target(), ShiftedStore())) == []
+    assert not [p for p in (lake.folder / PLAIN.table_folder / TRASH).rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("crash_at", [0, 1, 20, 21])
+def test_crash_while_restoring_is_made_good(lake: Lake, crash_at: int) -> None:
+    put_into_trash(lake)
+    with pytest.raises(InterruptedError):
+        restore(lake.target(), Recording(fail_at=crash_at))
+    restore(lake.target(), ShiftedStore())
+    assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
+    assert list(marks(lake.target(), ShiftedStore())) == []
+
+
+def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:
+    put_into_trash(lake)
+    with pytest.raises(FenceLostError):
+        sweep_all(lake, later(), holds=lambda: False)
+    with pytest.raises(FenceLostError):
+        restore(lake.target(), ShiftedStore(), holds=lambda: False)
+    assert lake.remaining() == []
+    assert len(list((lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-*"))) == ORPHANS
+
+
+def test_scan_does_not_count_the_trash(lake: Lake) -> None:
+    put_into_trash(lake)
+    target, store = lake.target(), ShiftedStore(30 * DAY_MS)
+    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    try:
+        assert found.counts.orphan_files == 0
+        assert found.counts.listed_files == sum(found.counts.kept.values())
+    finally:
+        found.paths.close()
+
+
+def test_orphan_whose_name_is_no_unicode_goes_and_comes_back(lake: Lake) -> None:
+    place = Path(os.fsdecode(bytes(lake.folder / PLAIN.table_folder) + b"/data/\xff"))
+    lake.plant(lake.orphans, place, b"bytes")
+    lake.age()
+    assert put_into_trash(lake).moved_files == ORPHANS + 2
+    [restored] = restore(lake.target(), ShiftedStore())
+    assert restored.restored_files == ORPHANS + 2
+    assert place.read_bytes() == lake.orphans[place]
