@@ -23,6 +23,7 @@ from iceberg_maint.spark import fingerprint, native
 from iceberg_maint.spark.anti_join import Marked, mark
 from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import Pause, commit_batch
+from iceberg_maint.spark.content import content_json, revive
 from iceberg_maint.spark.convert import convert
 from iceberg_maint.spark.jobs import Jobs, new_job_group
 from iceberg_maint.spark.lambdas import Lambdas
@@ -206,7 +207,7 @@ def _identity(file: Any) -> _Identity:
 
 def _described(bridge: Bridge, work: Work, files: Sequence[tuple[int, Any]]) -> tuple[WrittenFile, ...]:
     """Java files, each with the number of its group, as values."""
-    texts = [(number, native.content_json(bridge, work.table.java, f)) for number, f in files]
+    texts = [(number, content_json(bridge, work.table.java, f)) for number, f in files]
     return tuple(_described_by(text, json.loads(text), number) for number, text in texts)
 
 
@@ -231,9 +232,7 @@ def _described_by(text: str, content: Mapping[str, Any], group: int) -> WrittenF
 def _revived(bridge: Bridge, batch: Batch, written: Written) -> _Prepared:
     java_table = load_planned_table(bridge, batch)
     planned = plan_tasks(bridge, java_table, batch)
-    outputs = {
-        (f.path, f.content_offset): native.revive(bridge, java_table, f.content) for f in written.files
-    }
+    outputs = {(f.path, f.content_offset): revive(bridge, java_table, f.content) for f in written.files}
     return _prepared(bridge, batch, planned, equality_delete_files(bridge, java_table, batch), outputs)
 
 

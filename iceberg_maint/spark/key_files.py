@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.content import json_spec
 from iceberg_maint.spark.lambdas import SEPARATOR, SEPARATOR_WITHIN, Lambdas
 from iceberg_maint.spark.native import Table
 
@@ -142,7 +143,11 @@ class KeyFiles(Lambdas):
         names = ("java.lang.String", _FILE, "org.apache.iceberg.PartitionSpec")
         return self._as(
             _FUNCTION,
-            self._given(self._static("org.apache.iceberg.ContentFileParser", "toJson", *names), 1, spec),
+            self._given(
+                self._static("org.apache.iceberg.ContentFileParser", "toJson", *names),
+                1,
+                json_spec(self._bridge, spec),
+            ),
         )
 
     def _without_equality_deletes(self, spec: Any) -> Any:

@@ -20,6 +20,7 @@ from iceberg_maint.core.proof import Fingerprint
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark import fingerprint, footer
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.content import content_json, json_spec, revive
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
 
@@ -144,19 +145,6 @@ def fingerprint_files(bridge: Bridge, table: Table, files: Any) -> Fingerprint:
         frame = frame.select(*_columns(table), *table.lineage)
         row = frame.agg(*fingerprint.measures(frame.schema, table.field_ids)).collect()[0]
     return fingerprint.fingerprint_of(row.asDict())
-
-
-def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
-    """A data or delete file as Iceberg's content-file JSON."""
-    spec = java_table.specs()[file.specId()]
-    return str(bridge.iceberg.ContentFileParser.toJson(file, spec))
-
-
-def revive(bridge: Bridge, java_table: Any, content: str) -> Any:
-    """The Java file that `content_json` described, ready to be committed."""
-    node = bridge.iceberg.util.JsonUtil.mapper().readTree(content)
-    spec = java_table.specs()[int(json.loads(content)["spec-id"])]
-    return bridge.iceberg.ContentFileParser.fromJson(node, spec)
 
 
 # reading
@@ -313,5 +301,5 @@ def _footer_difference(
         return None
     lambdas = Lambdas(bridge)
     spec = table.java.specs()[group_tasks.group.spec_id]
-    texts = lambdas.texts(group_tasks.tasks.stream().map(lambdas.task_file_json(spec)))
+    texts = lambdas.texts(group_tasks.tasks.stream().map(lambdas.task_file_json(json_spec(bridge, spec))))
     return footer.difference([json.loads(t) for t in texts], written, table.types)

@@ -127,10 +127,6 @@ def test_partition_scoped_deletes_reach_their_partition_and_spec_only(way: Way) 
     assert twin.tags() == [1, 3, 5, 7]
 
 
-@pytest.mark.xfail(
-    reason="Iceberg's ContentFileParser writes no file whose partition is the NULLs of void fields; "
-    "the run fails, and nothing is changed"
-)
 def test_deletes_of_a_spec_whose_only_field_is_void_are_global(way: Way) -> None:
     """Format v1 keeps a removed partition field as `void`; such a spec counts as unpartitioned."""
     twin = way.create("tag int, k int, p int", version=1, partitioned_by="p")
