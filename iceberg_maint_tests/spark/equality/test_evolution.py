@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from iceberg_maint.core.outcome import OutcomeStatus
+from iceberg_maint.core.policy import Route
 from iceberg_maint.core.reasons import Reason
-from iceberg_maint_tests.spark.equality.conftest import Way
+from iceberg_maint_tests.spark.equality.conftest import Way, name_of
 from iceberg_maint_tests.spark.equality.twin import Add, Delete, Twin
 
 pytestmark = pytest.mark.spark
@@ -39,9 +40,9 @@ def test_key_column_added_later_is_null_in_older_files(way: Way) -> None:
     assert twin.tags() == [2, 6, 7]
 
 
+@pytest.mark.parametrize("way", [(3, Route.CONVERT), (3, Route.REWRITE)], indirect=True, ids=name_of)
 def test_key_column_added_with_a_default_has_it_in_older_files(way: Way) -> None:
-    if way.version < 3:
-        pytest.skip("format v2 has no defaults")
+    """Format v2 has no defaults."""
     twin = way.create()
     twin.append({"k": 1}, {"k": 2})
     twin.add_column("z", "int", default=7)
