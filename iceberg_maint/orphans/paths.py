@@ -1,8 +1,8 @@
 """Paths on disk: what storage lists and what metadata reaches, compared in bounded memory.
 
-Ten million paths take about 3 GB of scratch disk and 100 MB of memory: rows are appended, indexed
-once by SQLite's external sort, and compared by a lookup each. Paths meet by a hash of their key;
-were two ever to collide, a file would stay that could go.
+Rows are appended, indexed once by SQLite's external sort, and compared by a lookup each, so that
+memory is SQLite's cache however many there are. Paths meet by a hash of their key; were two ever
+to collide, a file would stay that could go.
 """
 
 from __future__ import annotations
