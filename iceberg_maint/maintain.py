@@ -98,6 +98,7 @@ class _Run:
     started_seconds: float
     started_ms: int
     outcomes: list[BatchOutcome] = field(default_factory=list)
+    replanned: int = 0
     stopped_by: Reason | None = None
     plan_id: str | None = None
     leftovers: dict[str, Reason] = field(default_factory=dict)
@@ -166,7 +167,8 @@ def _operate(table: TableId, policy_of: PolicyOf, run: _Run) -> OperationOutcome
             settle_open_attempts(tools.catalog.pin(table), tools, lease)
             seen = _look(table, policy_of, run)
             decision = seen.decision
-            _work(table, policy_of, seen, run, lease)
+            seen = _work(table, policy_of, seen, run, lease)
+            decision = replace(seen.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
                 # What was unknown before may be settled by our own commits since.
                 settle_open_attempts(tools.catalog.pin(table), tools, lease)
@@ -217,19 +219,22 @@ def _halted(decision: Decision) -> bool:
     )
 
 
-def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: _Run, lease: Lease) -> None:
+def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: _Run, lease: Lease) -> Survey:
+    """Plans and runs batches, again where they went stale; the last look that was planned on."""
     replans = 0
     while not _halted(seen.decision):
         batches = _prepare(seen, run, lease)
         stale = _run_batches(batches, seen, run, lease)
         if not stale or run.stopped_by is not None:
-            return
+            break
         replans += 1
         if replans > MAX_REPLANS:
             run.stopped_by = Reason.STALE
             _back_off_stale(seen, run)
-            return
+            break
+        run.replanned = len(run.outcomes)
         seen = _narrower(_look(table, policy_of, run), replans, batches)
+    return seen
 
 
 def _narrower(seen: Survey, replans: int, batches: tuple[Batch, ...]) -> Survey:
@@ -382,11 +387,7 @@ def _budget_stop(seen: Survey, run: _Run) -> Reason | None:
 
 
 def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
-    # A batch planned again after it went stale counts by its successor.
-    replanned = {p for o in run.outcomes if o.reason is not Reason.STALE for p in o.partitions}
-    counting = tuple(
-        o for o in run.outcomes if o.reason is not Reason.STALE or not replanned.issuperset(o.partitions)
-    )
+    counting = _counting(run)
     refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
         Reason.UNSUPPORTED_KEY in run.leftovers.values()
     )
@@ -413,6 +414,13 @@ def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
     return outcome
 
 
+def _counting(run: _Run) -> tuple[BatchOutcome, ...]:
+    """A batch that went stale and was planned again counts by what came of that, be it nothing."""
+    return tuple(
+        o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned
+    )
+
+
 def _partition_outcomes(decision: Decision, run: _Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:
     result: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
     for p in decision.partitions:
@@ -423,7 +431,7 @@ def _partition_outcomes(decision: Decision, run: _Run) -> tuple[tuple[str, Outco
         if reason is Reason.UNSUPPORTED_KEY:
             status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)
-    for outcome in run.outcomes:
+    for outcome in _counting(run):
         for key in outcome.partitions:
             result[key] = (key, outcome.outcome, outcome.reason)
     return tuple(result.values())

@@ -147,7 +147,7 @@ class MaintenanceRun:
             if partition in self._told or (requested is not None and partition not in requested):
                 continue
             health = measured.partitions.get(partition) if measured else None
-            ended = partition in self._batches
+            ended = any(b.reason is not Reason.STALE for b in self._batches.get(partition, ()))
             if status is OutcomeStatus.NO_OP and not ended and reason in _DONE_WITHOUT_BATCH:
                 if requested is not None:
                     self._materialize(

@@ -106,6 +106,11 @@ def commit_batch(
             table = load(batch.table)
         except Exception as why:  # noqa: BLE001 - nothing was tried on it, whatever it is
             return _rejected(_before_swap(why), one_line(why), tries)
+        version = int(table.operations().current().formatVersion())
+        if version != batch.format_version:
+            # Iceberg would refuse deletes of the other version before the gate sees them.
+            message = f"format version is {version}, was {batch.format_version}"
+            return _rejected(Rejection.STALE, message, tries)
         gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
         failure = _commit_once(bridge, gate, batch, written, sources, outputs, dropped, properties)
         if not gate.tried:

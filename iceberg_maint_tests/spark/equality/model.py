@@ -8,7 +8,7 @@ of its own commit and of later ones stay. Whoever compacts or converts must not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Values = Mapping[int, Any]
@@ -64,6 +64,13 @@ class Model:
         """Deletes rows for good by the value of one column, wherever they are."""
         gone = set(values)
         self.rows = [row for row in self.rows if self.value(row.values, field_id) not in gone]
+
+    def move(self, scopes: Mapping[Any, Scope], field_id: int) -> None:
+        """Rows, by their value of one column, that are in a file of another spec now."""
+        for number, row in enumerate(self.rows):
+            now = scopes[self.value(row.values, field_id)]
+            if now.spec_id != row.scope.spec_id:
+                self.rows[number] = replace(row, scope=now)
 
     def value(self, values: Values, field_id: int) -> Any:
         """A row's value of a column, as it reads today."""

@@ -38,6 +38,7 @@ class Program:
     twin: Twin = field(init=False)
     trail: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    moves: bool = False
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -73,6 +74,8 @@ class Program:
         self.twin.check()
         self.maintain(quiet=last or crowded)
         self.twin.check()
+        if self.moves:
+            self.twin.follow_moved_rows()
         if last:
             for snapshot_id, reading in self.kept.items():
                 assert self.twin.read(snapshot_id).lineage.keys() == reading.lineage.keys()
@@ -227,6 +230,7 @@ class Program:
             self.trail.append(f"  {outcome.operation}: {outcome.outcome} {outcome.reason}")
         if not others and partitions is None:
             assert self.twin.applied_equality_deletes() == set()
+        self.moves = policy.rewrite_data_files.output_spec is OutputSpec.CURRENT
 
     def _policy(self, *, compact: bool) -> Policy:
         pick = self.rng.choice

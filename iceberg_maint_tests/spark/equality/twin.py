@@ -141,6 +141,20 @@ class Twin:
         update.commit()
         return int(self.table.spec().specId())
 
+    def follow_moved_rows(self) -> None:
+        """Maintenance may move rows to the current spec, where later deletes of its partitions reach
+        them: the model learns where they are now."""
+        table, places = self.table, {}
+        anything = self.writers.bridge.java_class("java.lang.Object")
+        for task in self.writers.tasks(table):
+            file = task.file()
+            spec, partition = table.specs().get(file.specId()), file.partition()
+            values = tuple(partition.get(i, anything) for i in range(partition.size()))
+            places[str(file.location())] = Scope(int(file.specId()), values, bool(spec.isUnpartitioned()))
+        frame = self.writers.bridge.spark.sql(f"select {TAG}, _file from {self.name}")
+        scopes = {row[0]: places[row[1]] for row in frame.collect()}
+        self.model.move(scopes, self.field_id(TAG))
+
     def upgrade(self, version: int) -> None:
         """The table's format version from now on."""
         self.table.updateProperties().set("format-version", str(version)).commit()
