@@ -68,7 +68,9 @@ def main() -> int:
 def speed(given: argparse.Namespace) -> Any:
     """Stock against the planner's choice, and each route, at a comfortable heap."""
     return {
-        name: _compare(name, COMFORTABLE_MB, ("stock", "auto", "convert", "rewrite"), given.rounds)
+        name: _compare(
+            name, COMFORTABLE_MB, ("stock", "stock-cached", "auto", "convert", "rewrite"), given.rounds
+        )
         for name in ("upsert", "upsert_v3", "partitioned")
     }
 

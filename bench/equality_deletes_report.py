@@ -53,7 +53,9 @@ def report(parts: dict[str, Any]) -> int:
 
 def _targets(parts: dict[str, Any]) -> Iterator[Target]:
     for shape, runs in parts.get("speed", {}).items():
-        yield Target(f"{shape}: stock's wall time over ours, comfortable heap", _times_stock(runs, "auto"), 3)
+        what = f"{shape}: stock's wall time over ours, comfortable heap"
+        # Deletes of one partition are few, which is where stock is at its best.
+        yield Target(what, _times_stock(runs, "auto"), 3, stretch=SHAPES[shape].regions > 1)
     for shape, runs in parts.get("smallest", {}).items():
         what = f"{shape}: the same at stock's smallest heap"
         yield Target(what, _times_stock(runs, "auto"), 5)
@@ -76,7 +78,9 @@ def _targets(parts: dict[str, Any]) -> Iterator[Target]:
 
 
 def _times_stock(runs: dict[str, list[Run]], action: str) -> float:
-    stock, ours = _median(runs["stock"], "wall_seconds"), _median(runs[action], "wall_seconds")
+    """How often our wall time goes into stock's, the faster of its variants."""
+    walls = [_median(found, "wall_seconds") for name, found in runs.items() if name.startswith("stock")]
+    stock, ours = min((w for w in walls if w), default=0.0), _median(runs[action], "wall_seconds")
     return stock / ours if stock and ours else 0.0
 
 
