@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from iceberg_maint.core.backoff import failed
 from iceberg_maint.core.codec import digest
 from iceberg_maint.core.decide import backs_off
+from iceberg_maint.core.due import may_convert
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.intent import is_conversion
 from iceberg_maint.core.outcome import (
     BatchOutcome,
     OperationOutcome,
@@ -271,6 +273,8 @@ def _prepare(seen: Survey, run: _Run, lease: Lease) -> tuple[Batch, ...]:
         inside = requested is None or requested.issuperset(batch.partitions)
         if _held(batch, seen, run):
             ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
+        elif batch.groups and is_conversion(batch) and not may_convert(seen.policy.equality_deletes):
+            ledger.close_batch(lease, batch.batch_id, "the policy wants no conversions any more")
         elif inside and still_valid(batch, seen.state, run.tools):
             resumed.append(batch)
         else:
@@ -416,9 +420,7 @@ def _end(seen: Survey, decision: Decision, run: _Run) -> OperationOutcome:
 
 def _counting(run: _Run) -> tuple[BatchOutcome, ...]:
     """A batch that went stale and was planned again counts by what came of that, be it nothing."""
-    return tuple(
-        o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned
-    )
+    return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
 
 
 def _partition_outcomes(decision: Decision, run: _Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:

@@ -11,7 +11,7 @@ Which delete applies to which data file: Iceberg spec, "Scan Planning".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -80,6 +80,12 @@ class Violation:
     def is_stale(self) -> bool:
         """Whether planning again is the answer."""
         return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)
+
+
+def is_stale(violations: Sequence[Violation]) -> bool:
+    """Whether the plan is out of date: a rule says so by itself, or all that is broken can have been
+    broken by others. What they cannot have broken beside it means that something is wrong."""
+    return any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)
 
 
 def check(intent: Intent, change: Change) -> tuple[Violation, ...]:

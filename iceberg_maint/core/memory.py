@@ -86,6 +86,8 @@ is not execution memory, and not in the estimate."""
 _FILTER_SHARE = 8
 """The Bloom filter, of about a byte per key, is held by every task and takes at most this fraction
 of the memory; that is not execution memory either."""
+_FILTERED_KEYS = 4_000_000
+"""Spark makes its filter for no more (`spark.sql.optimizer.runtime.bloomFilter.maxNumItems`)."""
 _FILTERED_ROWS_PER_KEY = 8
 """Fewer rows than this for every key, and reading the keys once more for the filter costs more than
 the rows it spares."""
@@ -153,7 +155,7 @@ def preflight(
 
 
 def _filter_pays(need: MemoryNeed, memory_bytes: int, slots: int) -> bool:
-    fits = need.keys * (slots + 1) * _FILTER_SHARE <= memory_bytes
+    fits = need.keys <= _FILTERED_KEYS and need.keys * (slots + 1) * _FILTER_SHARE <= memory_bytes
     return fits and need.rows >= _FILTERED_ROWS_PER_KEY * need.keys
 
 

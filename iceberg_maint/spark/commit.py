@@ -111,6 +111,8 @@ def commit_batch(
             # Iceberg would refuse deletes of the other version before the gate sees them.
             message = f"format version is {version}, was {batch.format_version}"
             return _rejected(Rejection.STALE, message, tries)
+        if not is_conversion(batch) and _gained_row_ids(table, batch):
+            return _rejected(Rejection.STALE, "rows have had ids only since the pinned snapshot", tries)
         gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
         failure = _commit_once(bridge, gate, batch, written, sources, outputs, dropped, properties)
         if not gate.tried:
@@ -119,6 +121,12 @@ def commit_batch(
         if result.rejection is not Rejection.CONFLICT or tries >= ticket.max_tries:
             return result
         pause.after(tries)
+
+
+def _gained_row_ids(table: Any, batch: Batch) -> bool:
+    """Whether the files read had no row ids and have some by now, which the files written lack."""
+    pinned, head = table.snapshot(batch.snapshot_id), table.currentSnapshot()
+    return pinned is not None and pinned.firstRowId() is None and head.firstRowId() is not None
 
 
 def _commit_once(
@@ -207,7 +215,7 @@ def _summary(batch: Batch, written: Written, ticket: Ticket) -> dict[str, str]:
 def _not_tried(gate: CommitGate, failure: Exception | None, tries: int) -> CommitResult:
     """The catalog was never asked to swap: nothing can have been committed."""
     if gate.violations:
-        stale = any(v.is_stale for v in gate.violations)
+        stale = rules.is_stale(gate.violations)
         broken = "; ".join(f"{v.rule}: {v.fact}" for v in gate.violations)
         return _rejected(Rejection.STALE if stale else Rejection.REFUSED, broken, tries)
     if gate.error is not None:

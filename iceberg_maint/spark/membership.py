@@ -26,7 +26,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.key_files import DataFile, DeleteFile, KeyFiles, texts_of
 from iceberg_maint.spark.keys import Key, can_match, key_terms, keys_of
-from iceberg_maint.spark.native import Table
+from iceberg_maint.spark.native import Table, check_reads_staged
 from iceberg_maint.spark.staging import read_staged, staged
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ POSITION_BITS = 40
 """A place is `file number << 41 | position << 1 | already deleted`."""
 
 _FILE_SHIFT = POSITION_BITS + 1
+
+_MOST_FILES = 1 << (63 - _FILE_SHIFT)
+"""As many as their numbers have bits for in a place."""
 
 _FALSE_POSITIVES = 0.03
 """Of rows without a matching key that are distributed all the same; seven bits per key."""
@@ -90,6 +93,12 @@ class _Membership:
         self.stack = stack
         self.files = KeyFiles(bridge, table)
         self.data = sorted(self.files.data_files(tasks), key=lambda f: (f.sequence_number, f.path))
+        if len(self.data) >= _MOST_FILES:
+            raise RefusedError(
+                "ICM-119",
+                f"{batch.table}: {len(self.data)} data files are under equality deletes at once",
+                f"take on fewer than {_MOST_FILES} per batch (windows.max_files_per_batch).",
+            )
         self.sets = _delete_sets(self.files.delete_files(deletes))
 
     def places(self) -> DataFrame:
@@ -152,8 +161,8 @@ class _Membership:
         if self.preflight.passes > 1:
             chosen = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
             keys, rows = keys.where(chosen), rows.where(chosen)
-        if self.preflight.filtered:
-            count = sum(d.record_count for d in self.batch.equality_deletes) // self.preflight.passes
+        count = sum(d.record_count for d in self.batch.equality_deletes) // self.preflight.passes
+        if self.preflight.filtered and count and not self.bridge.spark.version.startswith("3."):
             rows = rows.where(_may_hold(self.bridge, keys, names, count))
         return _join(rows, keys, names, self.preflight)
 
@@ -172,17 +181,22 @@ class _Membership:
         frame = read_staged(self.bridge, self.table.java, self.table.name, group_id).where(wanted)
         # From here on all names are ours.
         frame = frame.select(*columns, F.xxhash64("_file").alias("file"))
+        check_reads_staged(self.batch, frame, group_id)
         listed = ((file.path, number, scope) for file, number, scope in files)
         facts = _local(self.bridge, "path string, number long, scope int", listed)
-        number, scope = (F.coalesce(facts[c], F.lit(0)).alias(c) for c in ("number", "scope"))
-        facts = facts.select(F.xxhash64("path").alias("file"), number, scope)
+        facts = facts.select(F.xxhash64("path").alias("file"), "number", "scope")
         if len({row[0] for row in facts.select("file").collect()}) != len(files):
             raise RefusedError(
                 "ICM-119",
                 f"{self.batch.table}: of {len(files)} files two have paths with the same 64-bit hash",
                 "take on fewer files per batch.",
             )
-        return frame.join(F.broadcast(facts), "file")
+        # A row of a file that was not asked for, left out in silence, would come back once its
+        # delete is dropped.
+        frame = frame.join(F.broadcast(facts), "file", "left")
+        lost = F.raise_error(F.lit("a row was read of a file that was not planned"))
+        known = (F.coalesce(c, lost.cast(k)).alias(c) for c, k in (("number", "long"), ("scope", "int")))
+        return frame.select(*(c for c in frame.columns if c not in ("number", "scope")), *known)
 
     def _keys(self, one: _DeleteSet) -> list[Key]:
         schema, convert = self.table.java.schema(), self.bridge.iceberg.spark.SparkSchemaUtil.convert
@@ -269,7 +283,9 @@ def _may_hold(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: int)
 
     jvm = bridge.jvm
     hashed = keys.select(F.xxhash64(*names).alias("hash"))
-    held = hashed._jdf.stat().bloomFilter("hash", max(1, count), _FALSE_POSITIVES)
+    if not hashed.take(1):
+        return F.lit(False)
+    held = hashed._jdf.stat().bloomFilter("hash", count, _FALSE_POSITIVES)
     stream = jvm.java.io.ByteArrayOutputStream()
     held.writeTo(stream)
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils

@@ -106,7 +106,7 @@ def rewrite_group(
         from pyspark.sql import Observation
 
         source = _source(bridge, table, group, group_id, _read_options(batch, group, policy))
-        _check_reads_staged(batch, source, group_id)
+        check_reads_staged(batch, source, group_id)
         measures = _measures(table, source.schema, group, full=full)
         seen = Observation()
         rows = _rows(table, source.observe(seen, *measures) if measures else source, group)
@@ -179,7 +179,7 @@ def _source(
     return frame.select(*_columns(table), *table.lineage, *marks)
 
 
-def _check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
+def check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
     """Holds the optimized plan to one scan, that of the staged tasks. A check per row, by file
     name, would cost as much as reading them.
     """

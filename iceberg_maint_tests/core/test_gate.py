@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.change import Change, Lineage, Since
-from iceberg_maint.core.gate import STALE_RULES, Rule, check
+from iceberg_maint.core.gate import STALE_RULES, Rule, Violation, check, is_stale
 from iceberg_maint.core.intent import Intent, intent_of
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.plan import Batch, FileGroup, InputFile
@@ -159,6 +159,9 @@ def test_newer_equality_delete_dropped_as_too_old_is_refused() -> None:
     assert (base.rows(), dropped.rows()) == ([1, 3], [1, 2, 3])
     raced = check(intent(pinned), change_of(pinned, base, dropped))
     assert [v.is_stale for v in raced] == [True]
+    assert is_stale(raced)
+    assert not is_stale((*raced, Violation(Rule.ADDED_FILES, "a file nobody planned", raced=True)))
+    assert is_stale((*raced, Violation(Rule.SCHEMA, "another schema")))
 
 
 def test_delete_dropped_with_nobody_else_committing_is_no_staleness() -> None:

@@ -108,3 +108,15 @@ def test_crash_at_any_step_of_either_operation_is_resumed_with_no_second_effect(
     assert kinds(world, "a") == [FileKind.DATA]
     assert world.our_commits() == 2
     assert world.open_work() == (0, 0)
+
+
+def test_conversion_left_open_is_not_resumed_once_a_streaming_reader_is_named() -> None:
+    world = captured_changes()
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:write"))
+    world.expire_leases()
+    deletes = replace(world.policy.equality_deletes, streaming_consumers=("dashboard",))
+    world.policy = replace(world.policy, equality_deletes=deletes)
+    world.run()
+    assert kinds(world, "c") == [FileKind.DATA]
+    assert world.open_work() == (0, 0)

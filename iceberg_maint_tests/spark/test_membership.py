@@ -12,7 +12,7 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.memory import Preflight
-from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.plan import Batch, EqualityDeleteFile
 from iceberg_maint.spark import native
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.membership import marked_rows
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 BROADCAST = Preflight(0, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
 SHUFFLED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0)
 FILTERED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0, filtered=True)
+FILTERED_IN_PASSES = Preflight(0, partitions=2, passes=3, broadcast=False, scratch_bytes=0, filtered=True)
 IN_PASSES = Preflight(0, partitions=2, passes=3, broadcast=False, scratch_bytes=0)
 
 _names = itertools.count()
@@ -132,6 +133,8 @@ def batch_of(table: Any, name: str) -> Batch:
         schema_id=int(table.schema().schemaId()),
         groups=(),
         target_file_size_bytes=1 << 20,
+        # As many keys as the Bloom filter is made for.
+        equality_deletes=(EqualityDeleteFile("d", 0, "", False, (1,), 1, 30, 1, drop=False),),
     )
 
 
@@ -142,8 +145,8 @@ def rows_of(ids: Iterable[Any], start: int, **more: Any) -> list[Row]:
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     "preflight",
-    [BROADCAST, SHUFFLED, FILTERED, IN_PASSES],
-    ids=["broadcast", "shuffled", "filtered", "passes"],
+    [BROADCAST, SHUFFLED, FILTERED, IN_PASSES, FILTERED_IN_PASSES],
+    ids=["broadcast", "shuffled", "filtered", "passes", "filtered-passes"],
 )
 def test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete(
     spark: SparkSession, version: int, preflight: Preflight
