@@ -109,7 +109,7 @@ def commit_batch(
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:
             # Iceberg would refuse deletes of the other version before the gate sees them.
-            message = f"format version is {version}, was {batch.format_version}"
+            message = f"{rules.Rule.FORMAT_VERSION}: the table's is {version}, was {batch.format_version}"
             return _rejected(Rejection.STALE, message, tries)
         if not is_conversion(batch) and _gained_row_ids(table, batch):
             return _rejected(Rejection.STALE, "rows have had ids only since the pinned snapshot", tries)

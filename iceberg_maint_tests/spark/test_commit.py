@@ -227,7 +227,7 @@ def test_commit_to_upgraded_table_of_v1_files_passes(writers: Writers) -> None:
     writers.delete_where(table, [{"id": 2}])
     writers.append(table, [D])
     result = rewrite.commit()
-    assert result.rejection is Rejection.REFUSED
+    assert result.rejection is Rejection.STALE
     again = prepare(writers, name, Output(writers.files(writers.load(name))[:1], [A]))
     assert again.batch.snapshot_sequence_number > 0
     assert ids(writers, name) == [1, 3, 4]
