@@ -198,7 +198,6 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
     )
     held: dict[Operation, dict[str, PartitionHistory]] = {o: {} for o in DATA_OPERATIONS}
     too_large: set[str] = set()
-    releases = 3
     for _ in range(80):
         worked = False
         for operation in DATA_OPERATIONS:
@@ -210,10 +209,7 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
             too_large |= {left.partition for left in found.leftovers if left.reason is Reason.FILE_TOO_LARGE}
             table = cleaned(table, found)
             worked = worked or bool(found.batches or gainless)
-        if not worked and releases and any(held.values()):
-            # Back-off ends, and what gained nothing before may gain by now.
-            held, releases = {o: {} for o in DATA_OPERATIONS}, releases - 1
-        elif not worked:
+        if not worked:
             break
     else:
         pytest.fail("still planning after 80 rounds")
