@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from iceberg_maint.catalog.measure import maintenance_properties, table_health
+from iceberg_maint.core.foreign import foreign_commits
 from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.judge import size_limits, target_file_size_bytes
@@ -157,6 +158,7 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
         target_file_size_bytes=target,
         format_version=state.format_version,
         maintenance_properties=maintenance_properties(state),
+        foreign=foreign_commits(state),
     )
 
 

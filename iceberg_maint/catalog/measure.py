@@ -16,6 +16,7 @@ from iceberg_maint.catalog.manifests import (
     Integers,
     LiveEntries,
 )
+from iceberg_maint.core.foreign import foreign_commits
 from iceberg_maint.core.health import (
     SIZE_EDGES_BYTES,
     Measured,
@@ -83,6 +84,7 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         target_file_size_bytes=target,
         format_version=state.format_version,
         maintenance_properties=maintenance_properties(state),
+        foreign=foreign_commits(state),
     )
 
 

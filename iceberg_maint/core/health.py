@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from iceberg_maint.core.foreign import ForeignCommit
 from iceberg_maint.core.ids import TableId
 
 MEBIBYTE = 1024 * 1024
@@ -112,7 +113,8 @@ class Measured:
     """Everything measured at one snapshot of one table. `partitions` maps key → health.
 
     `format_version` and `maintenance_properties` (the table properties `maintenance.*`) are what
-    a later decision needs besides, so that it can be taken without the catalog.
+    a later decision needs besides, so that it can be taken without the catalog; so is `foreign`, the
+    maintenance in the table's history that is not ours.
     """
 
     table: TableId
@@ -125,6 +127,7 @@ class Measured:
     target_file_size_bytes: int
     format_version: int = 2
     maintenance_properties: Mapping[str, str] = field(default_factory=dict)
+    foreign: tuple[ForeignCommit, ...] = ()
 
     def total(self) -> PartitionHealth:
         """The partitions' counts added up; times and sequence numbers are extremes."""

@@ -10,6 +10,12 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
+from iceberg_maint.core.housekeeping import (
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+    RewriteManifestsPolicy,
+)
+
 GIBIBYTE = 1024**3
 DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
 
@@ -148,6 +154,31 @@ class WindowsPolicy:
     max_files_per_batch: int = _key(5000, "input files per batch", minimum=2)
 
 
+class ForeignMode(StrEnum):
+    """Beside another maintainer of the table: `refuse` to work, `coexist` by rewriting cold data
+    files only, or `ignore` it."""
+
+    REFUSE = "refuse"
+    COEXIST = "coexist"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignMaintainersPolicy:
+    """Section `foreign_maintainers`: what to do beside commits of other maintainers."""
+
+    mode: ForeignMode = _key(
+        ForeignMode.REFUSE,
+        "beside another maintainer: refuse, coexist by rewriting cold partitions' data files only, or ignore it",
+    )
+    within_seconds: int = _key(
+        172_800, "how long a commit of another maintainer counts after it was made", minimum=1
+    )
+    cold_after_seconds: int = _key(
+        3600, "mode coexist: leave partitions alone that changed within this time", minimum=0
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Section `retry`: conflicts, back-off and quarantine."""
@@ -176,8 +207,12 @@ class Policy:
     max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
+    rewrite_manifests: RewriteManifestsPolicy = field(default_factory=RewriteManifestsPolicy)
+    expire_snapshots: ExpireSnapshotsPolicy = field(default_factory=ExpireSnapshotsPolicy)
+    remove_orphan_files: RemoveOrphanFilesPolicy = field(default_factory=RemoveOrphanFilesPolicy)
     windows: WindowsPolicy = field(default_factory=WindowsPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    foreign_maintainers: ForeignMaintainersPolicy = field(default_factory=ForeignMaintainersPolicy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     OTHER_OPERATION = "other_operation"
     UNSUPPORTED_KEY = "unsupported_key"
     MEMORY = "memory"
+    FOREIGN_MAINTAINER = "foreign_maintainer"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -94,6 +95,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
     "cannot be applied safely",
     Reason.MEMORY: "its equality deletes need more memory than declared; raise equality_deletes.memory",
+    Reason.FOREIGN_MAINTAINER: "another maintainer rewrites the table's files; see foreign_maintainers",
 }
 
 

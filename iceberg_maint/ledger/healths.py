@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from iceberg_maint.core.codec import digest, dumps, loads
+from iceberg_maint.core.foreign import ForeignCommit
 from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.leases import owner_of
@@ -33,6 +34,7 @@ class _Head:
     target_file_size_bytes: int
     format_version: int
     maintenance_properties: Mapping[str, str]
+    foreign: tuple[ForeignCommit, ...]
 
 
 _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
@@ -68,6 +70,7 @@ def put(conn: Connection, measured: Measured) -> bool:
                 measured.target_file_size_bytes,
                 measured.format_version,
                 measured.maintenance_properties,
+                measured.foreign,
             )
         ),
         "partitions": _pack(measured.partitions),
@@ -100,6 +103,7 @@ def get(conn: Connection, table: TableId) -> Measured | None:
         target_file_size_bytes=head.target_file_size_bytes,
         format_version=head.format_version,
         maintenance_properties=head.maintenance_properties,
+        foreign=head.foreign,
     )
 
 

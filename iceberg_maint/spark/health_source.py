@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from iceberg_maint.core.foreign import foreign_commits
 from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.judge import size_limits, target_file_size_bytes
 from iceberg_maint.core.partition import encode_partition
@@ -75,6 +76,7 @@ class SparkHealthSource:
             target_file_size_bytes=target,
             format_version=state.format_version,
             maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
+            foreign=foreign_commits(state),
         )
 
     def _entries(self, state: TableState) -> DataFrame:

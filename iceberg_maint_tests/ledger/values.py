@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from iceberg_maint.core.foreign import ForeignCommit
 from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
@@ -97,6 +98,7 @@ def measured(
         table_health=TableHealth(partitions=len(partitions), snapshots=sequence_number),
         partitions={p: replace(health, records=i) for i, p in enumerate(partitions)},
         target_file_size_bytes=1000,
+        foreign=(ForeignCommit(3, 1_700_000_000_000, "Trino (query q)", deletes=True),),
     )
 
 
