@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.judge import size_limits
 from iceberg_maint.core.outcome import (
     BatchOutcome,
@@ -19,20 +19,15 @@ from iceberg_maint.core.outcome import (
     gained,
 )
 from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
-from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Reason
-from iceberg_maint.core.state import Snapshot, TableState
+from iceberg_maint.core.state import Snapshot
+from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports import Attempt, BatchStatus, Lease, Ticket, Written
+from iceberg_maint.housekeep import NOTHING_WRITTEN, counts_of, judge_housekeeping, remove_orphans
+from iceberg_maint.ports import Attempt, BatchStatus, Engine, Lease, Ticket, Written
 from iceberg_maint.survey import Tools
 
-_REJECTIONS = {
-    Rejection.STALE: Reason.STALE,
-    Rejection.CONFLICT: Reason.CONFLICT,
-    Rejection.REFUSED: Reason.GATE,
-    Rejection.ERROR: Reason.ERROR,
-}
 _UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
 _ENDED = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,
@@ -41,19 +36,6 @@ _ENDED = {
     OutcomeStatus.FAILED: BatchStatus.FAILED,
     OutcomeStatus.UNKNOWN: BatchStatus.UNKNOWN,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """How an attempt ended, before it is written down."""
-
-    outcome: OutcomeStatus
-    reason: Reason
-    message: str = ""
-    proof: Proof | None = None
-    written: Written | None = None
-    commit: CommitResult | None = None
-    snapshot: Snapshot | None = None
 
 
 def execute(
@@ -65,8 +47,9 @@ def execute(
     whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
     open, to be settled from the table.
     """
-    # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
-    tools.engine().start()
+    if batch.operation != Operation.REMOVE_ORPHAN_FILES:
+        # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+        tools.engine().start()
     started = tools.clock.monotonic_seconds()
     past = {p: history.of(p) for p in batch.partitions}
     now_ms = tools.clock.now_ms()
@@ -98,27 +81,29 @@ def _attempt(
     run_id: str,
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
-) -> _Ended:
+) -> Ended:
+    if batch.operation == Operation.REMOVE_ORPHAN_FILES:
+        return remove_orphans(batch, policy, tools, lease)
     engine = tools.engine()
     try:
-        written = engine.write(batch, policy)
+        written = _write(batch, policy, engine)
     except FenceLostError:
         raise
     except StaleBatchError as why:
-        return _Ended(OutcomeStatus.FAILED, Reason.STALE, str(why))
+        return Ended(OutcomeStatus.FAILED, Reason.STALE, str(why))
     except RefusedError as why:
         unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
-        return _Ended(status, unsupported or Reason.ERROR, str(why))
+        return Ended(status, unsupported or Reason.ERROR, str(why))
     except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
-        return _Ended(OutcomeStatus.FAILED, Reason.ERROR, _one_line(why))
+        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
         engine.cancel()
         _terminated(batch, tools, lease, attempt, past)
         raise
     if not written.proof.equal:
         detail = written.proof.detail
-        return _Ended(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
+        return Ended(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
     tools.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
     ticket = Ticket(
         token=attempt.token,
@@ -129,7 +114,12 @@ def _attempt(
         record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
     )
     result = engine.commit(batch, written, ticket)
-    return _judge(batch, written, result, attempt.token, tools, policy.rewrite_data_files)
+    judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
+    return judge(batch, written, result, attempt.token, tools, policy)
+
+
+def _write(batch: Batch, policy: Policy, engine: Engine) -> Written:
+    return NOTHING_WRITTEN if batch.operation in HOUSEKEEPING_OPERATIONS else engine.write(batch, policy)
 
 
 def _judge(
@@ -138,33 +128,28 @@ def _judge(
     result: CommitResult,
     token: str,
     tools: Tools,
-    rewrite: RewriteDataFilesPolicy,
-) -> _Ended:
+    policy: Policy,
+) -> Ended:
     """The outcome from the table itself, read by another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
-        reason = _REJECTIONS[result.rejection or Rejection.ERROR]
-        return _Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
-    state = _pin_same(batch, tools)
+        reason = REJECTIONS[result.rejection or Rejection.ERROR]
+        return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    state = pin_same(batch, tools)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
         message = result.message or "the catalog reported success, the table does not show it"
-        return _Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
-    limits = size_limits(rewrite, batch.target_file_size_bytes)
+        return Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+    limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     marked = written.proof.removed_records
     better = gained(batch, sizes, _removed_deletes(snapshot), marked, limits.large_above_bytes)
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
-    return _Ended(status, reason, "", written.proof, written, result, snapshot)
+    return Ended(status, reason, "", written.proof, written, result, snapshot)
 
 
-def _pin_same(batch: Batch, tools: Tools) -> TableState | None:
-    state = tools.catalog.pin(TableId.parse(batch.table))
-    return state if state.uuid == batch.table_uuid else None
-
-
-def _outcome(batch: Batch, ended: _Ended, seconds: float) -> BatchOutcome:
+def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
     committed = ended.snapshot is not None
     written = ended.written
     return BatchOutcome(
@@ -185,11 +170,12 @@ def _outcome(batch: Batch, ended: _Ended, seconds: float) -> BatchOutcome:
         proof=ended.proof,
         message=ended.message,
         memory=written.memory if written else None,
+        counts=counts_of(ended),
     )
 
 
 def _histories(
-    ended: _Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
+    ended: Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
 ) -> dict[str, PartitionHistory]:
     if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED:
         return {p: succeeded() for p in past}
@@ -210,7 +196,7 @@ def _terminated(
     past: Mapping[str, PartitionHistory],
 ) -> None:
     outcome = _outcome(
-        batch, _Ended(OutcomeStatus.FAILED, Reason.TERMINATED, "stopped before its commit"), 0.0
+        batch, Ended(OutcomeStatus.FAILED, Reason.TERMINATED, "stopped before its commit"), 0.0
     )
     # An attempt that cannot be handed back is settled by the next run; a failure here must not take
     # the place of the interrupt, or the program would go on.
@@ -232,8 +218,3 @@ def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
 
 def _removed_deletes(snapshot: Snapshot) -> int:
     return int(snapshot.summary.get("removed-delete-files", "0"))
-
-
-def _one_line(why: BaseException) -> str:
-    text = " ".join(str(why).split())
-    return f"{type(why).__name__}: {text[:500]}"

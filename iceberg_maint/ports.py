@@ -17,6 +17,7 @@ from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
+from iceberg_maint.core.retention import RegisteredReader
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.core.state import FileKind, LiveFile, TableState
 from iceberg_maint.core.verification import MaintenanceCommit, Verification
@@ -130,7 +131,8 @@ class Engine(Protocol):
 
     def write(self, batch: Batch, policy: Policy) -> Written:
         """Reads the batch's files at its snapshot and writes what is to be committed: their
-        replacement or, of a conversion, the positions its equality deletes mark. Raises
+        replacement or, of a conversion, the positions its equality deletes mark; nothing of
+        housekeeping, whose commits write their own metadata. Raises
         RefusedError when what would be read is not what was planned, ICM-119 for equality deletes
         that cannot be applied, ICM-124 when they do not fit the declared memory.
         """
@@ -322,6 +324,19 @@ class Ledger(Protocol):
     ) -> tuple[float, ...]:
         """Measured to estimated memory of the last batches that applied equality deletes, newest
         first; of the estimate before it was corrected."""
+        ...
+
+    # readers
+    def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
+        """The registered readers of the table's changes, by name."""
+        ...
+
+    def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
+        """Registers a reader, or notes how far it has come, now by the database's clock."""
+        ...
+
+    def remove_reader(self, table_uuid: str, name: str) -> bool:
+        """Forgets a reader; whether there was one."""
         ...
 
     def pause(self, table: str, note: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,44 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes a file, if there is one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanWork:
+    """What one pass did. `digest` is what a person approves where `needs_approval`; nothing was
+    moved then. `marks` are the trash manifests written."""
+
+    listed_files: int
+    listed_bytes: int
+    orphan_files: int
+    orphan_bytes: int
+    trashed_files: int = 0
+    trashed_bytes: int = 0
+    swept_files: int = 0
+    swept_bytes: int = 0
+    left_files: int = 0
+    marks: tuple[str, ...] = ()
+    digest: str = ""
+    needs_approval: bool = False
+
+
+class OrphanFiles(Protocol):
+    """Removes the files of one table that nothing reaches: mark, trash, sweep."""
+
+    def run(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        sweep: bool,
+        holds: Callable[[], bool],
+    ) -> OrphanWork:
+        """Sweeps what has been in the trash long enough, if asked to, then puts there what nothing
+        reaches now. `in_flight` are files written and not yet committed; `holds` asks whether the
+        lease is still ours. Raises RefusedError ICM-110 to 115, 122, 125; FenceLostError.
+        """
         ...
 
 

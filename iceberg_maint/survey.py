@@ -11,30 +11,41 @@ from dataclasses import dataclass, replace
 from iceberg_maint.core.decide import decide, joint
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory, joint_history
-from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.memory import learned_correction
 from iceberg_maint.core.partition import decode_partition
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision
+from iceberg_maint.core.retention import Retention, retain
 from iceberg_maint.core.state import TableState
+from iceberg_maint.core.upkeep import decide_upkeep, plan_upkeep
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.storage_ports import OrphanFiles
+
+NOTHING_EXPIRES = Retention((), (), (), ())
 
 PolicyOf = Callable[[TableState], Policy]
 """The effective policy of a table, which its properties take part in."""
 
 
+def no_orphan_pass() -> OrphanFiles:
+    """For where nothing removes files. Raises RuntimeError."""
+    raise RuntimeError("these tools have no orphan pass")
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The outside systems one table is maintained with; `engine` starts Spark when called, `masked`
-    takes secrets out of what is told and stored."""
+    """The outside systems one table is maintained with; `engine` starts Spark when called, `orphans`
+    finds and removes files that nothing reaches, `masked` takes secrets out of what is told and stored."""
 
     catalog: Catalog
     ledger: Ledger
     clock: Clock
     engine: Callable[[], Engine]
+    orphans: Callable[[], OrphanFiles] = no_orphan_pass
     masked: Callable[[str], str] = str
 
 
@@ -42,7 +53,8 @@ class Tools:
 class Survey:
     """One table looked at: what is, what is wanted, what was, what follows.
 
-    One history and one decision per operation asked about, in the order of the cycle.
+    One history and one decision per operation asked about, in the order of the cycle; `retention`
+    is what may expire, where housekeeping is asked about.
     """
 
     state: TableState
@@ -50,6 +62,7 @@ class Survey:
     measured: Measured
     histories: tuple[TableHistory, ...]
     decisions: tuple[Decision, ...]
+    retention: Retention = NOTHING_EXPIRES
 
     @property
     def history(self) -> TableHistory:
@@ -85,11 +98,19 @@ def survey(
     histories = []
     decisions = []
     now_ms = tools.clock.now_ms()
+    retention = NOTHING_EXPIRES
+    if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
+        retention = _retention(state, policy, tools, now_ms)
     for operation in operations:
         history = tools.ledger.history(state.uuid, str(table), operation)
         if owner is not None and history.lease_owner == owner:
             history = replace(history, lease_owner=None)
         histories.append(history)
+        if operation in HOUSEKEEPING_OPERATIONS:
+            decisions.append(
+                decide_upkeep(operation, state, measured, policy, history, retention, now_ms, force=force)
+            )
+            continue
         decisions.append(
             decide(
                 operation,
@@ -102,7 +123,7 @@ def survey(
                 force=force,
             )
         )
-    return Survey(state, policy, measured, tuple(histories), tuple(decisions))
+    return Survey(state, policy, measured, tuple(histories), tuple(decisions), retention)
 
 
 def decide_stored(
@@ -131,6 +152,8 @@ def make_plans(seen: Survey, tools: Tools) -> tuple[Plan, ...]:
 
 def _plan(decision: Decision, seen: Survey, tools: Tools) -> Plan:
     operation = Operation(decision.operation)
+    if operation in HOUSEKEEPING_OPERATIONS:
+        return plan_upkeep(operation, seen.state, decision, seen.policy, seen.retention)
     partitions = partitions_to_read(operation, decision, seen.measured)
     return plan_operation(
         operation,
@@ -140,6 +163,22 @@ def _plan(decision: Decision, seen: Survey, tools: Tools) -> Plan:
         seen.policy,
         seen.measured.target_file_size_bytes,
         memory_correction=learned_correction(tools.ledger.memory_ratios(seen.state.uuid)),
+    )
+
+
+def _retention(state: TableState, policy: Policy, tools: Tools, now_ms: int) -> Retention:
+    """What may expire now: nothing that a plan not yet done was made at, nor what came since."""
+    running = {
+        stored.plan_id: stored.batch.snapshot_id
+        for operation in DATA_OPERATIONS
+        for stored in tools.ledger.open_batches(state.uuid, operation)
+    }
+    return retain(
+        state,
+        policy.expire_snapshots,
+        now_ms,
+        running=running,
+        readers=tools.ledger.readers(state.uuid),
     )
 
 

@@ -17,6 +17,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Verifier
+from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import PolicyOf, Tools
 
 if TYPE_CHECKING:
@@ -134,7 +135,18 @@ class App:
     def tools(self, table: TableId) -> Tools:
         """What `survey` and `maintain` take for this table."""
         catalog, secrets = self.catalogs[table.catalog], self.config.secrets
-        return Tools(catalog, self.ledger, self.clock, self.engine, lambda text: redact(text, secrets))
+        return Tools(
+            catalog,
+            self.ledger,
+            self.clock,
+            self.engine,
+            lambda: self.orphan_files(table),
+            lambda text: redact(text, secrets),
+        )
+
+    def orphan_files(self, table: TableId) -> OrphanFiles:
+        """The orphan pass of one table, which is held against all tables of all catalogs."""
+        raise NotImplementedError
 
     def spark_settings(self) -> SparkSettings:
         """The session's settings as configured; checks them and starts nothing.
@@ -171,17 +183,22 @@ class App:
         jars = resolve(load_lock(), self.config.cache / "jars", ivy_fetch(java))
         return replace(settings, jars=tuple(map(str, jars)))
 
-    def spark_conf(self) -> dict[str, str]:
-        """Everything a session is built with; raises what `ready_spark_settings` raises."""
+    def launched_spark_conf(self) -> dict[str, str]:
+        """Everything a session is built with, for who builds it by other means. This process's JVM is
+        started first, so that no secret is among its arguments. Raises what `ready_spark_settings`
+        raises."""
+        from iceberg_maint.spark.session import launch
         from iceberg_maint.spark.settings import spark_conf
 
-        return spark_conf(self.ready_spark_settings())
+        conf = spark_conf(self.ready_spark_settings())
+        launch(conf, self.config.secrets)
+        return conf
 
     def session(self) -> Any:
         """This process's Spark session, started when there is none."""
         from iceberg_maint.spark.session import build_session
 
-        return build_session(self.ready_spark_settings())
+        return build_session(self.ready_spark_settings(), self.config.secrets)
 
     def spark_versions(self) -> Mapping[str, str]:
         """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""

@@ -14,7 +14,20 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "iceberg_maint"
 
 ADAPTERS = frozenset({"catalog", "spark", "ledger", "metrics", "audit", "alerts"})
-LOOP = frozenset({"survey", "execute", "heartbeat", "reconcile", "maintain"})
+LOOP = frozenset(
+    {
+        "survey",
+        "execute",
+        "heartbeat",
+        "reconcile",
+        "request",
+        "prepare",
+        "conclude",
+        "ended",
+        "housekeep",
+        "maintain",
+    }
+)
 BELOW_WIRING = ADAPTERS | LOOP | {"core", "errors", "ports", "storage_ports", "orphans", "config"}
 SURFACES = frozenset({"cli", "defs", "demo", "definitions", "report"})
 
@@ -38,8 +51,8 @@ RINGS: dict[str, Ring] = {
     "errors": Ring(NOTHING, NOTHING),
     "core": Ring(frozenset({"core"}), NOTHING),
     "ports": Ring(frozenset({"core", "errors"}), NOTHING),
-    **{name: Ring(frozenset({"core", "errors", "ports"}) | LOOP, NOTHING) for name in LOOP},
-    "storage_ports": Ring(NOTHING, NOTHING),
+    "storage_ports": Ring(frozenset({"core"}), NOTHING),
+    **{name: Ring(frozenset({"core", "errors", "ports", "storage_ports"}) | LOOP, NOTHING) for name in LOOP},
     "orphans": Ring(frozenset({"core", "errors", "ports", "storage_ports", "orphans"}), NOTHING),
     "config": Ring(frozenset({"core", "errors", "config"}), frozenset({"pydantic", "yaml"})),
     # The ports name the values an adapter takes and gives, so adapters see them; never one another.

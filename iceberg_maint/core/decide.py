@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from iceberg_maint.core.due import asking, candidate_bytes
+from iceberg_maint.core.due import asking, candidate_bytes, either_may_clean, has_old_deletes
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.judge import APPLICABLE, findings, is_due, score, worst
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.judge import findings, is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
-from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
-from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, plan_budget, run_budget, take
+from iceberg_maint.core.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.windows import HELD, hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 _GRAVITY = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
@@ -27,61 +27,71 @@ def decide(
     history: TableHistory,
     now_ms: int,
     *,
+    beside: TableHistory | None = None,
     requested: frozenset[str] | None = None,
     force: bool = False,
 ) -> Decision:
-    """The decision on one operation on data, `history` being that operation's.
+    """The decision on one operation on data, `history` being that operation's and `beside` that of
+    the other one: the windows of both are taken in one order.
 
     `requested` limits the decision to these partitions and waives their back-off (a person or the
     automation's own gate chose them); `force` also makes healthy and quarantined ones due, and of
     a conversion those with younger equality deletes. Table-wide stops (pause, blackout, …) leave
     the partitions' own findings in the result, so that `why` can show them.
     """
-    verdicts = [
-        _partition(
-            operation,
-            key,
-            health,
-            measured,
-            policy,
-            history,
-            now_ms,
-            asked=requested is not None,
-            force=force,
-        )
+    found = {
+        key: findings(health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms)
         for key, health in sorted(measured.partitions.items())
         if requested is None or key in requested
-    ]
+    }
+
+    def on_partitions(of: Operation, past: TableHistory) -> list[PartitionDecision]:
+        asked = requested is not None
+        return [
+            _partition(of, key, measured.partitions[key], own, policy, past.of(key), now_ms, asked, force)
+            for key, own in found.items()
+        ]
+
+    verdicts = on_partitions(operation, history)
     verdicts += [
         PartitionDecision(key, Verdict.SKIP, Reason.EMPTY, operation=operation)
         for key in sorted((requested or frozenset()) - set(measured.partitions))
     ]
-    stop = _table_stop(operation, measured, format_version, policy, history, now_ms)
+    stop = table_stop(operation, measured, format_version, policy, history, now_ms)
     if stop is not None:
         verdict, reason, evidence = stop
         stopped = [
             replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p for p in verdicts
         ]
-        return _decision(operation, measured, verdict, reason, stopped, evidence)
+        return decision_of(operation, measured, verdict, reason, stopped, evidence)
+    other = next(o for o in DATA_OPERATIONS if o is not operation)
+    others = beside or TableHistory()
+    theirs = []
+    if table_stop(other, measured, format_version, policy, others, now_ms) is None:
+        theirs = on_partitions(other, others)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
-    due = in_order((p for p in verdicts if p.verdict is Verdict.RUN), policy.windows.order, changed)
+    either = {key for key, own in found.items() if either_may_clean(own, policy)}
+    due = in_order(verdicts, theirs, either, policy.windows.order, changed)
     run = run_budget(policy.windows)
     hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
     window = take(due, run, hour)
     rest = [p for p in verdicts if p.verdict is not Verdict.RUN]
+    their_hour = hour_budget(policy.windows, others.hour_partitions, others.hour_bytes)
+    their_window = take(in_order(theirs, verdicts, either, policy.windows.order, changed), run, their_hour)
     verdict, reason = _table_verdict(window + rest)
     if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
         # The partitions stay RUN, so that the plan shows what would be done.
         verdict, reason = Verdict.SKIP, Reason.ADVISE
     evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
-    decision = _decision(operation, measured, verdict, reason, window + rest, evidence)
+    decision = decision_of(operation, measured, verdict, reason, window + rest, evidence)
     left = [budget.partitions for budget in (run, hour) if budget.partitions is not None]
     return replace(
         decision,
         budget_bytes=budget_bytes,
         budget_reason=budget_reason,
         budget_partitions=min(left, default=None),
+        beside={p.partition: p for p in (*theirs, *their_window)},
     )
 
 
@@ -123,9 +133,8 @@ def joint(decisions: Sequence[Decision]) -> Decision:
 
 
 def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
-    held = [p for p in found if p.reason in (Reason.BACK_OFF, Reason.QUARANTINED)]
-    both = any(f.metric == APPLICABLE and f.severity is Severity.ERROR for p in held for f in p.findings)
-    if both:
+    held = [p for p in found if p.reason in HELD]
+    if any(has_old_deletes(p.findings) for p in held):
         return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
     return min(found, key=lambda p: _GRAVITY.index(p.verdict))
 
@@ -139,7 +148,7 @@ def backs_off(history: PartitionHistory, now_ms: int) -> bool:
     return history.not_before_ms is not None and now_ms < history.not_before_ms
 
 
-def _decision(
+def decision_of(
     operation: Operation,
     measured: Measured,
     verdict: Verdict,
@@ -160,7 +169,7 @@ def _decision(
     )
 
 
-def _table_stop(
+def table_stop(
     operation: Operation,
     measured: Measured,
     format_version: int,
@@ -190,18 +199,15 @@ def _partition(
     operation: Operation,
     key: str,
     health: PartitionHealth,
-    measured: Measured,
+    found: tuple[Finding, ...],
     policy: Policy,
-    history: TableHistory,
+    past: PartitionHistory,
     now_ms: int,
-    *,
     asked: bool,
     force: bool,
 ) -> PartitionDecision:
-    found = findings(health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms)
     ours = asking(operation, found, policy)
     forced = force and (operation is Operation.REWRITE_DATA_FILES or bool(ours))
-    past = history.of(key)
     base = PartitionDecision(
         key,
         Verdict.SKIP,

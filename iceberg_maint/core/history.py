@@ -23,7 +23,8 @@ class PartitionHistory:
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """What the ledger knows of one table and operation."""
+    """What the ledger knows of one table and operation. `last_done_ms` is when it last ended well,
+    with or without effect."""
 
     paused: bool = False
     paused_reason: str = ""
@@ -31,6 +32,7 @@ class TableHistory:
     unknown_commits: int = 0
     hour_partitions: int = 0
     hour_bytes: int = 0
+    last_done_ms: int | None = None
     partitions: Mapping[str, PartitionHistory] = field(default_factory=dict)
 
     def of(self, partition: str) -> PartitionHistory:

@@ -1,4 +1,4 @@
-"""Policy of housekeeping, as values: sections `expire_snapshots` and `remove_orphan_files`.
+"""Policy of housekeeping, as values: one section per operation on the table as a whole.
 
 Every field is one documented key, like those of `core.policy`. "Off" is None.
 """
@@ -12,6 +12,17 @@ ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
 """No file younger than this is ever taken for an orphan, whatever the policy says."""
 TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
 """No file is swept sooner than this after it was put into the trash."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteManifestsPolicy:
+    """Section `rewrite_manifests`: when manifests are regrouped by partition."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether manifests are rewritten at all"})
+    max_manifests: int = field(
+        default=100,
+        metadata={"doc": "due when the current snapshot has more manifests that are worth it", "minimum": 1},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,10 @@ class RemoveOrphanFilesPolicy:
     """Section `remove_orphan_files`: which files go, and when."""
 
     enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed at all"})
+    every_seconds: int = field(
+        default=DAY_SECONDS,
+        metadata={"doc": "time between two looks for orphan files, each a listing of storage", "minimum": 0},
+    )
     older_than_seconds: int = field(
         default=7 * DAY_SECONDS,
         metadata={

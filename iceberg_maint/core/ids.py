@@ -49,3 +49,16 @@ class Operation(StrEnum):
 
 DATA_OPERATIONS = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
 """What one materialization of a table's data does, in this order."""
+
+HOUSEKEEPING_OPERATIONS = (
+    Operation.REWRITE_MANIFESTS,
+    Operation.EXPIRE_SNAPSHOTS,
+    Operation.REMOVE_ORPHAN_FILES,
+)
+"""What one materialization of a table's housekeeping does, in this order: each to the table as a whole."""
+
+CYCLE = (*DATA_OPERATIONS, *HOUSEKEEPING_OPERATIONS)
+"""All operations that run, in the order of a cycle."""
+
+WHOLE_TABLE = "*"
+"""Stands where a partition key does for what concerns the table as a whole; no key is spelled so."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from iceberg_maint.core.ids import Operation
@@ -58,7 +58,7 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What one batch did, with the evidence."""
+    """What one batch did, with the evidence; `counts` is what housekeeping counted, by name."""
 
     batch_id: str
     partitions: tuple[str, ...]
@@ -77,6 +77,7 @@ class BatchOutcome:
     proof: Proof | None = None
     message: str = ""
     memory: MemoryUse | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

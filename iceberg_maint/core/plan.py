@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iceberg_maint.core.codec import digest
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.reasons import Reason
 
@@ -70,6 +70,9 @@ class Batch:
     live inputs. `batch_id` is the digest of table, snapshot and inputs, so that the same work
     has the same name whoever plans it. `equality_deletes` are all that may apply to a file of the
     batch at its snapshot, and with them comes the `memory` that applying them needs.
+
+    Housekeeping has no groups: `manifests` (paths) are regrouped, `snapshots` (ids) and `refs`
+    (names) expire.
     """
 
     batch_id: str
@@ -86,10 +89,16 @@ class Batch:
     reasons: tuple[Reason, ...] = ()
     equality_deletes: tuple[EqualityDeleteFile, ...] = ()
     memory: MemoryNeed | None = None
+    manifests: tuple[str, ...] = ()
+    snapshots: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partition keys, in order, each once; of a batch that only drops deletes, theirs."""
+        """Partition keys, in order, each once; of a batch that only drops deletes, theirs; of
+        housekeeping the whole table."""
+        if self.operation in HOUSEKEEPING_OPERATIONS:
+            return (WHOLE_TABLE,)
         return tuple(dict.fromkeys(o.partition for o in self.groups or self.equality_deletes))
 
     @property

@@ -56,6 +56,12 @@ class Reason(StrEnum):
     UNSUPPORTED_KEY = "unsupported_key"
     MEMORY = "memory"
     FOREIGN_MAINTAINER = "foreign_maintainer"
+    MANIFESTS = "manifests"
+    SNAPSHOTS = "snapshots"
+    ORPHAN_FILES = "orphan_files"
+    APPROVAL = "approval"
+    GC_DISABLED = "gc_disabled"
+    REFUSED = "refused"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -96,14 +102,29 @@ SENTENCES: dict[Reason, str] = {
     "cannot be applied safely",
     Reason.MEMORY: "its equality deletes need more memory than declared; raise equality_deletes.memory",
     Reason.FOREIGN_MAINTAINER: "another maintainer rewrites the table's files; see foreign_maintainers",
+    Reason.MANIFESTS: "the manifests are too many, too small or too scattered for quick planning",
+    Reason.SNAPSHOTS: "snapshots or refs are past their retention",
+    Reason.ORPHAN_FILES: "the last look for orphan files is longer ago than allowed",
+    Reason.APPROVAL: "so many files look orphaned that a person must approve it; see orphans trash --approve",
+    Reason.GC_DISABLED: "the table's owner keeps its files from being deleted (gc.enabled=false)",
+    Reason.REFUSED: "refused with a code; nothing was changed",
 }
 
 
 class Check(StrEnum):
-    """The partitioned asset checks."""
+    """The asset checks on thresholds: of partitions, and the last three of the table as a whole."""
 
     SMALL_FILES = "small_files"
     DELETE_FILES = "delete_files"
+    MANIFESTS = "manifests"
+    SNAPSHOTS = "snapshots"
+    ORPHAN_FILES = "orphan_files"
+
+
+CHECKS_OF_PARTITIONS = (Check.SMALL_FILES, Check.DELETE_FILES)
+"""Those of partitions."""
+CHECKS_OF_TABLES = (Check.MANIFESTS, Check.SNAPSHOTS, Check.ORPHAN_FILES)
+"""Those of the table as a whole."""
 
 
 class Severity(StrEnum):
@@ -149,7 +170,8 @@ class Decision:
     """One per table and operation; `partitions` holds the per-partition decisions, worst first.
 
     `budget_bytes` is the most input the plan may hold, `budget_reason` the cap that set it;
-    `budget_partitions` the most partitions.
+    `budget_partitions` the most partitions. `beside` is what the other operation on data decides
+    on the partitions, as both plans choose by what both decide.
     """
 
     table: str
@@ -163,6 +185,7 @@ class Decision:
     budget_bytes: int | None = None
     budget_reason: Reason = Reason.RUN_BUDGET
     budget_partitions: int | None = None
+    beside: Mapping[str, PartitionDecision] = field(default_factory=dict)
 
     def due(self) -> tuple[PartitionDecision, ...]:
         """The partitions to run, in order."""

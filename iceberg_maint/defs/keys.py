@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import dagster as dg
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.reasons import Check
+from iceberg_maint.core.reasons import CHECKS_OF_PARTITIONS
 from iceberg_maint.errors import ConfigurationError
 
-PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in Check)
+PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_PARTITIONS)
 """Names of the partitioned checks, which automation reacts to."""
 QUARANTINE_CHECK = "quarantine"
 NO_PROGRESS_CHECK = "no_progress"

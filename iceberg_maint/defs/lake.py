@@ -58,7 +58,7 @@ class Lake:
 
     def tools(self, table: TableId, engine: Callable[[], Engine]) -> Tools:
         """What `survey` and `maintain` take."""
-        return Tools(self.catalog_of(table), self.ledger, self.clock, engine, self.masked)
+        return Tools(self.catalog_of(table), self.ledger, self.clock, engine, masked=self.masked)
 
     def masked(self, text: str) -> str:
         """The text without secrets."""

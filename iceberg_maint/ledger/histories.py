@@ -30,6 +30,7 @@ def read(conn: Connection, table_uuid: str, table: str, operation: str) -> Table
         unknown_commits=_unknown(conn, table_uuid, operation),
         hour_partitions=partitions,
         hour_bytes=input_bytes,
+        last_done_ms=_last_done(conn, table_uuid, operation),
         partitions=_partitions(conn, table_uuid, operation),
     )
 
@@ -140,6 +141,16 @@ def _unknown(conn: Connection, table_uuid: str, operation: str) -> int:
         ~settled.exists(),
     )
     return conn.scalar(open_) or 0
+
+
+def _last_done(conn: Connection, table_uuid: str, operation: str) -> int | None:
+    return conn.scalar(
+        select(func.max(outcome.c.recorded_ms)).where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.operation == operation,
+            outcome.c.status == BatchStatus.DONE,
+        )
+    )
 
 
 def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[str, PartitionHistory]:

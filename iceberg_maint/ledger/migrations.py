@@ -32,7 +32,16 @@ def _keep_what_is_recorded(conn: Connection) -> None:
     )
 
 
-STEPS: Mapping[int, Step] = {2: _keep_what_is_recorded}
+def _register_readers(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE icm_reader (table_uuid VARCHAR(64) NOT NULL, name VARCHAR(255) NOT NULL, "
+            "snapshot_id BIGINT NOT NULL, seen_ms BIGINT NOT NULL, PRIMARY KEY (table_uuid, name))"
+        )
+    )
+
+
+STEPS: Mapping[int, Step] = {2: _keep_what_is_recorded, 3: _register_readers}
 """Version → what turns the version before it into this one; versions follow each other from 2."""
 
 

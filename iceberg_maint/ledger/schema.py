@@ -224,3 +224,13 @@ recorded = Table(
     Column("run_id", Text, primary_key=True),
     Column("through", BigInteger, nullable=False),
 )
+
+# Readers of a table's changes that said how far they have come; expiry keeps what they lack.
+reader = Table(
+    "icm_reader",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("snapshot_id", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+)

@@ -14,8 +14,9 @@ from iceberg_maint.core.outcome import BatchOutcome
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
+from iceberg_maint.core.retention import RegisteredReader
 from iceberg_maint.core.settle import Settlement
-from iceberg_maint.ledger import accounts, attempts, batches, healths, leases, records
+from iceberg_maint.ledger import accounts, attempts, batches, healths, leases, readers, records
 from iceberg_maint.ledger import histories as past
 from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
@@ -141,6 +142,18 @@ class SqlLedger:
     ) -> tuple[float, ...]:
         with self._database.read() as conn:
             return past.memory_ratios(conn, table_uuid, operation, limit)
+
+    def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
+        with self._database.read() as conn:
+            return readers.of_table(conn, table_uuid)
+
+    def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
+        with self._database.write(table_uuid) as conn:
+            readers.put(conn, table_uuid, name, snapshot_id)
+
+    def remove_reader(self, table_uuid: str, name: str) -> bool:
+        with self._database.write(table_uuid) as conn:
+            return readers.remove(conn, table_uuid, name)
 
     def pause(self, table: str, note: str) -> None:
         with self._database.write(f"pause {table}") as conn:

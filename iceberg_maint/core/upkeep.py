@@ -1,0 +1,207 @@
+"""Upkeep: whether manifests, snapshots and orphan files of a table are due, and the plan of it.
+
+Each concerns the table as a whole: a decision has the one unit `WHOLE_TABLE`, a plan at most one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from iceberg_maint.core.decide import backs_off, decision_of, table_stop
+from iceberg_maint.core.health import Measured
+from iceberg_maint.core.history import TableHistory
+from iceberg_maint.core.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.manifests import due_manifests, manifest_findings
+from iceberg_maint.core.plan import Batch, Leftover, Plan, batch_id, make_plan
+from iceberg_maint.core.policy import Mode, Policy
+from iceberg_maint.core.reasons import (
+    Check,
+    Decision,
+    Finding,
+    PartitionDecision,
+    Reason,
+    Severity,
+    Verdict,
+)
+from iceberg_maint.core.retention import Retention, gc_enabled
+from iceberg_maint.core.state import TableState
+
+REGROUP = "regroup"
+EXPIRE = "expire"
+MARK = "mark"
+SWEEP_AND_MARK = "sweep-and-mark"
+"""Sweeping needs that nothing is left to expire: what expires later would be reached by a marked file."""
+
+
+def decide_upkeep(
+    operation: Operation,
+    state: TableState,
+    measured: Measured,
+    policy: Policy,
+    history: TableHistory,
+    retention: Retention,
+    now_ms: int,
+    *,
+    force: bool = False,
+) -> Decision:
+    """The decision on one operation of housekeeping, `history` being that operation's and
+    `retention` what `core.retention.retain` says of the table now.
+
+    `force` makes it due whatever the thresholds and back-off say.
+    """
+    found = upkeep_findings(operation, state, policy, history, retention, now_ms)
+    unit = _unit(operation, found, history, now_ms, force=force)
+    evidence = _evidence(operation, retention)
+    stop = _stop(operation, state, measured, policy, history, now_ms)
+    if stop is not None:
+        verdict, reason, why = stop
+        if unit.verdict is Verdict.RUN:
+            unit = replace(unit, verdict=verdict, reason=reason)
+        return decision_of(operation, measured, verdict, reason, [unit], {**evidence, **why})
+    verdict, reason = unit.verdict, unit.reason
+    if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
+        # The unit stays RUN, so that the plan shows what would be done.
+        verdict, reason = Verdict.SKIP, Reason.ADVISE
+    return decision_of(operation, measured, verdict, reason, [unit], evidence)
+
+
+def upkeep_findings(
+    operation: Operation,
+    state: TableState,
+    policy: Policy,
+    history: TableHistory,
+    retention: Retention,
+    now_ms: int,
+) -> tuple[Finding, ...]:
+    """What of the table as a whole is beyond its threshold."""
+    if operation is Operation.REWRITE_MANIFESTS:
+        return manifest_findings(state, policy.rewrite_manifests)
+    if operation is Operation.EXPIRE_SNAPSHOTS:
+        count = len(retention.expire) + len(retention.expire_refs)
+        return (
+            _finding(
+                Check.SNAPSHOTS,
+                Reason.SNAPSHOTS,
+                "expirable_snapshots",
+                count,
+                0,
+                "expire_snapshots.max_snapshot_age_seconds",
+            )
+            if count
+            else ()
+        )
+    every_seconds = policy.remove_orphan_files.every_seconds
+    age_seconds = (now_ms - (history.last_done_ms or 0)) / 1000
+    if history.last_done_ms is not None and age_seconds < every_seconds:
+        return ()
+    return _finding(
+        Check.ORPHAN_FILES,
+        Reason.ORPHAN_FILES,
+        "orphan_scan_age_seconds",
+        age_seconds,
+        every_seconds,
+        "remove_orphan_files.every_seconds",
+    )
+
+
+def plan_upkeep(
+    operation: Operation, state: TableState, decision: Decision, policy: Policy, retention: Retention
+) -> Plan:
+    """The plan of one operation of housekeeping: its one batch where the decision says RUN."""
+    leftovers = tuple(
+        Leftover(p.partition, p.reason)
+        for p in decision.partitions
+        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
+    )
+    batches = []
+    if state.snapshot is not None and decision.due():
+        manifests: tuple[str, ...] = ()
+        snapshots: tuple[int, ...] = ()
+        refs: tuple[str, ...] = ()
+        strategy = SWEEP_AND_MARK if not retention.expire else MARK
+        if operation is Operation.REWRITE_MANIFESTS:
+            strategy, manifests = REGROUP, due_manifests(state, policy.rewrite_manifests)
+        elif operation is Operation.EXPIRE_SNAPSHOTS:
+            strategy, snapshots, refs = EXPIRE, retention.expire, retention.expire_refs
+        inputs = frozenset((strategy, *manifests, *map(str, snapshots), *refs))
+        if manifests or snapshots or refs or operation is Operation.REMOVE_ORPHAN_FILES:
+            batches.append(
+                Batch(
+                    batch_id=batch_id(state.uuid, operation, state.snapshot.snapshot_id, inputs),
+                    table=str(state.table),
+                    table_uuid=state.uuid,
+                    operation=operation,
+                    strategy=strategy,
+                    format_version=state.format_version,
+                    snapshot_id=state.snapshot.snapshot_id,
+                    snapshot_sequence_number=state.snapshot.sequence_number,
+                    schema_id=state.schema_id,
+                    groups=(),
+                    target_file_size_bytes=0,
+                    reasons=tuple(p.reason for p in decision.due()),
+                    manifests=manifests,
+                    snapshots=snapshots,
+                    refs=refs,
+                )
+            )
+        else:
+            leftovers += (Leftover(WHOLE_TABLE, Reason.NO_GAIN),)
+    return make_plan(
+        str(state.table),
+        state.uuid,
+        operation,
+        state.snapshot.snapshot_id if state.snapshot else None,
+        tuple(batches),
+        leftovers,
+    )
+
+
+def _finding(
+    check: Check, reason: Reason, metric: str, value: float, threshold: float, key: str
+) -> tuple[Finding, ...]:
+    return (Finding(check, Severity.ERROR, reason, metric, float(value), float(threshold), key),)
+
+
+def _unit(
+    operation: Operation, found: tuple[Finding, ...], history: TableHistory, now_ms: int, *, force: bool
+) -> PartitionDecision:
+    past = history.of(WHOLE_TABLE)
+    unit = PartitionDecision(WHOLE_TABLE, Verdict.SKIP, Reason.HEALTHY, found, operation=operation)
+    if force:
+        return replace(unit, verdict=Verdict.RUN, reason=found[0].reason if found else Reason.FORCED)
+    if not found:
+        return unit
+    if past.quarantined:
+        return replace(unit, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
+    if backs_off(past, now_ms):
+        return replace(unit, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms)
+    return replace(unit, verdict=Verdict.RUN, reason=found[0].reason)
+
+
+def _stop(
+    operation: Operation,
+    state: TableState,
+    measured: Measured,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+) -> tuple[Verdict, Reason, Mapping[str, str]] | None:
+    section = {
+        Operation.REWRITE_MANIFESTS: policy.rewrite_manifests.enabled,
+        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.enabled,
+        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.enabled,
+    }
+    if not section[operation]:
+        return Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"}
+    if operation is not Operation.REWRITE_MANIFESTS and not gc_enabled(state.properties):
+        return Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"}
+    return table_stop(operation, measured, state.format_version, policy, history, now_ms)
+
+
+def _evidence(operation: Operation, retention: Retention) -> dict[str, str]:
+    """What `why` and the check tell besides: who keeps snapshots from expiring."""
+    if operation is not Operation.EXPIRE_SNAPSHOTS:
+        return {}
+    names = sorted({f"{h.holder.value} {h.name}" for h in retention.blocking})
+    return {"held_by": ", ".join(names)} if names else {}

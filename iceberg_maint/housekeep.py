@@ -1,0 +1,104 @@
+"""Housekeep: attempts at what concerns a table as a whole, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.state import TableState
+from iceberg_maint.core.upkeep import SWEEP_AND_MARK
+from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
+from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.ports import Lease, Written
+from iceberg_maint.survey import Tools
+
+NOTHING_WRITTEN = Written(
+    (), Proof("metadata", equal=True, input_records=0, output_records=0, removed_records=0)
+)
+"""Of housekeeping: its commit changes metadata only, which the gate holds against the plan."""
+
+
+def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Ended:
+    """An orphan pass; what it did is on storage in the trash manifests, whatever ends it."""
+    state = pin_same(batch, tools)
+    if state is None:
+        return Ended(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
+    open_attempts = tools.ledger.open_attempts(batch.table_uuid)
+    try:
+        work = tools.orphans().run(
+            state,
+            policy.remove_orphan_files,
+            in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
+            sweep=batch.strategy == SWEEP_AND_MARK,
+            holds=lambda: tools.ledger.holds(lease),
+        )
+    except FenceLostError:
+        raise
+    except RefusedError as why:
+        return Ended(OutcomeStatus.UNSUPPORTED, Reason.REFUSED, str(why))
+    except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
+        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+    if work.needs_approval:
+        message = (
+            f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
+            f"approve by iceberg-maint orphans trash {batch.table} --approve {work.digest}"
+        )
+        return Ended(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=work)
+    did = work.trashed_files + work.swept_files > 0
+    status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
+    return Ended(status, batch.reasons[0], work=work)
+
+
+def judge_housekeeping(
+    batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools, _policy: Policy
+) -> Ended:
+    """The outcome from the table itself: the token of a rewrite of manifests, the absence of what
+    expired, of which no snapshot tells."""
+    if result.status is CommitStatus.REJECTED:
+        reason = REJECTIONS[result.rejection or Rejection.ERROR]
+        return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    state = pin_same(batch, tools)
+    expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
+    snapshot = None
+    if state is not None:
+        done = not expires or expired(batch, state)
+        snapshot = (state.snapshot if expires else state.snapshot_by_token(token)) if done else None
+    if state is None or snapshot is None:
+        message = result.message or "the catalog reported success, the table does not show it"
+        return Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+    if expires:
+        counts = {"expired_snapshots": len(batch.snapshots), "expired_refs": len(batch.refs)}
+    else:
+        after = int(snapshot.summary.get("manifests-created", "0"))
+        counts = {"manifests_replaced": len(batch.manifests), "manifests_created": after}
+    better = expires or counts["manifests_created"] < counts["manifests_replaced"]
+    forced = Reason.FORCED in batch.reasons
+    return Ended(
+        OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,
+        batch.reasons[0] if better or forced else Reason.NO_EFFECT,
+        "",
+        written.proof,
+        written,
+        result,
+        snapshot,
+        counts=counts,
+    )
+
+
+def expired(batch: Batch, state: TableState) -> bool:
+    """Whether everything that the batch meant to expire is gone from the table."""
+    gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
+    return gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
+
+
+def counts_of(ended: Ended) -> Mapping[str, int]:
+    """What housekeeping counted, by name."""
+    if ended.work is None:
+        return ended.counts
+    names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
+    return {name: getattr(ended.work, name) for name in names}
