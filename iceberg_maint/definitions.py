@@ -50,7 +50,7 @@ def lake_of(app: wiring.App) -> Lake:
         ledger=app.ledger,
         clock=app.clock,
         policy_for=lambda table, properties: app.effective_policy(table, properties).policy,
-        spark_conf=app.spark_conf,
+        spark_conf=app.launched_spark_conf,
         engine_of=lambda session: app.engine_of(_checked(session)),
         secrets=app.config.secrets,
     )

@@ -15,7 +15,7 @@ CODES: dict[str, str] = {
     "ICM-106": "Hadoop catalog: commits are not atomic across processes",
     "ICM-107": "Hive catalog without locks",
     "ICM-108": "format version that is not supported",
-    "ICM-109": "another run holds the table's lease",
+    "ICM-109": "another run holds the table's lease, or another maintainer rewrites its files",
     "ICM-110": "the table's owner forbids deleting its files (gc.enabled=false)",
     "ICM-111": "location shared with another table, or files of another table below it",
     "ICM-112": "the table writes outside its location and no exclusive prefix is declared for that",
@@ -32,6 +32,7 @@ CODES: dict[str, str] = {
     "ICM-124": "equality deletes that need more memory or scratch space than is declared",
     "ICM-125": "missing permission on the storage",
     "ICM-126": "unknown table or partition",
+    "ICM-127": "something would listen to other machines that needs only this one",
     "ICM-128": "ledger cannot be reached, or its schema is newer than this version",
     "ICM-129": "the table moved on since the batch was planned; it is planned again",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.document import CatalogSection
@@ -76,16 +76,30 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
     return CatalogConfig(name, section.type, uri, warehouse, properties)
 
 
-def check_spark_conf(conf: Mapping[str, str]) -> None:
+def check_spark_conf(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     """Refuses settings of a catalog that came in past `catalogs`: ICM-105 for a caching one, ICM-107
-    for Hive without locks. What else a session may not have is checked where it is built.
+    for Hive without locks; and ICM-118 for one of the `secrets` among a JVM's arguments. What else a
+    session may not have is checked where it is built.
     """
     for key, value in conf.items():
         where = f"spark.conf.{key}"
+        if key.endswith("JavaOptions") and any(secret in value for secret in secrets):
+            raise ConfigurationError(
+                "ICM-118",
+                f"{where} holds a secret: every user of the machine can read the arguments of a process.",
+                "put it into a file that Java reads.",
+            )
         if re.fullmatch(r"spark\.sql\.catalog\.\w+\.cache-enabled", key):
             _check_cache(where, value)
         if key.endswith(_HIVE_LOCK) and value.lower() == "false":
             raise _hive_without_lock(where)
+
+
+def check_hive_table(table: str, properties: Mapping[str, str]) -> None:
+    """Refuses a table of a Hive catalog whose own property turns the lock off, which wins over the
+    catalog's (org.apache.iceberg.hive.HiveTableOperations): ICM-107."""
+    if properties.get(_HIVE_LOCK, "").lower() == "false":
+        raise _hive_without_lock(f"{table}: table property {_HIVE_LOCK}")
 
 
 def _check_properties(path: str, kind: str, properties: Mapping[str, str]) -> None:

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_maint.config import policy_keys
-from iceberg_maint.config.catalogs import CatalogConfig, catalog_config, check_spark_conf
+from iceberg_maint.config.catalogs import (
+    CatalogConfig,
+    catalog_config,
+    check_hive_table,
+    check_spark_conf,
+)
 from iceberg_maint.config.document import CatalogSection, Document, SparkSection, read_document
 from iceberg_maint.config.inherit import (
     COMMAND_LINE,
@@ -22,6 +27,7 @@ from iceberg_maint.config.inherit import (
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.config.storage import check_database
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.policy import Mode
 from iceberg_maint.errors import ConfigurationError
 
 CONFIG_VARIABLE = "ICEBERG_MAINT_CONFIG"
@@ -74,7 +80,8 @@ class Config:
         """The table's effective policy, with the source of every value.
 
         `properties` are the table's own, `overrides` come from the command line as text by key
-        path. Raises ConfigurationError ICM-100 for a wrong one, or for a tie of patterns.
+        path. Raises ConfigurationError ICM-100 for a wrong one, or for a tie of patterns; RefusedError
+        ICM-107 for a table to act on whose own property lets Hive commit without a lock.
         """
         layers = [
             Layer(DEFAULTS, self.defaults),
@@ -83,7 +90,11 @@ class Config:
             *property_layer(table, properties or {}),
             Layer(COMMAND_LINE, parse_overrides(overrides or {})),
         ]
-        return inherit(layers)
+        effective = inherit(layers)
+        catalog = self.catalogs.get(table.catalog)
+        if catalog is not None and catalog.type == "hive" and effective.policy.mode is Mode.ACT:
+            check_hive_table(str(table), properties or {})
+        return effective
 
 
 def parse_overrides(overrides: Mapping[str, str]) -> dict[str, object]:
@@ -145,7 +156,7 @@ def _checked(
     }
     ledger = f"sqlite:///{home / 'ledger.db'}" if document.ledger is None else document.ledger
     conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
-    check_spark_conf(conf)
+    check_spark_conf(conf, resolver.secrets)
     return Config(
         source=source,
         home=home,

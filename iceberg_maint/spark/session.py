@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.settings import CATALOG_CLASS, SparkSettings, spark_conf
+from iceberg_maint.spark.settings import CATALOG_CLASS, SparkSettings, arguments_of, spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,21 +38,38 @@ def keeping_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def build_session(settings: SparkSettings) -> SparkSession:
-    """The session of this process, started when there is none, and checked.
+def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> SparkSession:
+    """The session of this process, started when there is none, and checked; its JVM's arguments
+    hold none of the `secrets`.
 
     `JAVA_HOME` must point to a supported Java when Spark starts: that is the caller's business,
-    as is stopping the session. Raises RefusedError ICM-103 or ICM-105.
+    as is stopping the session. Raises RefusedError ICM-103, ICM-105 or ICM-127.
     """
     from pyspark.sql import SparkSession
 
+    conf = spark_conf(settings)
+    launch(conf, secrets)
     builder = SparkSession.builder
-    for key, value in spark_conf(settings).items():
+    for key, value in conf.items():
         builder = builder.config(key, value)
     with keeping_sigint():
         spark = builder.getOrCreate()
     check_session(spark)
     return spark
+
+
+def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
+    """Starts this process's JVM, unless it runs, with those of the settings as its arguments that
+    may be seen. PySpark itself would write all of them there; a session that is made afterwards
+    hands the rest over on a socket.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    # Not from the JVM's own settings: there is none yet.
+    seen = SparkConf(loadDefaults=False)
+    for key, value in arguments_of(conf, secrets).items():
+        seen.set(key, value)
+    SparkContext._ensure_initialized(conf=seen)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:

@@ -5,8 +5,10 @@ Nothing here starts Spark or imports it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -71,7 +73,8 @@ class SparkSettings:
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
     """All settings of the session, pinned ones included.
 
-    Raises RefusedError ICM-105 when a setting of the user's contradicts a pinned one.
+    Raises RefusedError ICM-105 when a setting of the user's contradicts a pinned one, ICM-127 when a
+    Spark that needs no other machine would listen to others.
     """
     for key, value in settings.conf.items():
         if key in PINNED and value.strip().lower() != PINNED[key].lower():
@@ -85,6 +88,9 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
                 "switches turn checks of Iceberg's off",
                 "remove the setting.",
             )
+    if settings.master.startswith("local"):
+        for key in ("spark.driver.bindAddress", "spark.driver.host"):
+            _check_loopback(key, settings.conf.get(key, DEFAULTS[key]))
     conf = {**DEFAULTS, **settings.conf, **PINNED, "spark.master": settings.master}
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
@@ -93,6 +99,32 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
     for catalog in settings.catalogs.values():
         conf.update(catalog)
     return conf
+
+
+def arguments_of(conf: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
+    """The settings that may stand in the arguments of the JVM, which every user of the machine can
+    read: not those of catalogs and file systems, none whose key names a secret or whose value holds
+    one. The rest reaches the JVM once it runs."""
+    return {
+        key: value
+        for key, value in conf.items()
+        if not key.startswith(("spark.sql.catalog.", "spark.hadoop."))
+        and not (re.search(REDACTED_KEYS, key) and key not in PINNED)
+        and not any(secret in value for secret in secrets)
+    }
+
+
+def _check_loopback(key: str, address: str) -> None:
+    try:
+        inside = ip_address(address).is_loopback
+    except ValueError:
+        inside = address == "localhost"
+    if not inside:
+        raise RefusedError(
+            "ICM-127",
+            f"spark.conf: {key} = {address}; a Spark with a local master must listen on this machine only",
+            "remove the setting.",
+        )
 
 
 def catalog_conf(

@@ -10,7 +10,13 @@ import pytest
 from iceberg_maint.config import Config, load_config
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import Mode, Policy
-from iceberg_maint.errors import EXIT_REFUSED, EXIT_USAGE, IcebergMaintError
+from iceberg_maint.errors import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    ConfigurationError,
+    IcebergMaintError,
+    RefusedError,
+)
 
 EVENTS = TableId.parse("lake.db.events")
 CATALOG = "type: jdbc, uri: 'sqlite:////data/catalog.db', warehouse: 'file:///data/warehouse'"
@@ -326,6 +332,27 @@ def test_wrong_file_is_refused(load: Load, text: str, code: str, exit_code: int,
     assert says in str(refused.value)
     assert "s3cret" not in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_secret_among_the_arguments_of_java_is_refused(load: Load) -> None:
+    text = ONE + "spark: {conf: {spark.driver.extraJavaOptions: {env: JAVA_ARGUMENTS}}}\n"
+    with pytest.raises(ConfigurationError, match=r"ICM-118 spark.conf.spark.driver.extraJavaOptions holds"):
+        load(text, JAVA_ARGUMENTS="-Dstore.password=pw")
+
+
+def test_hive_table_without_a_lock_is_refused_where_it_is_acted_on(load: Load) -> None:
+    config = load("catalogs: {h: {type: hive, uri: 'thrift://h'}}\ntables: {db.looked_at: {mode: advise}}\n")
+    unlocked = {"engine.hive.lock-enabled": "False"}
+    with pytest.raises(
+        RefusedError, match=r"ICM-107 h.db.t: table property engine.hive.lock-enabled is false"
+    ):
+        config.policy_for(TableId.parse("h.db.t"), unlocked)
+    config.policy_for(TableId.parse("h.db.t"), {"engine.hive.lock-enabled": "true"})
+    config.policy_for(TableId.parse("h.db.looked_at"), unlocked)
+
+
+def test_property_of_hive_means_nothing_in_another_catalog(load: Load) -> None:
+    load(ONE).policy_for(EVENTS, {"engine.hive.lock-enabled": "false"})
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from py4j.java_gateway import CallbackServer
 
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.spark.session import check_conf, check_session, check_versions, versions
-from iceberg_maint.spark.settings import CATALOG_CLASS, SparkSettings, catalog_conf, spark_conf
+from iceberg_maint.spark.settings import CATALOG_CLASS, SparkSettings, arguments_of, catalog_conf, spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +86,58 @@ def test_spark_conf_setting_against_a_pin_is_refused(key: str, value: str) -> No
         spark_conf(SparkSettings("local[1]", (), {}, {key: value}))
     assert refusal.value.code == "ICM-105"
     assert key in refusal.value.message
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.7", "lake.example"])
+@pytest.mark.parametrize("key", ["spark.driver.bindAddress", "spark.driver.host"])
+def test_spark_conf_local_master_that_listens_to_others_is_refused(key: str, address: str) -> None:
+    with pytest.raises(IcebergMaintError) as refusal:
+        spark_conf(SparkSettings("local[1]", (), {}, {key: address}))
+    assert refusal.value.code == "ICM-127"
+    assert f"{key} = {address}" in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("master", "address"),
+    [("local[1]", "127.0.0.1"), ("local[*]", "::1"), ("local", "localhost"), ("spark://h:7077", "10.0.0.7")],
+)
+def test_spark_conf_loopback_or_a_cluster_s_own_address_is_fine(master: str, address: str) -> None:
+    conf = spark_conf(SparkSettings(master, (), {}, {"spark.driver.bindAddress": address}))
+    assert conf["spark.driver.bindAddress"] == address
+
+
+def test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret() -> None:
+    catalog = catalog_conf("pg", "jdbc", "postgresql://me:pw-1@db/lake", None, {"s3.secret-access-key": "k"})
+    conf = spark_conf(
+        SparkSettings(
+            "local[1]",
+            ("/a.jar",),
+            {"pg": catalog},
+            {
+                "spark.hadoop.fs.s3a.access.key": "AKIA",
+                "spark.ssl.keyPassword": "pw-2",
+                "spark.example": "a tok-3",
+                "spark.driver.memory": "1g",
+            },
+        )
+    )
+    seen = arguments_of(conf, {"tok-3"})
+    assert {
+        "spark.driver.memory",
+        "spark.driver.extraJavaOptions",
+        "spark.jars",
+        "spark.master",
+        "spark.driver.bindAddress",
+        "spark.sql.extensions",
+        "spark.redaction.regex",
+    } <= set(seen)
+    withheld = set(conf) - set(seen)
+    assert {k for k in withheld if not k.startswith("spark.sql.catalog.pg")} == {
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.ssl.keyPassword",
+        "spark.example",
+    }
+    assert not any(k.startswith("spark.sql.catalog.") for k in seen)
 
 
 def test_spark_conf_user_setting_beats_a_default() -> None:
