@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
-from iceberg_maint.core.state import Ref, Snapshot, TableState
+from iceberg_maint.core.state import Ref, Snapshot, SortField, TableState
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 
 NEWEST_FORMAT_VERSION = 3
@@ -51,6 +51,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
     if current is None and current_id not in (None, -1):
         raise KeyError(f"snapshot {current_id}")
     types = _types(document)
+    keys = _keys(document)
     return TableState(
         table=table,
         uuid=str(document.get("table-uuid") or document["location"]),
@@ -69,7 +70,9 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         snapshot=current,
         snapshots=tuple(snapshots),
         manifests=(),
-        key_types=_key_types(document),
+        key_types=dict(keys.values()),
+        column_ids={name: field_id for name, (field_id, _) in keys.items()},
+        sort_fields=tuple(_sort_fields(document)),
     )
 
 
@@ -140,23 +143,46 @@ def _types(document: Mapping[str, Any]) -> dict[int, str]:
     return types
 
 
-def _key_types(document: Mapping[str, Any]) -> dict[int, str]:
-    """Primitive types by column id of the current schema, those inside lists and maps left out."""
-    types: dict[int, str] = {}
+def _keys(document: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
+    """Ids and primitive types by dotted name of the current schema's columns, those inside lists
+    and maps left out."""
+    keys: dict[str, tuple[int, str]] = {}
     schemas = document.get("schemas") or [document["schema"]]
     current = document.get("current-schema-id", 0)
     for schema in schemas:
         if schema.get("schema-id", 0) == current:
-            _collect_types(schema, types)
-    return types
+            keys.update(_columns(schema))
+    return keys
 
 
 def _collect_types(struct: Mapping[str, Any], types: dict[int, str]) -> None:
+    types.update(column for _, column in _columns(struct))
+
+
+def _columns(struct: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, tuple[int, str]]]:
     for field in struct["fields"]:
+        name = f"{prefix}{field['name']}"
         if isinstance(field["type"], str):
-            types[int(field["id"])] = field["type"]
+            yield name, (int(field["id"]), field["type"])
         elif field["type"]["type"] == "struct":
-            _collect_types(field["type"], types)
+            yield from _columns(field["type"], f"{name}.")
+
+
+def _sort_fields(document: Mapping[str, Any]) -> Iterator[SortField]:
+    """Those of the default sort order (spec: "Sorting")."""
+    default = int(document.get("default-sort-order-id", 0))
+    for order in document.get("sort-orders") or ():
+        if int(order["order-id"]) != default:
+            continue
+        for node in order["fields"]:
+            # Format v3 writes the sources of a transform of several columns as a list.
+            source_id = int(node["source-id"] if "source-id" in node else node["source-ids"][0])
+            yield SortField(
+                source_id,
+                node["transform"],
+                descending=node["direction"] == "desc",
+                nulls_last=node["null-order"] == "nulls-last",
+            )
 
 
 def check_manifest_list(table: TableId, snapshot: Snapshot) -> str:

@@ -104,6 +104,29 @@ class RewriteDataFilesPolicy:
     proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
 
 
+@dataclass(frozen=True, slots=True)
+class RewritePositionDeleteFilesPolicy:
+    """Section `rewrite_position_delete_files`."""
+
+    enabled: bool = _key(True, "whether position deletes are rewritten at all")
+    min_input_files: int = _key(
+        5,
+        "due at this many position delete files beyond one per data file; in format v3, where they "
+        "become deletion vectors, at this many of any",
+        minimum=1,
+    )
+    min_dangling_files: int | None = _key(
+        1,
+        "due at this many position deletes and deletion vectors that mark no row of a live data file; "
+        "null: never",
+        minimum=1,
+    )
+    proof: ProofLevel = _key(
+        ProofLevel.FULL,
+        "how it is proved before its commit: full also has Iceberg's reader say which rows it sees deleted",
+    )
+
+
 class Route(StrEnum):
     """How equality deletes are cleaned: `convert` them to position deletes or deletion vectors,
     `rewrite` the data files without the rows, or whichever costs less."""
@@ -134,6 +157,31 @@ class EqualityDeletesPolicy:
         (),
         "names of streaming readers of the table; a conversion would show in their stream, so with "
         "any named the data files are rewritten",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPolicy:
+    """Section `layout`: by what files are sorted, and how far they may drift from it."""
+
+    enabled: bool = _key(
+        True, "whether sort drift is measured and drifted files are sorted anew; needs a sort order"
+    )
+    sort_by: tuple[str, ...] = _key(
+        (), "columns to sort by, ' desc' after a name for descending; empty: the table's own sort order"
+    )
+    z_order_by: tuple[str, ...] = _key((), "columns to sort by all at once, in place of a sort order")
+    overlap_depth_warn: float | None = _key(
+        4.0, "overlap depth, as a multiple of the ideal one, at which the check warns", minimum=1.0
+    )
+    overlap_depth_act: float | None = _key(
+        8.0, "overlap depth, as a multiple of the ideal one, at which files are sorted anew", minimum=1.0
+    )
+    min_gain_ratio: float = _key(
+        0.2,
+        "files are sorted anew when that should lower the depth by at least this share",
+        minimum=0.0,
+        maximum=1.0,
     )
 
 
@@ -207,6 +255,10 @@ class Policy:
     max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
+    rewrite_position_delete_files: RewritePositionDeleteFilesPolicy = field(
+        default_factory=RewritePositionDeleteFilesPolicy
+    )
+    layout: LayoutPolicy = field(default_factory=LayoutPolicy)
     rewrite_manifests: RewriteManifestsPolicy = field(default_factory=RewriteManifestsPolicy)
     expire_snapshots: ExpireSnapshotsPolicy = field(default_factory=ExpireSnapshotsPolicy)
     remove_orphan_files: RemoveOrphanFilesPolicy = field(default_factory=RemoveOrphanFilesPolicy)

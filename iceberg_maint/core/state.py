@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from iceberg_maint.core.bounds import Range
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.partition import FIRST_SPEC_ID, PartitionSpec
 
@@ -72,12 +73,23 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
+class SortField:
+    """One field of the table's sort order (spec: Sorting)."""
+
+    source_id: int
+    transform: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
     """What the metadata file says, pinned at `snapshot` (None: the table is empty).
 
     `snapshots` are all retained snapshots, oldest first; `manifests` those of `snapshot`.
     `key_types` are the types, by field id, of the current schema's columns that may be equality
-    keys: primitive ones outside lists and maps.
+    keys: primitive ones outside lists and maps; `column_ids` are the ids of these by dotted name.
+    `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table.
     """
 
     table: TableId
@@ -98,6 +110,8 @@ class TableState:
     snapshots: tuple[Snapshot, ...]
     manifests: tuple[Manifest, ...]
     key_types: Mapping[int, str] = field(default_factory=dict)
+    column_ids: Mapping[str, int] = field(default_factory=dict)
+    sort_fields: tuple[SortField, ...] = ()
 
     @property
     def first_spec_id(self) -> int:
@@ -137,7 +151,8 @@ class LiveFile:
     `partition` is the partition key. For a deletion vector `size_bytes` is the blob's own size
     and `content_offset` its place in the Puffin file. `equality_ids` are field ids.
     `file_sequence_number` is that of the commit that added the file, which a rewrite that keeps
-    the data sequence number raises; None where the manifest does not say.
+    the data sequence number raises; None where the manifest does not say. `ranges` are the bounds
+    of the columns asked for, in their order, None where there are none.
     """
 
     path: str
@@ -153,6 +168,7 @@ class LiveFile:
     content_offset: int | None = None
     equality_ids: tuple[int, ...] = ()
     file_sequence_number: int | None = None
+    ranges: tuple[Range | None, ...] = ()
 
 
 class EntryStatus(IntEnum):
