@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_maint.core.decide import decide, joint
+from iceberg_maint.core.decide import decide, joint, other_data_operation
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory, joint_history
 from iceberg_maint.core.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
@@ -101,10 +101,14 @@ def survey(
     retention = NOTHING_EXPIRES
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
         retention = _retention(state, policy, tools, now_ms)
-    for operation in operations:
+
+    def past(operation: Operation) -> TableHistory:
         history = tools.ledger.history(state.uuid, str(table), operation)
-        if owner is not None and history.lease_owner == owner:
-            history = replace(history, lease_owner=None)
+        own = owner is not None and history.lease_owner == owner
+        return replace(history, lease_owner=None) if own else history
+
+    for operation in operations:
+        history = past(operation)
         histories.append(history)
         if operation in HOUSEKEEPING_OPERATIONS:
             decisions.append(
@@ -119,6 +123,7 @@ def survey(
                 policy,
                 history,
                 now_ms,
+                beside=past(other_data_operation(operation)),
                 requested=requested,
                 force=force,
             )
@@ -132,8 +137,8 @@ def decide_stored(
     """History and decision on a table's data from its stored health; the catalog is not asked."""
     histories = [ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS]
     decisions = [
-        decide(operation, measured, measured.format_version, policy, history, now_ms)
-        for operation, history in zip(DATA_OPERATIONS, histories, strict=True)
+        decide(operation, measured, measured.format_version, policy, history, now_ms, beside=beside)
+        for operation, history, beside in zip(DATA_OPERATIONS, histories, reversed(histories), strict=True)
     ]
     return joint_history(histories), joint(decisions)
 

@@ -64,7 +64,7 @@ def decide(
             replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p for p in verdicts
         ]
         return decision_of(operation, measured, verdict, reason, stopped, evidence)
-    other = next(o for o in DATA_OPERATIONS if o is not operation)
+    other = other_data_operation(operation)
     others = beside or TableHistory()
     theirs = []
     if table_stop(other, measured, format_version, policy, others, now_ms) is None:
@@ -141,6 +141,11 @@ def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
 
 def _rank(verdict: Verdict, reason: Reason) -> tuple[int, int]:
     return _GRAVITY.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0
+
+
+def other_data_operation(operation: Operation) -> Operation:
+    """The operation that shares the work on data with this one."""
+    return next(o for o in DATA_OPERATIONS if o is not operation)
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:

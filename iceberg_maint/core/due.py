@@ -6,7 +6,7 @@ from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import APPLICABLE, DANGLING
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy, Route
-from iceberg_maint.core.reasons import Finding, Reason
+from iceberg_maint.core.reasons import Finding, Reason, Severity
 
 _KEY_WIDTH_BYTES = 16
 """What a row's key columns are taken for before a plan knows them."""
@@ -27,6 +27,17 @@ def asking(operation: Operation, found: tuple[Finding, ...], policy: Policy) -> 
         converts = may_convert(policy.equality_deletes)
         return tuple(f for f in found if f.metric == DANGLING or (f.metric == APPLICABLE and converts))
     return tuple(f for f in found if f.metric != DANGLING)
+
+
+def has_old_deletes(found: tuple[Finding, ...]) -> bool:
+    """Whether equality deletes that apply are to be cleaned, by whichever operation a plan chooses."""
+    return any(f.metric == APPLICABLE and f.severity is Severity.ERROR for f in found)
+
+
+def either_may_clean(found: tuple[Finding, ...], policy: Policy) -> bool:
+    """Whether a plan may leave these deletes to either operation."""
+    converts = may_convert(policy.equality_deletes)
+    return converts and policy.rewrite_data_files.enabled and has_old_deletes(found)
 
 
 def candidate_bytes(operation: Operation, health: PartitionHealth, found: tuple[Finding, ...]) -> int:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.candidate import Candidate
-from iceberg_maint.core.due import may_convert
+from iceberg_maint.core.due import has_old_deletes, may_convert
 from iceberg_maint.core.equality import EqualityDeletes, has_unsupported_key, key_work_bytes, widest_key_bytes
 from iceberg_maint.core.groups import Rules, packed_groups
-from iceberg_maint.core.judge import APPLICABLE
 from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
-from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.state import LiveFile
 
 _HELD = (Reason.HOT, Reason.BACK_OFF, Reason.QUARANTINED)
@@ -124,10 +123,7 @@ def _under(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def _asks(due: PartitionDecision | None) -> bool:
     """Whether its equality deletes are old enough, or it was asked for in any condition."""
-    return due is not None and (
-        due.reason is Reason.FORCED
-        or any(f.metric == APPLICABLE and f.severity is Severity.ERROR for f in due.findings)
-    )
+    return due is not None and (due.reason is Reason.FORCED or has_old_deletes(due.findings))
 
 
 def _unit(

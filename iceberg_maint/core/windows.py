@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.policy import WindowOrder, WindowsPolicy
 from iceberg_maint.core.reasons import PartitionDecision, Reason, Verdict
+
+HELD = (Reason.BACK_OFF, Reason.QUARANTINED)
+"""Reasons of one operation that the other does not share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,30 @@ def plan_budget(run: Budget, hour: Budget) -> tuple[int | None, Reason]:
 
 
 def in_order(
-    due: Iterable[PartitionDecision], order: WindowOrder, last_change_ms: Mapping[str, int]
+    found: Iterable[PartitionDecision],
+    beside: Iterable[PartitionDecision],
+    either: Collection[str],
+    order: WindowOrder,
+    last_change_ms: Mapping[str, int],
 ) -> list[PartitionDecision]:
-    """Worst first by score, or the longest unchanged first; ties by key."""
-    if order is WindowOrder.OLDEST_FIRST:
-        return sorted(due, key=lambda p: (last_change_ms.get(p.partition, 0), p.partition))
-    return sorted(due, key=lambda p: (-p.score, p.partition))
+    """Those found due, worst first by score, or the longest unchanged first; ties by key.
+
+    `beside` is what the other operation decides, `either` the partitions that a plan may leave to
+    either. Both operations go by the worse of their scores, so that what comes first for one does
+    for the other: else each could spend its windows on what its plans leave to the other, for ever.
+    For the same reason what may be left to an operation that holds it comes last.
+    """
+    others = {p.partition: p for p in beside}
+
+    def turn(p: PartitionDecision) -> tuple[bool, float, str]:
+        other = others.get(p.partition)
+        held = other is not None and other.reason in HELD and p.partition in either
+        if order is WindowOrder.OLDEST_FIRST:
+            return held, last_change_ms.get(p.partition, 0), p.partition
+        score = other.score if other is not None and other.verdict is Verdict.RUN else 0.0
+        return held, -max(p.score, score), p.partition
+
+    return sorted((p for p in found if p.verdict is Verdict.RUN), key=turn)
 
 
 def take(ordered: Iterable[PartitionDecision], run: Budget, hour: Budget) -> list[PartitionDecision]:

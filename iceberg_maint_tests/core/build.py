@@ -99,6 +99,7 @@ def decide(
     policy: Policy,
     history: TableHistory | None = None,
     *,
+    beside: TableHistory | None = None,
     now_ms: int = NOW_MS,
     requested: frozenset[str] | None = None,
     force: bool = False,
@@ -111,6 +112,7 @@ def decide(
         policy,
         history or TableHistory(),
         now_ms,
+        beside=beside,
         requested=requested,
         force=force,
     )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.catalog.fake import FakeTable
+from iceberg_maint.core.decide import other_data_operation
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.partition import PartitionSpec
@@ -26,8 +27,10 @@ from iceberg_maint_tests.core.build import (
     plan,
     policy_of,
     rewrite_policy,
+    small,
     table_of,
 )
+from iceberg_maint_tests.core.cleaning import cleaning, equality, healthy
 
 EQ, DV = FileKind.EQUALITY_DELETES, FileKind.DELETION_VECTOR
 CONVERT, REWRITE = DATA_OPERATIONS
@@ -186,23 +189,19 @@ def supported(table: FakeTable) -> FakeTable:
     return FakeTable(table.state, tuple(f for f in table.live_files if 3 not in f.equality_ids))
 
 
-@settings(max_examples=300, deadline=None)
-@given(table=tables().map(supported), policy=policies)
-def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: Policy) -> None:
+def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, set[str]]:
     """As the loop does it: a conversion, then a rewrite of what is then there, until nothing is due;
-    what gains nothing is held. What stays is what a cap or the policy keeps from being done."""
-    if table.state.snapshot is None:
-        return
-    policy = replace(
-        policy, rewrite_data_files=replace(policy.rewrite_data_files, equality_delete_max_age_seconds=0)
-    )
+    what gains nothing is held. The table then, and the partitions with something too large."""
     held: dict[Operation, dict[str, PartitionHistory]] = {o: {} for o in DATA_OPERATIONS}
     too_large: set[str] = set()
     for _ in range(80):
         worked = False
         for operation in DATA_OPERATIONS:
-            past = TableHistory(partitions=dict(held[operation]))
-            found = plan(table, policy, decide(table, policy, past, operation=operation))
+            past, beside = (
+                TableHistory(partitions=dict(held[o])) for o in (operation, other_data_operation(operation))
+            )
+            decision = decide(table, policy, past, beside=beside, operation=operation)
+            found = plan(table, policy, decision)
             gainless = {left.partition for left in found.leftovers if left.reason in GAINLESS}
             gainless -= {p for b in found.batches for p in b.partitions} | held[operation].keys()
             held[operation] |= dict.fromkeys(gainless, PartitionHistory(quarantined=True))
@@ -210,9 +209,20 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
             table = cleaned(table, found)
             worked = worked or bool(found.batches or gainless)
         if not worked:
-            break
-    else:
-        pytest.fail("still planning after 80 rounds")
+            return table, too_large
+    pytest.fail("still planning after 80 rounds")
+
+
+@settings(max_examples=300, deadline=None)
+@given(table=tables().map(supported), policy=policies)
+def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: Policy) -> None:
+    """What stays is what a cap or the policy keeps from being done."""
+    if table.state.snapshot is None:
+        return
+    policy = replace(
+        policy, rewrite_data_files=replace(policy.rewrite_data_files, equality_delete_max_age_seconds=0)
+    )
+    table, too_large = looped(table, policy)
     kept = {
         p.partition
         for p in decide(table, policy, operation=CONVERT).partitions
@@ -223,3 +233,18 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
     # What is kept everywhere by one file that is too large is kept of its whole unit.
     assert not kept or too_large
     assert kept or not deletes_of(table)
+
+
+def test_partitions_whose_worst_is_the_other_operations_do_not_starve() -> None:
+    """By its own scores the conversion would take p=a, which is to be rewritten, and the rewrite p=b,
+    which is to be converted; neither would ever come to the other one."""
+    a = [*small(6), *(equality(f"a{i}") for i in range(3))]
+    b = [*small(30, partition="p=b"), healthy("b", partition="p=b"), equality("b0", partition="p=b")]
+    table = typed(table_of([*a, *b], format_version=3))
+    policy = cleaning(WindowsPolicy(max_partitions_per_run=1))
+    assert [[p.partition for p in decide(table, policy, operation=o).due()] for o in DATA_OPERATIONS] == [
+        ["p=b"],
+        ["p=b"],
+    ]
+    table, _ = looped(table, policy)
+    assert deletes_of(table) == []

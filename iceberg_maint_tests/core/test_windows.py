@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.core.policy import WindowOrder, WindowsPolicy
-from iceberg_maint.core.reasons import Reason, Verdict
+from iceberg_maint.core.reasons import PartitionDecision, Reason, Verdict
 from iceberg_maint.core.windows import (
     Budget,
     hour_budget,
@@ -20,6 +23,20 @@ from iceberg_maint.core.windows import (
 from iceberg_maint_tests.core.build import due
 
 NO_LIMIT = Budget(None, None)
+
+
+def not_due(partition: str, reason: Reason, *, score: float = 0.0) -> PartitionDecision:
+    verdict = Verdict.SKIP if reason is Reason.HEALTHY else Verdict.DEFER
+    return replace(due(partition, score=score), verdict=verdict, reason=reason)
+
+
+def ordered(
+    found: Sequence[PartitionDecision],
+    beside: Sequence[PartitionDecision] = (),
+    either: Collection[str] = (),
+    order: WindowOrder = WindowOrder.WORST_FIRST,
+) -> list[PartitionDecision]:
+    return in_order(found, beside, either, order, {})
 
 
 def taken(sizes: list[int], run: Budget, hour: Budget = NO_LIMIT) -> list[str]:
@@ -84,18 +101,35 @@ def test_take_never_exceeds_a_budget_but_by_the_first(
 
 
 def test_order_worst_first_is_by_score_then_key() -> None:
-    found = in_order(
-        [due("p=c", score=1), due("p=b", score=3), due("p=a", score=1)], WindowOrder.WORST_FIRST, {}
-    )
+    found = ordered([due("p=c", score=1), due("p=b", score=3), due("p=a", score=1)])
     assert [d.partition for d in found] == ["p=b", "p=a", "p=c"]
 
 
 def test_order_oldest_first_is_by_last_change_unknown_before_all() -> None:
     changed = {"p=a": 30, "p=b": 10, "p=c": 10}
-    found = in_order(
-        [due(p, score=9) for p in ("p=a", "p=c", "p=b", "p=d")], WindowOrder.OLDEST_FIRST, changed
-    )
-    assert [d.partition for d in found] == ["p=d", "p=b", "p=c", "p=a"]
+    oldest = WindowOrder.OLDEST_FIRST
+    found = [due(p, score=9) for p in ("p=a", "p=c", "p=b", "p=d")]
+    assert [d.partition for d in in_order(found, (), (), oldest, changed)] == ["p=d", "p=b", "p=c", "p=a"]
+
+
+def test_order_goes_by_the_worse_of_both_operations_scores() -> None:
+    beside = [due("p=a", score=9), due("p=b", score=2), not_due("p=c", Reason.HEALTHY, score=99)]
+    found = ordered([due("p=a", score=1), due("p=b", score=3), due("p=c", score=4)], beside)
+    assert [d.partition for d in found] == ["p=a", "p=c", "p=b"]
+
+
+@pytest.mark.parametrize("order", list(WindowOrder))
+@pytest.mark.parametrize("reason", [Reason.BACK_OFF, Reason.QUARANTINED])
+def test_order_puts_last_what_may_be_left_to_an_operation_that_holds_it(
+    reason: Reason, order: WindowOrder
+) -> None:
+    found = [due("p=a", score=9), due("p=b", score=8), due("p=c", score=1)]
+    beside = [not_due(p, reason, score=9) for p in ("p=a", "p=b")]
+    assert [d.partition for d in ordered(found, beside, {"p=a"}, order)] == ["p=b", "p=c", "p=a"]
+
+
+def test_order_leaves_out_what_is_not_due() -> None:
+    assert ordered([not_due("p=a", Reason.HEALTHY, score=9)]) == []
 
 
 @pytest.mark.parametrize(
