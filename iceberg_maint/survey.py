@@ -21,7 +21,8 @@ from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.retention import Retention, retain
 from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import decide_upkeep, plan_upkeep
-from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.core.wanted_order import wanted_order
+from iceberg_maint.errors import ConfigurationError, UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
 from iceberg_maint.storage_ports import OrphanFiles
 
@@ -94,6 +95,7 @@ def survey(
     state = tools.catalog.pin(table)
     check_partitions(state, requested)
     policy = policy_of(state)
+    state = with_order(state, policy)
     measured = measure(state, policy, tools)
     histories = []
     decisions = []
@@ -145,20 +147,30 @@ def decide_stored(
 
 def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
     """Measures a pinned table and stores it."""
-    measured = tools.catalog.measure(state, policy.rewrite_data_files)
+    measured = tools.catalog.measure(with_order(state, policy), policy.rewrite_data_files)
     tools.ledger.put_health(measured)
     return measured
 
 
+def with_order(state: TableState, policy: Policy) -> TableState:
+    """The state with the order that its layout is measured by. Raises ConfigurationError ICM-100
+    for a column that the table lacks or that has no order."""
+    try:
+        return replace(state, order=wanted_order(state, policy.layout))
+    except ValueError as why:
+        raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
+
+
 def make_plans(seen: Survey, tools: Tools) -> tuple[Plan, ...]:
     """One plan per decision, of what it says RUN; the very objects `run` executes."""
-    return tuple(_plan(decision, seen, tools) for decision in seen.decisions)
+    decided = zip(seen.decisions, seen.histories, strict=True)
+    return tuple(_plan(decision, history, seen, tools) for decision, history in decided)
 
 
-def _plan(decision: Decision, seen: Survey, tools: Tools) -> Plan:
+def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools) -> Plan:
     operation = Operation(decision.operation)
     if operation in HOUSEKEEPING_OPERATIONS:
-        return plan_upkeep(operation, seen.state, decision, seen.policy, seen.retention)
+        return plan_upkeep(operation, seen.state, decision, seen.policy, seen.retention, history)
     partitions = partitions_to_read(operation, decision, seen.measured)
     return plan_operation(
         operation,

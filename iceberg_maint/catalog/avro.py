@@ -32,18 +32,19 @@ class AvroError(ValueError):
     """The file is no Avro container, or its bytes disagree with its own schema."""
 
 
-def read_columns(data: bytes, wanted: tuple[int, ...]) -> list[Column]:
+def read_columns(data: bytes, wanted: tuple[int, ...], map_keys: tuple[int, ...] = ()) -> list[Column]:
     """One column per wanted field id, in file order; a field the file lacks is all None.
 
     Fields of the record `data_file` (id 2) count as the entry's own. Structs come as tuples,
-    decimals and uuids as such, dates and times as the stored integers. Raises AvroError when the
-    bytes do not end where the schema says they do.
+    decimals and uuids as such, dates and times as the stored integers. Of a map from integers to
+    bytes, as Iceberg keeps bounds, come the values of `map_keys` as a tuple. Raises AvroError when
+    the bytes do not end where the schema says they do.
     """
     decoder = new_decoder(data)
     columns: list[Column] = [[] for _ in wanted]
     try:
         schema, decompress, sync = _header(decoder)
-        readers, places = _layout(schema, wanted)
+        readers, places = _layout(schema, wanted, map_keys)
         for count, block in _blocks(decoder, len(data), decompress, sync):
             _append(columns, places, _rows(block, count, readers))
     except AvroError:
@@ -103,7 +104,9 @@ def _blocks(
 
 
 @lru_cache(maxsize=256)
-def _layout(schema: str, wanted: tuple[int, ...]) -> tuple[tuple[Read, ...], tuple[int | None, ...]]:
+def _layout(
+    schema: str, wanted: tuple[int, ...], map_keys: tuple[int, ...]
+) -> tuple[tuple[Read, ...], tuple[int | None, ...]]:
     """Readers in file order, runs of skipped fields made one, and each wanted id's place."""
     names: dict[str, Mapping[str, Any]] = {}
     fields = list(_flattened(json.loads(schema), names))
@@ -116,7 +119,7 @@ def _layout(schema: str, wanted: tuple[int, ...]) -> tuple[tuple[Read, ...], tup
                 readers.append(_skip_all(tuple(skipped)))
                 skipped = []
             places[field_id] = len(readers)
-            readers.append(_reader(node))
+            readers.append(_reader(node, map_keys))
         else:
             skipped.append(_skipper(node))
     if skipped:
@@ -162,14 +165,16 @@ def _kind(node: Any) -> str:
     return str(node) if isinstance(node, str) else "union" if isinstance(node, list) else str(node["type"])
 
 
-def _reader(node: Any) -> Read:
+def _reader(node: Any, map_keys: tuple[int, ...] = ()) -> Read:
     kind = _kind(node)
     if kind == "union":
-        return _union(node, _reader)
+        return _union(node, lambda branch: _reader(branch, map_keys))
     if kind == "record":
         parts = tuple(_reader(f["type"]) for f in node["fields"])
         return lambda d: tuple([read(d) for read in parts])
     if kind == "array":
+        if _item_kinds(node["items"]) == _INT_TO_BYTES:
+            return _read_int_to_bytes(map_keys)
         return _read_array(_reader(node["items"]))
     logical = node.get("logicalType") if isinstance(node, dict) else None
     if kind in ("fixed", "bytes"):
@@ -260,14 +265,33 @@ def _read_array(read: Read) -> Read:
     return items
 
 
+def _read_int_to_bytes(keys: tuple[int, ...]) -> Read:
+    def values(decoder: BinaryDecoder) -> tuple[bytes | None, ...]:
+        found: dict[int, bytes] = {}
+        while count := decoder.read_int():
+            if count < 0:
+                decoder.skip_int()
+            decoder.read_int_bytes_dict(abs(count), found)
+        return tuple([found.get(key) for key in keys])
+
+    return values
+
+
 def _skip_array(items: Any) -> Read:
     """Arrays of integers and Iceberg's maps (arrays of key, value) go by without a call each."""
-    kinds = [_kind(f["type"]) for f in items["fields"]] if _kind(items) == "record" else [_kind(items)]
+    kinds = _item_kinds(items)
     if all(k in ("int", "long") for k in kinds):
         return _skip_integers(len(kinds))
-    if kinds == ["int", "bytes"]:
+    if kinds == _INT_TO_BYTES:
         return _skip_int_to_bytes
     return _skip_items(_skipper(items))
+
+
+_INT_TO_BYTES = ["int", "bytes"]
+
+
+def _item_kinds(items: Any) -> list[str]:
+    return [_kind(f["type"]) for f in items["fields"]] if _kind(items) == "record" else [_kind(items)]
 
 
 def _skip_integers(per_item: int) -> Read:

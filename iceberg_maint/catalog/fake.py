@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from iceberg_maint.catalog.measure import maintenance_properties, table_health
 from iceberg_maint.core.foreign import foreign_commits
@@ -170,6 +171,8 @@ def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> P
     times = [_commit_ms(table, f) for f in files]
     dangling = [f for f in files if _dangles(table, f)]
     unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
+    positional = [f for f in files if f.kind is FileKind.POSITION_DELETES and f not in dangling]
+    named = {f.referenced_data_file for f in positional} - {None}
     health = PartitionHealth(
         data_files=len(data),
         data_bytes=sum(f.size_bytes for f in data),
@@ -180,6 +183,11 @@ def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> P
         applicable_equality_delete_files=len(applicable),
         dangling_delete_files=len(dangling),
         dangling_equality_delete_files=len(unused),
+        dangling_position_delete_records=sum(
+            d.record_count for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
+        ),
+        mergeable_delete_files=len(positional) - len(named),
+        **_layout(table.state, data),
         min_data_sequence_number=min((f.data_sequence_number for f in data), default=0),
         max_data_sequence_number=max(f.data_sequence_number for f in files),
         spec_ids=tuple(sorted({f.spec_id for f in files})),
@@ -215,6 +223,25 @@ def _applies_to_any(state: TableState, delete: LiveFile, data: Iterable[LiveFile
     return any(_applies(state, delete, f) for f in data)
 
 
+def _layout(state: TableState, data: list[LiveFile]) -> dict[str, int]:
+    if state.order is None:
+        return {}
+    wanted = state.order.sort_order_id
+    bounded: list[Any] = [f.ranges for f in data if None not in f.ranges]
+    depths = [
+        1 + sum(o is not mine and o[at][0] <= mine[at][0] < o[at][1] for o in bounded)
+        for mine in bounded
+        for at in range(len(mine))
+    ]
+    return {
+        "unsorted_files": sum(bool(wanted) and (f.sort_order_id or 0) != wanted for f in data),
+        "unbounded_files": len(data) - len(bounded),
+        "sort_ranges": len(depths),
+        "overlap_depth_sum": sum(depths),
+        "max_overlap_depth": max(depths, default=0),
+    }
+
+
 def _applies(state: TableState, delete: LiveFile, data: LiveFile) -> bool:
     """The spec's rule ("Scan Planning") for one delete file and one data file."""
     same_scope = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
@@ -229,7 +256,10 @@ def _applies(state: TableState, delete: LiveFile, data: LiveFile) -> bool:
 def _dangles(table: FakeTable, file: LiveFile) -> bool:
     if file.kind is FileKind.DATA:
         return False
-    data = (f for f in table.live_files if f.kind is FileKind.DATA)
+    data = [f for f in table.live_files if f.kind is FileKind.DATA]
+    if file.kind is FileKind.POSITION_DELETES and file.referenced_data_file is None:
+        # It can name only files that were there when it came.
+        data = [f for f in data if (f.file_sequence_number or 0) <= file.data_sequence_number]
     return not _applies_to_any(table.state, file, data)
 
 

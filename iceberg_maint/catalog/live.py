@@ -2,64 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from pyiceberg.io import FileIO
 
+from iceberg_maint.catalog.avro import Column
+from iceberg_maint.catalog.layout import file_layout, ranges_of
 from iceberg_maint.catalog.manifests import (
     CONTENT_OFFSET,
+    DELETE_FILE_PATH,
     EQUALITY_IDS,
     FILE_SEQUENCE_NUMBER,
     FORMAT,
     KINDS,
     LOWER_BOUNDS,
     PATH,
+    POSITION_DELETES,
     REFERENCED_FILE,
     SORT_ORDER_ID,
     UPPER_BOUNDS,
+    Integers,
     LiveEntries,
     has_live_files,
     only_path,
     read_live_entries,
 )
-from iceberg_maint.catalog.measure import Columns, Mask, to_columns
+from iceberg_maint.catalog.measure import Columns, Mask, References, to_columns
 from iceberg_maint.catalog.metadata import check_manifest_list
 from iceberg_maint.core.partition import encode_partition
+from iceberg_maint.core.sort_order import LayoutOrder
 from iceberg_maint.core.state import FileKind, LiveFile, Manifest, TableState
 from iceberg_maint.errors import RefusedError
 
 
 def read_columns(io: FileIO, state: TableState) -> Columns:
-    """All live entries as columns; raises UnreadableTableError.
+    """All live entries as columns, with their layout where the state has an order; raises
+    UnreadableTableError.
 
-    Paths of data files are looked at only where deletes name files, and are not kept.
+    Paths of data files are looked at only where deletes name files, and are not kept; when data
+    files were added only where position deletes name none.
     """
-    table = str(state.table)
-    deletes = [read_live_entries(io, m, table, (REFERENCED_FILE,)) for m in _live(state, deletes=True)]
-    named = {path for part in deletes for path in part.more[0] if path is not None}
+    table, order = str(state.table), state.order
+    asked = (REFERENCED_FILE, LOWER_BOUNDS, UPPER_BOUNDS)
+    bounds_of = (DELETE_FILE_PATH,)
+    deletes = [read_live_entries(io, m, table, asked, bounds_of) for m in _live(state, deletes=True)]
+    named = [_named(part) for part in deletes]
+    numbers = {path: at for at, path in enumerate({p for of in named for p in of if p is not None})}
+    shared = any(
+        path is None and kind == POSITION_DELETES
+        for part, of in zip(deletes, named, strict=True)
+        for path, kind in zip(of, part.kind.tolist(), strict=True)
+    )
+    more = ((PATH,) if numbers else ()) + ((FILE_SEQUENCE_NUMBER,) if shared else ())
     live: dict[str, int] = {}
     data: list[LiveEntries] = []
+    added: list[Integers] = []
     for manifest in _live(state, deletes=False):
-        part = read_live_entries(io, manifest, table, (PATH,) if named else ())
-        if named:
-            numbers = part.sequence_number.tolist()
-            live |= {p: n for p, n in zip(part.more[0], numbers, strict=True) if p in named}
-        data.append(part.without_more())
-    masks = [_unreferenced(part, live) for part in deletes]
-    none = [np.zeros(len(part), bool) for part in data]
-    return to_columns(state, [*deletes, *data], [*masks, *none])
+        sorting = _SORTING if order else ()
+        part = read_live_entries(io, manifest, table, (*more, *sorting), _measured(order))
+        if numbers:
+            pairs = zip(part.more[0], part.sequence_number.tolist(), strict=True)
+            live |= {p: n for p, n in pairs if p in numbers}
+        added.append(_added(part, manifest, part.more[len(more) - 1]) if shared else part.sequence_number)
+        layout = file_layout(order, *part.more[len(more) :]) if order else None
+        data.append(part.without_more(layout))
+    references = [
+        References(
+            np.array([-1 if path is None else numbers[path] for path in of], np.int64),
+            _unreferenced(part, of, live),
+        )
+        for part, of in zip(deletes, named, strict=True)
+    ]
+    nothing = [References.none(len(part)) for part in data]
+    of_deletes = [part.sequence_number for part in deletes]
+    return to_columns(
+        state, [p.without_more() for p in deletes] + data, [*references, *nothing], [*of_deletes, *added]
+    )
 
 
-def _unreferenced(deletes: LiveEntries, live: Mapping[str, int]) -> Mask:
+def _named(deletes: LiveEntries) -> list[str | None]:
+    """The one data file that each delete file names."""
+    columns = zip(deletes.kind.tolist(), *deletes.more, strict=True)
+    return [
+        only_path(lower, upper) if own is None and kind == POSITION_DELETES else own
+        for kind, own, lower, upper in columns
+    ]
+
+
+_SORTING = (SORT_ORDER_ID, LOWER_BOUNDS, UPPER_BOUNDS)
+
+
+def _measured(order: LayoutOrder | None) -> tuple[int, ...]:
+    return tuple(c.field_id for c in order.measured) if order else ()
+
+
+def _unreferenced(deletes: LiveEntries, named: list[str | None], live: Mapping[str, int]) -> Mask:
     """Marks delete files that name a data file which is not live, or is newer than they are."""
     never = 1 << 63
-    pairs = zip(deletes.more[0], deletes.sequence_number.tolist(), strict=True)
+    pairs = zip(named, deletes.sequence_number.tolist(), strict=True)
     return np.array([path is not None and live.get(path, never) > number for path, number in pairs], bool)
 
 
+def _added(data: LiveEntries, manifest: Manifest, numbers: Sequence[int | None]) -> Integers:
+    """The sequence number of the commit that added each file."""
+    inherits = data.snapshot_id == manifest.added_snapshot_id
+    own = [
+        manifest.sequence_number if n is None and i else n or 0
+        for n, i in zip(numbers, inherits, strict=True)
+    ]
+    return np.maximum(data.sequence_number, np.array(own, np.int64))
+
+
 def live_files(io: FileIO, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
-    """Live files of the partitions with these keys, and all global equality deletes.
+    """Live files of the partitions with these keys, and all global equality deletes; data files
+    with their ranges where the state has an order.
 
     Raises RefusedError ICM-120 when a data file is listed twice.
     """
@@ -110,25 +167,30 @@ def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:
 def _files(
     io: FileIO, state: TableState, manifest: Manifest, partitions: frozenset[str]
 ) -> Iterator[LiveFile]:
-    spec = state.specs[manifest.spec_id]
-    of_deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS, LOWER_BOUNDS, UPPER_BOUNDS)
-    deletes = of_deletes if manifest.is_deletes else ()
-    asked = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, *deletes)
-    entries = read_live_entries(io, manifest, str(state.table), asked)
+    spec, order = state.specs[manifest.spec_id], state.order
+    deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else (None,) * 3
+    columns_of = (DELETE_FILE_PATH,) if manifest.is_deletes else _measured(order)
+    bounds = (LOWER_BOUNDS, UPPER_BOUNDS) if columns_of else (None, None)
+    extra = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, *deletes, *bounds)
+    asked = tuple(i for i in extra if i is not None)
+    entries = read_live_entries(io, manifest, str(state.table), asked, columns_of)
+    more = iter(entries.more)
+    nothing: Column = [None] * len(entries)
     keys = [encode_partition(spec, values, state.first_spec_id) for values in entries.partitions]  # type: ignore[arg-type]
     columns = (
         *(entries.partition.tolist(), entries.kind.tolist(), entries.records.tolist()),
         *(entries.size_bytes.tolist(), entries.sequence_number.tolist()),
-        *((entries.snapshot_id == manifest.added_snapshot_id).tolist(), *entries.more),
+        (entries.snapshot_id == manifest.added_snapshot_id).tolist(),
+        *(nothing if i is None else next(more) for i in extra),
     )
     for at, kind, records, size, number, added, path, form, sort_order_id, own, *rest in zip(
         *columns, strict=True
     ):
+        referenced, offset, equality_ids, lower, upper = rest
         key, of = keys[at], KINDS[kind]
         everywhere = of is FileKind.EQUALITY_DELETES and spec.is_unpartitioned
         if key not in partitions and not everywhere:
             continue
-        referenced, offset, equality_ids, lower, upper = rest or (None, None, None, None, None)
         if of is FileKind.POSITION_DELETES and referenced is None:
             referenced = only_path(lower, upper)
         yield LiveFile(
@@ -146,4 +208,5 @@ def _files(
             equality_ids=tuple(equality_ids or ()),
             # Only an entry that its manifest added inherits the manifest's number.
             file_sequence_number=manifest.sequence_number if own is None and added else own,
+            ranges=ranges_of(order.measured, lower, upper) if order and of is FileKind.DATA else (),
         )

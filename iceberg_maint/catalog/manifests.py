@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.avro import AvroError, Column, read_columns
+from iceberg_maint.catalog.layout import FileLayout
 from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry, ManifestReader
 from iceberg_maint.errors import UnreadableTableError
 
 Integers = NDArray[np.int64]
-Bounds = Sequence[tuple[int, bytes]] | None
+Bounds = tuple[bytes | None, ...] | None
+"""Bounds of the columns asked for, in their order; None where the file has none at all."""
 
 KINDS = tuple(FileKind)
 """File kinds by the code used in columns."""
@@ -117,9 +119,9 @@ def make_reader(io: FileIO) -> ManifestReader:
 
 
 def only_path(lower: Bounds, upper: Bounds) -> str | None:
-    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
-    Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
-    first, last = dict(lower or ()).get(DELETE_FILE_PATH), dict(upper or ()).get(DELETE_FILE_PATH)
+    """The one data file whose rows a position delete file marks, from its bounds of `file_path`
+    alone: Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
+    first, last = (bounds[0] if bounds else None for bounds in (lower, upper))
     return first.decode() if first is not None and first == last else None
 
 
@@ -133,7 +135,8 @@ def _referenced(io: FileIO, path: str, columns: Sequence[Column]) -> Column:
     ]
     if not any(lacking):
         return given
-    bounds = zip(*_columns(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest"), strict=True)
+    found = _columns(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest", (DELETE_FILE_PATH,))
+    bounds = zip(*found, strict=True)
     return [only_path(*b) if lacks else own for b, lacks, own in zip(bounds, lacking, given, strict=True)]
 
 
@@ -143,7 +146,7 @@ class LiveEntries:
 
     `partitions` are the distinct raw tuples, `partition` indexes them; `kind` indexes `KINDS`;
     `size_bytes` of a deletion vector is the blob's own. `more` are the columns asked for beyond
-    these, filtered to live entries.
+    these, filtered to live entries; `layout` is known of data files where an order is measured.
     """
 
     spec_id: int
@@ -155,13 +158,14 @@ class LiveEntries:
     sequence_number: Integers
     snapshot_id: Integers
     more: tuple[Column, ...]
+    layout: FileLayout | None = None
 
     def __len__(self) -> int:
         return len(self.partition)
 
-    def without_more(self) -> LiveEntries:
-        """The same entries without the extra columns."""
-        return replace(self, more=())
+    def without_more(self, layout: FileLayout | None = None) -> LiveEntries:
+        """The same entries without the extra columns, with what is known of their layout."""
+        return replace(self, more=(), layout=layout)
 
 
 def has_live_files(manifest: Manifest) -> bool:
@@ -170,15 +174,22 @@ def has_live_files(manifest: Manifest) -> bool:
     return None in counts or any(counts)
 
 
-def read_live_entries(io: FileIO, manifest: Manifest, table: str, more: tuple[int, ...] = ()) -> LiveEntries:
-    """The live entries of one manifest with the fields `more` beyond the usual ones.
+def read_live_entries(
+    io: FileIO,
+    manifest: Manifest,
+    table: str,
+    more: tuple[int, ...] = (),
+    bounds_of: tuple[int, ...] = (),
+) -> LiveEntries:
+    """The live entries of one manifest with the fields `more` beyond the usual ones; where bounds
+    are among them, those of the columns with the ids `bounds_of`.
 
     Entry counts and rows are compared with the manifest list's: PyIceberg's decoder returns wrong
     values without a sound where bytes disagree with their schema. Raises UnreadableTableError.
     """
     kinds = (CONTENT, FORMAT, CONTENT_BYTES) if manifest.is_deletes else ()
     wanted = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, PARTITION, RECORDS, FILE_BYTES, *kinds, *more)
-    found = _columns(io, manifest.path, wanted, f"{table}: manifest")
+    found = _columns(io, manifest.path, wanted, f"{table}: manifest", bounds_of)
     columns = dict(zip(wanted, found, strict=True))
     status, records = _integers(columns[STATUS]), _integers(columns[RECORDS])
     _check_counts(manifest, table, status, records)
@@ -210,10 +221,12 @@ def read_live_entries(io: FileIO, manifest: Manifest, table: str, more: tuple[in
     )
 
 
-def _columns(io: FileIO, location: str, wanted: tuple[int, ...], what: str) -> list[Column]:
+def _columns(
+    io: FileIO, location: str, wanted: tuple[int, ...], what: str, bounds_of: tuple[int, ...] = ()
+) -> list[Column]:
     data = read_bytes(io, location, what)
     try:
-        return read_columns(data, wanted)
+        return read_columns(data, wanted, bounds_of)
     except AvroError as error:
         raise _unreadable(what, location, error) from error
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iceberg_maint.catalog.layout import FileLayout, joined, layout_metrics
 from iceberg_maint.catalog.manifests import (
     DATA,
     DELETION_VECTOR,
@@ -43,8 +44,9 @@ class Columns:
     """All live entries of a table.
 
     `key` indexes `keys`; `scope` indexes `(spec id, key)` pairs, within which deletes apply;
-    `commit_ms` is the time of the entry's commit, -1 once expired; `unreferenced` marks delete
-    files that name a data file which is not live.
+    `commit_ms` is the time of the entry's commit, -1 once expired; `added` is the sequence number of
+    the commit that added a data file; `named` and `unreferenced` are those of `References`. `layout`
+    is that of the data files, `layout_key` their keys, where an order is measured.
     """
 
     keys: tuple[str, ...]
@@ -57,7 +59,25 @@ class Columns:
     size_bytes: Integers
     sequence_number: Integers
     commit_ms: Integers
+    added: Integers
+    named: Integers
     unreferenced: Mask
+    layout: FileLayout | None = None
+    layout_key: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """The data file that each entry names, as a number, -1 for none; `unreferenced` marks those that
+    name one which is not live or newer than they are."""
+
+    named: Integers
+    unreferenced: Mask
+
+    @classmethod
+    def none(cls, length: int) -> References:
+        """Those of entries that name no file."""
+        return cls(np.full(length, -1, np.int64), np.zeros(length, bool))
 
 
 def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy) -> Measured:
@@ -66,6 +86,9 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
     limits = size_limits(policy, target)
     per_key = _sums(columns, limits.small_below_bytes, limits.large_above_bytes)
     per_key |= _deletes(columns, state)
+    if state.order is not None and columns.layout is not None:
+        keys, files = len(columns.keys), columns.layout
+        per_key |= layout_metrics(columns.layout_key, keys, files, state.order.sort_order_id)
     names = tuple(per_key)
     rows = zip(*(values.tolist() for values in per_key.values()), strict=True)
     specs = _spec_ids(columns)
@@ -88,10 +111,15 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
     )
 
 
-def to_columns(state: TableState, parts: Sequence[LiveEntries], unreferenced: Collection[Mask]) -> Columns:
+def to_columns(
+    state: TableState,
+    parts: Sequence[LiveEntries],
+    references: Sequence[References],
+    added: Sequence[Integers],
+) -> Columns:
     """One set of columns of all manifests; partitions of equal key become one.
 
-    `unreferenced` has one mask per element of `parts`.
+    `references` and `added` have one element per element of `parts`.
     """
     keys: dict[str, int] = {}
     scopes: dict[tuple[int, str], int] = {}
@@ -106,6 +134,7 @@ def to_columns(state: TableState, parts: Sequence[LiveEntries], unreferenced: Co
         scope_codes.append(_take(of_scopes, part.partition))
     unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
     spec_id = _joined([np.full(len(p), p.spec_id, np.int64) for p in parts])
+    laid_out = [(p.layout, codes) for p, codes in zip(parts, key_codes, strict=True) if p.layout]
     sequence_number = _joined([p.sequence_number for p in parts])
     return Columns(
         keys=tuple(keys),
@@ -118,7 +147,11 @@ def to_columns(state: TableState, parts: Sequence[LiveEntries], unreferenced: Co
         size_bytes=_joined([p.size_bytes for p in parts]),
         sequence_number=sequence_number,
         commit_ms=_commit_ms(state, _joined([p.snapshot_id for p in parts]), sequence_number),
-        unreferenced=np.concatenate([np.zeros(0, bool), *unreferenced]),
+        added=_joined(added),
+        named=_joined([r.named for r in references]),
+        unreferenced=np.concatenate([np.zeros(0, bool), *(r.unreferenced for r in references)]),
+        layout=joined(part for part, _ in laid_out) if laid_out else None,
+        layout_key=_joined([codes for _, codes in laid_out]),
     )
 
 
@@ -186,7 +219,11 @@ def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
     reach = np.where(c.is_global, oldest, oldest_of_scope[c.scope])
     unused_equality = equality & (c.sequence_number <= reach)
     position = (c.kind == POSITION_DELETES) | (c.kind == DELETION_VECTOR)
-    unused_position = position & (c.unreferenced | (c.sequence_number < oldest_of_scope[c.scope]))
+    # One that names no single file can only name files that were there when it came.
+    shared = (c.kind == POSITION_DELETES) & (c.named < 0)
+    first = np.where(shared, _lowest(c.scope[data], c.added[data], scopes)[c.scope], oldest_of_scope[c.scope])
+    unused_position = position & (c.unreferenced | (c.sequence_number < first))
+    used = (c.kind == POSITION_DELETES) & ~unused_position
 
     own = equality & ~c.is_global & ~unused_equality
     applicable = _count(c, own)
@@ -207,6 +244,8 @@ def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
         "applicable_equality_delete_files": applicable,
         "dangling_delete_files": _count(c, unused_equality | unused_position),
         "dangling_equality_delete_files": _count(c, unused_equality),
+        "dangling_position_delete_records": _sum(c, unused_position, c.records),
+        "mergeable_delete_files": _count(c, used) - _named_files(c, used),
         "oldest_equality_delete_ms": _or_unknown(oldest_ms),
         "oldest_dangling_equality_delete_ms": _or_unknown(
             _lowest(c.key[unused_equality], commit_ms[unused_equality], len(c.keys))
@@ -220,6 +259,13 @@ def _or_unknown(times_ms: Integers) -> Integers:
 
 def _count(c: Columns, mask: Mask) -> Integers:
     return np.bincount(c.key[mask], minlength=len(c.keys)).astype(np.int64)
+
+
+def _named_files(c: Columns, mask: Mask) -> Integers:
+    """Data files that these deletes name, each once, per key."""
+    naming = mask & (c.named >= 0)
+    pairs = np.unique(np.stack([c.key[naming], c.named[naming]]), axis=1)
+    return np.bincount(pairs[0], minlength=len(c.keys)).astype(np.int64)
 
 
 def _sum(c: Columns, mask: Mask, values: Integers) -> Integers:

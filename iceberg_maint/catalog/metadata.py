@@ -13,7 +13,8 @@ from typing import Any
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
-from iceberg_maint.core.state import Ref, Snapshot, SortField, TableState
+from iceberg_maint.core.sort_order import SortField
+from iceberg_maint.core.state import Ref, Snapshot, TableState
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 
 NEWEST_FORMAT_VERSION = 3

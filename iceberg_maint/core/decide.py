@@ -40,7 +40,9 @@ def decide(
     the partitions' own findings in the result, so that `why` can show them.
     """
     found = {
-        key: findings(health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms)
+        key: findings(
+            health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms, policy.layout
+        )
         for key, health in sorted(measured.partitions.items())
         if requested is None or key in requested
     }

@@ -53,8 +53,23 @@ class PartitionHealth:
     applicable_equality_delete_files: int = _metric(
         "equality delete files, global ones included, newer than the partition's oldest data file"
     )
-    dangling_delete_files: int = _metric("delete files that can apply to no live data file")
+    dangling_delete_files: int = _metric(
+        "delete files that can delete no row: they apply to no live data file, or are position deletes "
+        "older than every one there"
+    )
     dangling_equality_delete_files: int = _metric("of those, equality delete files")
+    dangling_position_delete_records: int = _metric(
+        "rows in those that are position delete files or deletion vectors"
+    )
+    mergeable_delete_files: int = _metric(
+        "of the other position delete files, those beyond one per data file they name; ones that may "
+        "name several all count"
+    )
+    unsorted_files: int = _metric("data files not known to be in the table's sort order")
+    unbounded_files: int = _metric("data files without bounds of the columns to sort by")
+    sort_ranges: int = _metric("ranges of the columns to sort by: of each data file, one per column")
+    overlap_depth_sum: int = _metric("sum of the overlap depths of these ranges")
+    max_overlap_depth: int = _metric("greatest of the overlap depths")
     min_data_sequence_number: int = _metric("lowest data sequence number of a live data file")
     max_data_sequence_number: int = _metric("highest data sequence number of any live file")
     spec_ids: tuple[int, ...] = _metric("partition specs of the live files", ())
@@ -77,14 +92,25 @@ class PartitionHealth:
 
     @property
     def delete_ratio(self) -> float:
-        """Rows marked by position deletes and deletion vectors, per row."""
+        """Rows marked by position deletes and deletion vectors, per row; dangling ones mark none."""
         marked = self.position_delete_records + self.deletion_vector_records
+        marked -= self.dangling_position_delete_records
         return marked / self.records if self.records else 0.0
+
+    @property
+    def dangling_position_delete_files(self) -> int:
+        """Dangling position delete files and deletion vectors."""
+        return self.dangling_delete_files - self.dangling_equality_delete_files
 
     @property
     def average_file_bytes(self) -> float:
         """Mean size of a data file."""
         return self.data_bytes / self.data_files if self.data_files else 0.0
+
+    @property
+    def overlap_depth(self) -> float:
+        """Files whose range holds the start of a file's range, itself included, on average."""
+        return self.overlap_depth_sum / self.sort_ranges if self.sort_ranges else 0.0
 
     @property
     def delete_files(self) -> int:
@@ -146,6 +172,7 @@ def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:
         "size_histogram": tuple(sum(p.size_histogram[i] for p in items) for i in range(_BINS)),
         "last_change_ms": max(known("last_change_ms"), default=None),
         "max_data_sequence_number": max(known("max_data_sequence_number"), default=0),
+        "max_overlap_depth": max(known("max_overlap_depth"), default=0),
         "min_data_sequence_number": min(
             (p.min_data_sequence_number for p in items if p.data_files), default=0
         ),
@@ -162,6 +189,8 @@ DERIVED_METRICS: dict[str, str] = {
     "delete_ratio": "rows marked by position deletes and deletion vectors, per row",
     "average_file_bytes": "mean size of a data file",
     "delete_files": "position delete files, deletion vectors and equality delete files",
+    "overlap_depth": "files whose range of a column to sort by holds the start of a file's, itself "
+    "included, on average; 1 is sorted",
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from iceberg_maint.core.health import PartitionHealth, SizeLimits
+from iceberg_maint.core.layout import ideal_depth
 from iceberg_maint.core.policy import (
     DEFAULT_TARGET_FILE_SIZE_BYTES,
+    LayoutPolicy,
     RewriteDataFilesPolicy,
 )
 from iceberg_maint.core.reasons import Check, Finding, Reason, Severity
@@ -15,6 +17,7 @@ TARGET_FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
 APPLICABLE = "applicable_equality_delete_files"
 DANGLING = "dangling_equality_delete_files"
 _SECTION = "rewrite_data_files"
+NO_LAYOUT = LayoutPolicy(enabled=False)
 
 
 def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: Mapping[str, str]) -> int:
@@ -39,7 +42,11 @@ def size_limits(policy: RewriteDataFilesPolicy, target_bytes: int) -> SizeLimits
 
 
 def findings(
-    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int, now_ms: int
+    health: PartitionHealth,
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
+    now_ms: int,
+    layout: LayoutPolicy = NO_LAYOUT,
 ) -> tuple[Finding, ...]:
     """Every crossed threshold of one partition, the check they belong to and how grave."""
     return (
@@ -47,6 +54,7 @@ def findings(
         *_too_many_files(health, policy, target_bytes),
         *_deletes(health, policy),
         *_equality_deletes(health, policy, now_ms),
+        *_overlap(health, layout),
     )
 
 
@@ -184,6 +192,36 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[F
             )
         )
     return tuple(found)
+
+
+def layout_columns(health: PartitionHealth) -> int:
+    """The columns the layout is measured by."""
+    bounded = health.data_files - health.unbounded_files
+    return health.sort_ranges // bounded if bounded else 0
+
+
+def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[Finding]:
+    """Depth beyond a multiple of the ideal one, that of so many sorted files."""
+    if not policy.enabled or not health.sort_ranges:
+        return
+    columns = layout_columns(health)
+    ideal = ideal_depth(health.sort_ranges // columns, columns)
+    for multiple, severity, key in (
+        (policy.overlap_depth_act, Severity.ERROR, "overlap_depth_act"),
+        (policy.overlap_depth_warn, Severity.WARN, "overlap_depth_warn"),
+    ):
+        if multiple is not None and health.overlap_depth > multiple * ideal:
+            threshold = multiple * ideal
+            yield Finding(
+                Check.LAYOUT,
+                severity,
+                Reason.LAYOUT,
+                "overlap_depth",
+                health.overlap_depth,
+                threshold,
+                f"layout.{key}",
+            )
+            return
 
 
 def _equality_deletes(

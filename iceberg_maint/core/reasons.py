@@ -25,6 +25,7 @@ class Reason(StrEnum):
     TOO_MANY_FILES = "too_many_files"
     DELETE_RATIO = "delete_ratio"
     DELETE_FILES = "delete_files"
+    LAYOUT = "layout"
     FORCED = "forced"
     HEALTHY = "healthy"
     EMPTY = "empty"
@@ -43,6 +44,7 @@ class Reason(StrEnum):
     TIME_BUDGET = "time_budget"
     LEASE_HELD = "lease_held"
     EQUALITY_DELETES = "equality_deletes"
+    POSITION_DELETES = "position_deletes"
     FORMAT_VERSION = "format_version"
     STALE = "stale"
     CONFLICT = "conflict"
@@ -69,6 +71,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.TOO_MANY_FILES: "more files than allowed at this average size",
     Reason.DELETE_RATIO: "position deletes mark too large a share of the rows",
     Reason.DELETE_FILES: "more delete files than allowed",
+    Reason.LAYOUT: "files overlap too deeply in what they are to be sorted by; readers cannot skip them",
     Reason.FORCED: "asked for, healthy or not",
     Reason.HEALTHY: "every metric is within its threshold",
     Reason.EMPTY: "the table has no live files",
@@ -88,6 +91,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run is working on the table",
     Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them anew",
+    Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no row any more",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
     Reason.STALE: "the table moved on since the batch was planned",
     Reason.CONFLICT: "concurrent commits won every try",
@@ -116,12 +120,13 @@ class Check(StrEnum):
 
     SMALL_FILES = "small_files"
     DELETE_FILES = "delete_files"
+    LAYOUT = "layout"
     MANIFESTS = "manifests"
     SNAPSHOTS = "snapshots"
     ORPHAN_FILES = "orphan_files"
 
 
-CHECKS_OF_PARTITIONS = (Check.SMALL_FILES, Check.DELETE_FILES)
+CHECKS_OF_PARTITIONS = (Check.SMALL_FILES, Check.DELETE_FILES, Check.LAYOUT)
 """Those of partitions."""
 CHECKS_OF_TABLES = (Check.MANIFESTS, Check.SNAPSHOTS, Check.ORPHAN_FILES)
 """Those of the table as a whole."""

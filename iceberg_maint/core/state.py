@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from iceberg_maint.core.bounds import Range
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.partition import FIRST_SPEC_ID, PartitionSpec
+from iceberg_maint.core.sort_order import LayoutOrder, SortField
 
 TOKEN_PROPERTY = "iceberg-maint.token"  # noqa: S105 - a summary key
 """Snapshot summary key that carries the token of the attempt that made the snapshot."""
@@ -73,23 +74,14 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class SortField:
-    """One field of the table's sort order (spec: Sorting)."""
-
-    source_id: int
-    transform: str
-    descending: bool = False
-    nulls_last: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class TableState:
     """What the metadata file says, pinned at `snapshot` (None: the table is empty).
 
     `snapshots` are all retained snapshots, oldest first; `manifests` those of `snapshot`.
     `key_types` are the types, by field id, of the current schema's columns that may be equality
     keys: primitive ones outside lists and maps; `column_ids` are the ids of these by dotted name.
-    `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table.
+    `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table. `order` is
+    the one to measure the layout by, once policy has said so.
     """
 
     table: TableId
@@ -112,6 +104,7 @@ class TableState:
     key_types: Mapping[int, str] = field(default_factory=dict)
     column_ids: Mapping[str, int] = field(default_factory=dict)
     sort_fields: tuple[SortField, ...] = ()
+    order: LayoutOrder | None = None
 
     @property
     def first_spec_id(self) -> int:
@@ -152,7 +145,7 @@ class LiveFile:
     and `content_offset` its place in the Puffin file. `equality_ids` are field ids.
     `file_sequence_number` is that of the commit that added the file, which a rewrite that keeps
     the data sequence number raises; None where the manifest does not say. `ranges` are the bounds
-    of the columns asked for, in their order, None where there are none.
+    of the columns that the table's `order` measures, None where there are none.
     """
 
     path: str

@@ -40,6 +40,7 @@ STALLED_AFTER = 2
 _DESCRIPTIONS = {
     Check.SMALL_FILES.value: "Few enough small files that a rewrite would not pay.",
     Check.DELETE_FILES.value: "Few enough deletes that readers do not suffer.",
+    Check.LAYOUT.value: "Files sorted well enough that readers can skip most of them.",
     QUARANTINE_CHECK: "No partition is held for a person.",
     NO_PROGRESS_CHECK: "The table can be read, and maintenance of it has an effect.",
 }
@@ -69,7 +70,7 @@ def partition_evaluations(
     now_ms: int,
     partitions: Collection[str],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Both partitioned checks of these partitions; failing ones last, because Dagster's list
+    """The partitioned checks of these partitions; failing ones last, because Dagster's list
     shows a check as its last evaluation went. Partitions without files pass."""
     key = asset_key(measured.table, prefix)
     targets = _targets(instance, key, partitions)
@@ -186,7 +187,8 @@ def _findings(measured: Measured, policy: Policy, now_ms: int, partition: str) -
     health = measured.partitions.get(partition)
     if health is None:
         return ()
-    return findings(health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms)
+    target_bytes = measured.target_file_size_bytes
+    return findings(health, policy.rewrite_data_files, target_bytes, now_ms, policy.layout)
 
 
 def _evaluation(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _MAINTENANCE = "maintenance."
 _DELETED = 2
+_DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
 Scope = tuple[int, str]
 """Spec id and partition key, within which deletes apply."""
@@ -43,7 +45,18 @@ class _Delete:
     files: int
     sequence_number: int
     snapshot_id: int
+    records: int
+    shared: bool
     unreferenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Oldest:
+    """Of the data files of a scope, the lowest data sequence number, and the lowest of the commits
+    that added them."""
+
+    data: int
+    added: int
 
 
 class SparkHealthSource:
@@ -63,8 +76,10 @@ class SparkHealthSource:
             names = [c for c in entries.columns if c.startswith("p_")]
             bounds = (limits.small_below_bytes, limits.large_above_bytes)
             groups = _by_scope(state, _groups(entries, names, *bounds).collect())
-            deletes = [_delete(state, row) for row in _deletes(entries, names).collect()]
-            partitions = _partitions(state, groups, deletes)
+            joined = _with_references(entries)
+            deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
+            named = {_scope(state, row): row["named"] for row in _named_files(joined, names).collect()}
+            partitions = _partitions(state, groups, deletes, named)
         return Measured(
             table=state.table,
             table_uuid=state.uuid,
@@ -104,7 +119,8 @@ class SparkHealthSource:
             F.when(puffin, file["content_size_in_bytes"])
             .otherwise(file["file_size_in_bytes"])
             .alias("size_bytes"),
-            file["referenced_data_file"].alias("referenced"),
+            F.greatest("sequence_number", F.coalesce("file_sequence_number", F.lit(0))).alias("added"),
+            F.coalesce(file["referenced_data_file"], _only_path(file, puffin)).alias("referenced"),
         )
 
     def _partition_columns(self, state: TableState, entries: DataFrame) -> list[Column]:
@@ -179,13 +195,25 @@ def _groups(
         F.sum(large.cast("long")).alias("large_files"),
         F.array(*(F.sum(b.cast("long")) for b in bins)).alias("histogram"),
         F.min("sequence_number").alias("oldest"),
+        F.min("added").alias("oldest_added"),
         F.max("sequence_number").alias("newest"),
         F.collect_set(F.struct("snapshot_id", "sequence_number")).alias("commits"),
     )
 
 
-def _deletes(entries: DataFrame, names: list[str]) -> DataFrame:
-    """One row per scope, kind, commit of delete files, and whether the file they name is live."""
+def _only_path(file: Column, puffin: Column) -> Column:
+    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
+    Spark leaves `referenced_data_file` out."""
+    from pyspark.sql import functions as F
+
+    lower, upper = (file[name].getItem(_DELETE_FILE_PATH) for name in ("lower_bounds", "upper_bounds"))
+    only = (file["content"] == 1) & ~puffin & (lower == upper)
+    return F.when(only, lower.cast("string"))
+
+
+def _with_references(entries: DataFrame) -> DataFrame:
+    """The delete files, with whether each names no single data file (`shared`), or one that is not
+    live or newer than it is (`unreferenced`)."""
     from pyspark.sql import functions as F
 
     is_data = F.col("kind") == FileKind.DATA.value
@@ -194,10 +222,26 @@ def _deletes(entries: DataFrame, names: list[str]) -> DataFrame:
     )
     deletes = entries.where(~is_data)
     applies = (deletes["referenced"] == data["live"]) & (data["live_number"] <= deletes["sequence_number"])
+    joined = deletes.join(data, applies, "left")
+    shared = (F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("referenced").isNull()
     unreferenced = F.col("referenced").isNotNull() & F.col("live").isNull()
-    joined = deletes.join(data, applies, "left").withColumn("unreferenced", unreferenced)
-    by = ("spec_id", "kind", *names, "sequence_number", "snapshot_id", "unreferenced")
-    return joined.groupBy(*by).agg(F.count("*").alias("files"))
+    return joined.withColumns({"shared": shared, "unreferenced": unreferenced})
+
+
+def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
+    """One row per scope, kind and commit of delete files, and what they name."""
+    from pyspark.sql import functions as F
+
+    by = ("spec_id", "kind", *names, "sequence_number", "snapshot_id", "shared", "unreferenced")
+    return deletes.groupBy(*by).agg(F.count("*").alias("files"), F.sum("records").alias("records"))
+
+
+def _named_files(deletes: DataFrame, names: list[str]) -> DataFrame:
+    """Per scope, how many live data files its position delete files name."""
+    from pyspark.sql import functions as F
+
+    naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
+    return naming.groupBy("spec_id", *names).agg(F.countDistinct("referenced").alias("named"))
 
 
 def _scope(state: TableState, row: Row) -> Scope:
@@ -218,17 +262,22 @@ def _delete(state: TableState, row: Row) -> _Delete:
         files=row["files"],
         sequence_number=row["sequence_number"],
         snapshot_id=row["snapshot_id"],
+        records=row["records"],
+        shared=row["shared"],
         unreferenced=row["unreferenced"],
     )
 
 
 def _partitions(
-    state: TableState, groups: Mapping[tuple[Scope, FileKind], Row], deletes: list[_Delete]
+    state: TableState,
+    groups: Mapping[tuple[Scope, FileKind], Row],
+    deletes: list[_Delete],
+    named: Mapping[Scope, int],
 ) -> dict[str, PartitionHealth]:
     by_key: dict[str, list[tuple[Scope, FileKind]]] = defaultdict(list)
     for scope, kind in groups:
         by_key[scope[1]].append((scope, kind))
-    oldest = {s: row["oldest"] for (s, kind), row in groups.items() if kind is FileKind.DATA}
+    oldest = {s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA}
     own: dict[str, list[_Delete]] = defaultdict(list)
     everywhere: list[_Delete] = []
     for delete in deletes:
@@ -236,7 +285,7 @@ def _partitions(
         if delete.kind is FileKind.EQUALITY_DELETES and state.specs[delete.scope[0]].is_unpartitioned:
             everywhere.append(delete)
     return {
-        key: _partition(state, {k: groups[k] for k in by_key[key]}, oldest, own[key], everywhere)
+        key: _partition(state, {k: groups[k] for k in by_key[key]}, oldest, own[key], everywhere, named)
         for key in sorted(by_key)
     }
 
@@ -244,12 +293,13 @@ def _partitions(
 def _partition(
     state: TableState,
     groups: Mapping[tuple[Scope, FileKind], Row],
-    oldest: Mapping[Scope, int],
+    oldest: Mapping[Scope, _Oldest],
     deletes: list[_Delete],
     everywhere: list[_Delete],
+    named: Mapping[Scope, int],
 ) -> PartitionHealth:
     """Health from the groups and delete files of one key and the global equality deletes."""
-    own_oldest = min((oldest[s] for s, _ in groups if s in oldest), default=None)
+    own_oldest = min((oldest[s].data for s, _ in groups if s in oldest), default=None)
 
     def total(name: str, kind: FileKind) -> int:
         return sum(row[name] for (_, of), row in groups.items() if of is kind)
@@ -260,6 +310,7 @@ def _partition(
     ]
     dangling = [d for d in deletes if _dangles(state, d, oldest)]
     unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
+    used = sum(d.files for d in deletes if d.kind is FileKind.POSITION_DELETES and d not in dangling)
     changes = [_commit_ms(state, *c) for row in groups.values() for c in row["commits"]]
     histograms = [row["histogram"] for (_, kind), row in groups.items() if kind is FileKind.DATA]
     empty = [0] * (len(SIZE_EDGES_BYTES) + 1)
@@ -284,6 +335,10 @@ def _partition(
         applicable_equality_delete_files=sum(d.files for d in applicable),
         dangling_delete_files=sum(d.files for d in dangling),
         dangling_equality_delete_files=sum(d.files for d in unused),
+        dangling_position_delete_records=sum(
+            d.records for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
+        ),
+        mergeable_delete_files=used - sum(named.get(s, 0) for s in {scope for scope, _ in groups}),
         min_data_sequence_number=own_oldest or 0,
         max_data_sequence_number=max(row["newest"] for row in groups.values()),
         spec_ids=tuple(sorted({spec_id for (spec_id, _), _ in groups})),
@@ -296,14 +351,15 @@ def _partition(
     )
 
 
-def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, int]) -> bool:
+def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, _Oldest]) -> bool:
+    of_scope = oldest.get(delete.scope)
     if delete.kind is FileKind.EQUALITY_DELETES:
-        reached = (
-            oldest.values() if state.specs[delete.scope[0]].is_unpartitioned else [oldest.get(delete.scope)]
-        )
-        return not any(n is not None and n < delete.sequence_number for n in reached)
-    lowest = oldest.get(delete.scope)
-    return delete.unreferenced or lowest is None or lowest > delete.sequence_number
+        everywhere = state.specs[delete.scope[0]].is_unpartitioned
+        reached = oldest.values() if everywhere else [of_scope] if of_scope else []
+        return not any(o.data < delete.sequence_number for o in reached)
+    if of_scope is None or delete.unreferenced:
+        return True
+    return delete.sequence_number < (of_scope.added if delete.shared else of_scope.data)
 
 
 def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:

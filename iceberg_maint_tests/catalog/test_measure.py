@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iceberg_maint.catalog.fake import FakeTable, fake_table, measure_files
 from iceberg_maint.catalog.manifests import KINDS, LiveEntries
-from iceberg_maint.catalog.measure import measure, to_columns
+from iceberg_maint.catalog.measure import References, measure, to_columns
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.partition import PartitionField, PartitionSpec, encode_partition
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
@@ -37,6 +37,7 @@ def file(
     size_bytes: int = 1000,
     number: int = 1,
     referenced: str | None = None,
+    added: int | None = None,
 ) -> LiveFile:
     return LiveFile(
         path=path,
@@ -48,6 +49,7 @@ def file(
         data_sequence_number=number,
         file_format="parquet",
         referenced_data_file=referenced,
+        file_sequence_number=added,
     )
 
 
@@ -59,10 +61,11 @@ def by_columns(
     for f in table.live_files:
         by_spec[f.spec_id].append(f)
     data = {f.path: f for f in table.live_files if f.kind is FileKind.DATA}
-    parts, masks = [], []
+    paths = sorted({f.referenced_data_file for f in table.live_files if f.referenced_data_file})
+    parts, references, added = [], [], []
+    ints = lambda values: np.array(list(values), np.int64)  # noqa: E731
     for spec_id, files in by_spec.items():
         distinct = list(dict.fromkeys(raw[f.path] for f in files))
-        ints = lambda values: np.array(list(values), np.int64)  # noqa: E731
         parts.append(
             LiveEntries(
                 spec_id=spec_id,
@@ -76,20 +79,18 @@ def by_columns(
                 more=(),
             )
         )
-        masks.append(
-            np.array(
-                [
-                    f.referenced_data_file is not None
-                    and (
-                        f.referenced_data_file not in data
-                        or data[f.referenced_data_file].data_sequence_number > f.data_sequence_number
-                    )
-                    for f in files
-                ],
-                bool,
+        named = ints(paths.index(f.referenced_data_file) if f.referenced_data_file else -1 for f in files)
+        unreferenced = [
+            f.referenced_data_file is not None
+            and (
+                f.referenced_data_file not in data
+                or data[f.referenced_data_file].data_sequence_number > f.data_sequence_number
             )
-        )
-    return dict(measure(table.state, to_columns(table.state, parts, masks), POLICY).partitions)
+            for f in files
+        ]
+        references.append(References(named, np.array(unreferenced, bool)))
+        added.append(ints(max(f.data_sequence_number, f.file_sequence_number or 0) for f in files))
+    return dict(measure(table.state, to_columns(table.state, parts, references, added), POLICY).partitions)
 
 
 @st.composite
@@ -122,6 +123,7 @@ def tables(draw: st.DrawFn) -> tuple[FakeTable, dict[str, tuple[object, ...]]]:
                 size_bytes=size,
                 number=number,
                 referenced=referenced,
+                added=draw(st.sampled_from([None, number, 5])) if kind is FileKind.DATA else None,
             )
         )
     made = fake_table("lake.db.t", files, specs=SPECS)
@@ -243,7 +245,7 @@ def test_measure_format_v1_sequence_numbers_of_zero_name_no_snapshot() -> None:
 
 def test_measure_no_files_has_no_partitions() -> None:
     table = fake_table("lake.db.t", [], properties={"maintenance.paused": "true", "x": "y"})
-    measured = measure(table.state, to_columns(table.state, [], []), POLICY)
+    measured = measure(table.state, to_columns(table.state, [], [], []), POLICY)
     assert (measured.partitions, measured.snapshot_id) == ({}, None)
     assert measured.maintenance_properties == {"maintenance.paused": "true"}
     assert measured == measure_files(table, POLICY)
