@@ -5,7 +5,7 @@ manifests that were replaced only if what replaced them does not account for eac
 rows. Opened are the manifests the commit wrote, delete manifests younger than the pinned snapshot or
 replaced and, when a delete file vanishes, the data manifests it could still apply to.
 
-For an equality delete that the plan drops these are the ones that came after the pinned snapshot: a
+For a delete that the plan drops these are the ones that came after the pinned snapshot: a
 manifest never changes, so what the pinned snapshot listed holds only files that the plan knew. Of
 these the smallest are opened all the same, up to `SPOT_CHECK_FILES`: all of them, in most tables.
 """
@@ -61,8 +61,8 @@ def read_file_change(
         if entry.data_sequence_number > intent.snapshot_sequence_number
     ]
     void = vanished(removed, added)
-    by_plan = Reach((d for d in void if d.path in intent.dropped), unpartitioned)
-    by_itself = Reach((d for d in void if d.path not in intent.dropped), unpartitioned)
+    by_plan = Reach((d for d in void if intent.drops(d)), unpartitioned)
+    by_itself = Reach((d for d in void if not intent.drops(d)), unpartitioned)
     known = {m.path: m for m in pinned or ()}
     survivors = [
         entry

@@ -152,6 +152,8 @@ def _files(intent: Intent, change: Change) -> Iterator[Violation]:
         yield Violation(Rule.REMOVED_FILES, f"would not remove {_some(kept)}")
     if undropped := intent.dropped - {e.path for e in files.removed}:
         yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(undropped)}")
+    if unreplaced := intent.replaced - {e.identity for e in files.removed}:
+        yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(p for p, _ in unreplaced)}")
     added = {e.identity for e in files.added}
     intended = {(path, None) for path in intent.added} | {d.identity for d in intent.deletes}
     if foreign := added - intended:
@@ -258,10 +260,21 @@ def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
 
 def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
     """The pinned snapshot's for every added data file: lower ones bring old deletes onto newer rows,
-    higher ones void deletes that came since. Added deletes have the commit's own."""
+    higher ones void deletes that came since. Added deletes have the commit's own or, in the place of
+    others, theirs: a higher one could reach a file of the same path that came since."""
+    kept = {d.identity: d.data_sequence_number for d in intent.deletes}
+    pinned = intent.snapshot_sequence_number
+    for identity, number in kept.items():
+        if number is not None and number > pinned:
+            yield Violation(
+                Rule.SEQUENCE_NUMBER,
+                f"{identity[0]} takes the place of deletes of sequence number {number}, after the plan's",
+            )
     for entry in change.files.added:
-        is_data = entry.kind is FileKind.DATA
-        expected = intent.snapshot_sequence_number if is_data else change.new.sequence_number
+        own = kept.get(entry.identity)
+        expected = change.new.sequence_number if own is None else own
+        if entry.kind is FileKind.DATA:
+            expected = pinned
         if entry.data_sequence_number != expected:
             yield Violation(
                 Rule.SEQUENCE_NUMBER,
@@ -271,12 +284,12 @@ def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
 
 def _dropped_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
     """A delete that vanishes applies to no live data file. One that the plan drops and that does so
-    all the same has met a file that the plan did not know; a conversion's have been examined."""
+    all the same has met a file that the plan did not know; those that it did know have been examined."""
     unpartitioned, files = change.base.unpartitioned_specs, change.files
     void = vanished(files.removed, files.added)
-    unplanned = Reach((d for d in void if d.path not in intent.dropped), unpartitioned)
+    unplanned = Reach((d for d in void if not intent.drops(d)), unpartitioned)
     yield from _still_needed(Rule.DROPPED_DELETE, unplanned, files.survivors)
-    planned = Reach((d for d in void if d.path in intent.dropped), unpartitioned)
+    planned = Reach((d for d in void if intent.drops(d)), unpartitioned)
     examined = intent.examined
     unknown = [e for e in files.survivors if e.path not in examined]
     yield from _still_needed(Rule.NEEDED_DELETE, planned, unknown)
@@ -295,9 +308,11 @@ def _still_needed(rule: Rule, reach: Reach, survivors: Iterable[Entry]) -> Itera
 
 
 def _foreign_replaces(change: Change) -> Iterator[Violation]:
-    """Our own commits only drop deletes that this gate has proved void; they may not add any."""
+    """Our own replacing commits only drop deletes that this gate has proved void, and add none but
+    in the place of others, with their marks and their sequence number: what they mark since the plan,
+    they mark as new deletes do."""
     for since in change.lineage.since:
-        changes = since.adds_deletes or (since.removes_deletes and not since.ours)
+        changes = (since.adds_deletes or since.removes_deletes) and not since.ours
         if changes and since.operation not in _VALIDATED_OPERATIONS:
             yield Violation(
                 Rule.FOREIGN_REPLACE,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from iceberg_maint.core.change import Identity
+from iceberg_maint.core.change import Entry, Identity
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import FileKind
@@ -35,19 +35,24 @@ class NewFile(Protocol):
 @dataclass(frozen=True, slots=True)
 class AddedDelete:
     """A delete file to add: the data file it names, how many positions of it it marks, and the
-    delete files (paths) that marked positions of it at the pinned snapshot."""
+    delete files (paths) that marked positions of it at the pinned snapshot.
+
+    `data_sequence_number` is None where it takes the commit's own. One that takes the place of older
+    ones keeps the highest of theirs: then it applies to no data file that they did not apply to.
+    """
 
     identity: Identity
     kind: FileKind
     data_file: str | None
     record_count: int
     before: tuple[str, ...] = ()
+    data_sequence_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupIntent:
-    """One file group, all of one partition of `spec_id`: the paths it removes and those it adds
-    or, of a conversion, the data files it has `examined` and the delete files it adds for them."""
+    """One file group, all of one partition of `spec_id`: the paths it removes and those it adds or,
+    where data files stay, those it has `examined` and the delete files it adds for them."""
 
     partition: str
     spec_id: int
@@ -63,7 +68,9 @@ class Intent:
     """What the batch means to change, and what it was planned on.
 
     `dropped` are the paths of equality delete files that go, because no live data file needs them
-    any more: every one they applied to is removed or has been examined.
+    any more: every one they applied to is removed or has been examined. `replaced` are the position
+    deletes and deletion vectors that go, because what they mark of the data files examined is in the
+    delete files added, and they apply to no other.
     """
 
     table_uuid: str
@@ -73,6 +80,11 @@ class Intent:
     schema_id: int
     groups: tuple[GroupIntent, ...]
     dropped: frozenset[str] = frozenset()
+    replaced: frozenset[Identity] = frozenset()
+
+    def drops(self, delete: Entry) -> bool:
+        """Whether the plan has this delete file go."""
+        return delete.path in self.dropped or delete.identity in self.replaced
 
     @property
     def removed(self) -> frozenset[str]:
@@ -86,7 +98,7 @@ class Intent:
 
     @property
     def examined(self) -> frozenset[str]:
-        """Paths of all data files that a conversion has held against the dropped deletes."""
+        """Paths of all data files that have been held against the deletes that go."""
         return frozenset().union(*(g.examined for g in self.groups))
 
     @property
@@ -100,30 +112,44 @@ def is_conversion(batch: Batch) -> bool:
     return batch.operation == Operation.CONVERT_EQUALITY_DELETES
 
 
+def merges_position_deletes(batch: Batch) -> bool:
+    """Whether the batch writes position deletes anew, or drops those that mark nothing."""
+    return batch.operation == Operation.REWRITE_POSITION_DELETE_FILES
+
+
+def keeps_data_files(batch: Batch) -> bool:
+    """Whether the batch changes delete files only."""
+    return is_conversion(batch) or merges_position_deletes(batch)
+
+
 def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
     """The intent of a batch for which these files were written."""
     added: list[set[str]] = [set() for _ in batch.groups]
     deletes: list[list[AddedDelete]] = [[] for _ in batch.groups]
     before = {f.path: f.delete_files for g in batch.groups for f in g.files if f.delete_files}
+    replaced = {d.path: d.data_sequence_number for d in batch.position_deletes if not d.void}
     for file in written:
         if file.kind is FileKind.DATA:
             added[file.group].add(file.path)
         else:
             named = file.referenced_data_file
+            marking = before.get(named, ()) if named is not None else ()
+            numbers = [replaced[path] for path in marking if path in replaced]
             deletes[file.group].append(
                 AddedDelete(
                     identity=(file.path, file.content_offset),
                     kind=file.kind,
                     data_file=named,
                     record_count=file.record_count,
-                    before=before.get(named, ()) if named is not None else (),
+                    before=marking,
+                    data_sequence_number=max(numbers, default=None),
                 )
             )
     none: frozenset[str] = frozenset()
     groups = []
     for group, new, marks in zip(batch.groups, added, deletes, strict=True):
         paths = frozenset(f.path for f in group.files)
-        removed, examined = (none, paths) if is_conversion(batch) else (paths, none)
+        removed, examined = (none, paths) if keeps_data_files(batch) else (paths, none)
         groups.append(
             GroupIntent(
                 group.partition,
@@ -143,4 +169,5 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
         schema_id=batch.schema_id,
         groups=tuple(groups),
         dropped=frozenset(d.path for d in batch.equality_deletes if d.drop),
+        replaced=frozenset(d.identity for d in batch.position_deletes),
     )

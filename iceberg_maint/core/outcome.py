@@ -104,8 +104,8 @@ def gained(
 ) -> bool:
     """Whether a committed batch left the table healthier: fewer data files, fewer delete files,
     rows that deletes had marked gone for good, or fewer files above the large-file size; of a
-    conversion, whether its equality deletes went."""
-    if batch.operation == Operation.CONVERT_EQUALITY_DELETES:
+    conversion, whether its equality deletes went, and so of position deletes that were merged."""
+    if batch.operation in (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_POSITION_DELETE_FILES):
         return delete_files_removed > 0
     large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
     large_after = sum(size > large_above_bytes for size in output_sizes_bytes)

@@ -41,11 +41,40 @@ class EqualityDeleteFile:
     size_bytes: int
     drop: bool
 
+    @property
+    def identity(self) -> tuple[str, int | None]:
+        """Its path, and no offset."""
+        return self.path, None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionDeleteFile:
+    """One position delete file or deletion vector that goes with the batch's commit.
+
+    What it marks of live data files is written anew, unless it is `void`: it applies to none, and
+    nothing is read of it. `referenced_data_file` is None where it is scoped to its partition.
+    """
+
+    path: str
+    spec_id: int
+    partition: str
+    data_sequence_number: int
+    record_count: int
+    size_bytes: int
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    void: bool = False
+
+    @property
+    def identity(self) -> tuple[str, int | None]:
+        """Path and, of a deletion vector, offset: vectors share a path."""
+        return self.path, self.content_offset
+
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files of one partition and spec, written together by one job; of a conversion, the data
-    files its equality deletes may apply to, of which nothing is written.
+    """Files of one partition and spec, written together by one job; where only deletes are written,
+    the data files that those of the batch may apply to.
 
     `output_spec_id` differs from `spec_id` only when policy moves files to the current spec.
     """
@@ -89,6 +118,7 @@ class Batch:
     reasons: tuple[Reason, ...] = ()
     equality_deletes: tuple[EqualityDeleteFile, ...] = ()
     memory: MemoryNeed | None = None
+    position_deletes: tuple[PositionDeleteFile, ...] = ()
     manifests: tuple[str, ...] = ()
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
@@ -99,7 +129,8 @@ class Batch:
         housekeeping the whole table."""
         if self.operation in HOUSEKEEPING_OPERATIONS:
             return (WHOLE_TABLE,)
-        return tuple(dict.fromkeys(o.partition for o in self.groups or self.equality_deletes))
+        held = (*(self.groups or self.equality_deletes), *self.position_deletes)
+        return tuple(dict.fromkeys(o.partition for o in held))
 
     @property
     def input_files(self) -> int:
@@ -109,7 +140,10 @@ class Batch:
     @property
     def input_bytes(self) -> int:
         """Bytes of input data files; of a conversion, which reads no more, their key columns (rows
-        times key width, at most the file) and the equality deletes."""
+        times key width, at most the file) and the equality deletes; of a rewrite of position deletes
+        those that it reads."""
+        if self.operation == Operation.REWRITE_POSITION_DELETE_FILES:
+            return sum(d.size_bytes for d in self.position_deletes if not d.void)
         if self.operation != Operation.CONVERT_EQUALITY_DELETES:
             return sum(g.input_bytes for g in self.groups)
         if self.memory is None:

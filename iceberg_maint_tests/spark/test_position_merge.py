@@ -1,0 +1,361 @@
+"""Position deletes merged on real tables: v2, v3, upgraded, evolved, and while others write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import (
+    Policy,
+    ProofLevel,
+    RewriteDataFilesPolicy,
+    RewritePositionDeleteFilesPolicy,
+)
+from iceberg_maint.core.position_deletes import plan_position_deletes, position_delete_findings
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.verification import Compared, StoredProof, VerificationStatus, find_commit
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports import Written
+from iceberg_maint.spark import position_merge, positions
+from iceberg_maint.spark.verify import SparkVerifier
+from iceberg_maint_tests.spark.cleaning import deletes_of, other_engine, rows_of
+from iceberg_maint_tests.spark.workshop import FULL, TARGET_BYTES, Workshop, workshop_of
+
+pytestmark = pytest.mark.spark
+
+POSITIONS = "POSITION_DELETES"
+QUICK = replace(FULL, rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(proof=ProofLevel.FOOTER))
+"""Without the reader's word: no job of Spark's over the data files."""
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop_of(spark, lake_dir)
+
+
+def table(shop: Workshop, *files: Iterable[int], version: int = 2, partitioned_by: str = "") -> str:
+    """One data file for each range of ids."""
+    name = shop.new_name("merge")
+    java = shop.writers.create(name, version=version, partitioned_by=partitioned_by)
+    for ids in files:
+        shop.writers.append(java, rows_of(ids))
+    return name
+
+
+def paths(shop: Workshop, name: str) -> list[str]:
+    return [str(f.location()) for f in shop.writers.files(shop.writers.load(name))]
+
+
+def mark(shop: Workshop, name: str, positions: Mapping[str, Iterable[int]], **place: Any) -> Any:
+    return shop.writers.delete_at(shop.writers.load(name), positions, **place)
+
+
+def swap(java: Any, old: Any, new: Any, number: int | None = None) -> None:
+    """Another's rewrite of one data file."""
+    rewrite = java.newRewrite().validateFromSnapshot(java.currentSnapshot().snapshotId())
+    if number is not None:
+        rewrite.dataSequenceNumber(number)
+    rewrite.deleteFile(old).addFile(new).commit()
+
+
+def health(shop: Workshop, name: str, partition: str = "__all__") -> PartitionHealth:
+    state = shop.catalog.pin(TableId.parse(name))
+    return shop.catalog.measure(state, RewriteDataFilesPolicy()).partitions[partition]
+
+
+def planned(shop: Workshop, name: str, *keys: str, force: bool = True) -> Batch:
+    """The batch for these partitions, all by default."""
+    state = shop.catalog.pin(TableId.parse(name))
+    measured = shop.catalog.measure(state, RewriteDataFilesPolicy())
+    due = []
+    for key in keys or tuple(measured.partitions):
+        found = tuple(
+            position_delete_findings(
+                measured.partitions[key], FULL.rewrite_position_delete_files, state.format_version
+            )
+        )
+        due.append(
+            PartitionDecision(key, Verdict.RUN, Reason.FORCED if force else Reason.POSITION_DELETES, found)
+        )
+    operation = Operation.REWRITE_POSITION_DELETE_FILES
+    decision = Decision(name, operation, Verdict.RUN, Reason.FORCED, None, tuple(due))
+    live = shop.catalog.live_files(state, keys or tuple(measured.partitions))
+    [batch] = plan_position_deletes(state, decision, live, FULL, TARGET_BYTES).batches
+    return batch
+
+
+def merge(
+    shop: Workshop, name: str, *keys: str, force: bool = True, policy: Policy = FULL
+) -> tuple[Batch, Written]:
+    """Writes, proves and commits; the rows must stay, for another reader than the one that proved it."""
+    before = shop.writers.rows(name)
+    batch = planned(shop, name, *keys, force=force)
+    written = shop.engine.write(batch, policy)
+    assert written.proof.equal, written.proof.detail
+    result = shop.commit(batch, written)
+    assert result.status is CommitStatus.COMMITTED, result.message
+    assert shop.writers.rows(name) == before
+    return batch, written
+
+
+def verify(shop: Workshop, name: str) -> tuple[VerificationStatus, StoredProof | None, Compared | None]:
+    commit = find_commit(shop.catalog.pin(TableId.parse(name)), None)
+    found = SparkVerifier(lambda: shop.spark).verify(commit)  # type: ignore[arg-type]
+    return found.status, found.stored, found.compared
+
+
+PROVED = (VerificationStatus.PROVED, StoredProof.EQUAL, Compared.DELETED_POSITIONS)
+
+
+def test_many_position_deletes_become_one_per_data_file(shop: Workshop) -> None:
+    name = table(shop, range(10), range(10, 20), range(20, 30))
+    a, b, c = paths(shop, name)
+    mark(shop, name, {a: [0], b: [1]})
+    mark(shop, name, {a: [0, 3], "gone.parquet": [7]})
+    mark(shop, name, {b: [2]})
+    mark(shop, name, {b: [5]})
+    assert health(shop, name).mergeable_delete_files == 3
+    _, written = merge(shop, name)
+    assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1}), b: Counter({POSITIONS: 1})}
+    assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 2, b: 3}
+    after = health(shop, name)
+    assert (after.position_delete_files, after.mergeable_delete_files, after.dangling_delete_files) == (
+        2,
+        0,
+        0,
+    )
+    assert verify(shop, name) == PROVED
+    numbers = {
+        str(d.referencedDataFile()): int(d.dataSequenceNumber())
+        for task in shop.writers.tasks(shop.writers.load(name))
+        for d in shop.bridge.iterate(task.deletes())
+    }
+    assert numbers == {a: 5, b: 7}, "the highest of those whose place each takes"
+    assert c not in deletes_of(shop, name)
+
+
+def test_partition_scoped_delete_whose_files_were_rewritten_goes_once_it_is_read(shop: Workshop) -> None:
+    name = table(shop, range(10), range(10, 20))
+    a, b = paths(shop, name)
+    mark(shop, name, {a: [0], b: [1]})
+    batch = shop.batch(name)
+    assert shop.commit(batch, shop.engine.write(batch, FULL)).status is CommitStatus.COMMITTED
+    before = health(shop, name)
+    assert (before.position_delete_files, before.dangling_delete_files, before.delete_ratio) == (1, 1, 0.0)
+    _, written = merge(shop, name, force=False)
+    assert written.files == ()
+    assert health(shop, name).position_delete_files == 0
+    assert verify(shop, name)[0] is VerificationStatus.PROVED
+
+
+def test_partition_scoped_delete_that_marks_an_older_file_stays_as_that_files(shop: Workshop) -> None:
+    name = table(shop, range(10), range(10, 20))
+    a, b = paths(shop, name)
+    mark(shop, name, {a: [0], b: [1]})
+    java = shop.writers.load(name)
+    [first, _] = shop.writers.files(java)
+    replacement = shop.writers.data(java, rows_of(range(1, 10)))
+    swap(java, first, replacement)
+    assert health(shop, name).dangling_delete_files == 0
+    merge(shop, name)
+    assert deletes_of(shop, name) == {b: Counter({POSITIONS: 1})}
+
+
+def test_position_deletes_of_an_upgraded_table_become_deletion_vectors(shop: Workshop) -> None:
+    name = table(shop, range(10), range(10, 20), range(20, 30))
+    a, b, c = paths(shop, name)
+    mark(shop, name, {a: [0], b: [1], c: [2]})
+    mark(shop, name, {a: [4]})
+    shop.sql(
+        f"alter table {name} set tblproperties ('format-version'='3', 'write.delete.mode'='merge-on-read')"
+    )
+    shop.sql(f"delete from {name} where id = 25")
+    vectors = {path: found for path, found in deletes_of(shop, name).items() if path == c}
+    _, written = merge(shop, name)
+    assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 2, b: 1}
+    after = health(shop, name)
+    assert (after.position_delete_files, after.deletion_vectors, after.dangling_delete_files) == (0, 3, 0)
+    assert vectors == {c: Counter({POSITIONS: 1})}
+    assert verify(shop, name) == PROVED
+
+
+def test_dangling_deletion_vectors_go_and_those_beside_them_in_the_file_stay(shop: Workshop) -> None:
+    name = table(shop, range(10), range(10, 20), version=3)
+    a, b = paths(shop, name)
+    java = shop.writers.load(name)
+    marks = {p: positions.BitMap64([n]) for n, p in enumerate((a, b, "file:/gone-1", "file:/gone-2"))}
+    data = {str(f.location()): f for f in shop.writers.files(java)}
+    files = positions.write_deletion_vectors(
+        shop.bridge, java, marks, {p: data.get(p, data[a]) for p in marks}
+    )
+    delta = java.newRowDelta()
+    for file in files:
+        delta.addDeletes(file)
+    delta.commit()
+    assert health(shop, name).dangling_delete_files == 2
+    batch, written = merge(shop, name, force=False)
+    assert (len(batch.position_deletes), written.files) == (2, ())
+    assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1}), b: Counter({POSITIONS: 1})}
+    assert health(shop, name).dangling_delete_files == 0
+
+
+def test_deletes_of_an_unpartitioned_spec_after_spec_evolution_bring_no_row_back(shop: Workshop) -> None:
+    """Iceberg's own removal of dangling deletes joined specs and partitions and dropped the equality
+    delete, which applies everywhere (apache/iceberg#15727)."""
+    name = table(shop, range(10))
+    [a] = paths(shop, name)
+    mark(shop, name, {a: [0], "gone.parquet": [0]})
+    java = shop.writers.load(name)
+    unpartitioned = java.spec()
+    java.updateSpec().addField("v").commit()
+    java = shop.writers.load(name)
+    [old] = shop.writers.files(java)
+    moved = shop.writers.data(java, rows_of(range(1, 10)), java.spec(), ["a"])
+    swap(java, old, moved)
+    java = shop.writers.load(name)
+    shop.writers.delete_where(java, [{"id": 5}], unpartitioned)
+    assert shop.writers.rows(name) == [(i, "a") for i in (1, 2, 3, 4, 6, 7, 8, 9)]
+    batch, _ = merge(shop, name)
+    assert [d.void for d in batch.position_deletes] == [True]
+    left = health(shop, name)
+    assert (left.position_delete_files, left.equality_delete_files) == (0, 1)
+
+
+def test_deletes_of_two_partitions_are_merged_each_in_its_own(shop: Workshop) -> None:
+    name = shop.new_name("merge")
+    java = shop.writers.create(name, partitioned_by="v")
+    for value in ("a", "a", "b"):
+        shop.writers.append(java, rows_of(range(5), value), java.spec(), [value])
+    a, a2, b = paths(shop, name)
+    mark(shop, name, {a: [0], a2: [1]}, partition=["a"])
+    mark(shop, name, {a: [2], a2: [1]}, partition=["a"])
+    mark(shop, name, {b: [2]}, partition=["b"])
+    mark(shop, name, {b: [3]}, partition=["b"])
+    batch, written = merge(shop, name)
+    assert batch.partitions == ("v=a", "v=b")
+    assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 2, a2: 1, b: 2}
+
+
+def test_commit_by_another_process_merges_what_was_written(shop: Workshop) -> None:
+    name = table(shop, range(10), version=2)
+    [a] = paths(shop, name)
+    mark(shop, name, {a: [0]})
+    mark(shop, name, {a: [1]})
+    before = shop.writers.rows(name)
+    batch = planned(shop, name)
+    written = shop.engine.write(batch, QUICK)
+    assert shop.commit(batch, written, engine=other_engine(shop)).status is CommitStatus.COMMITTED
+    assert shop.writers.rows(name) == before
+    assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1})}
+
+
+# while others write
+
+
+def raced(shop: Workshop, name: str, then: Any) -> tuple[CommitResult, list[tuple[Any, ...]]]:
+    """What becomes of a merge during which `then` was done, and the rows right before its commit."""
+    batch = planned(shop, name)
+    written = shop.engine.write(batch, QUICK)
+    then()
+    before = shop.writers.rows(name)
+    result = shop.commit(batch, written)
+    assert shop.writers.rows(name) == before
+    return result, before
+
+
+def twice_marked(shop: Workshop, version: int = 2) -> tuple[str, str, str]:
+    name = table(shop, range(10), range(10, 20))
+    a, b = paths(shop, name)
+    mark(shop, name, {a: [0], b: [0]})
+    mark(shop, name, {a: [1]})
+    if version == 3:
+        shop.sql(
+            f"alter table {name} set tblproperties ('format-version'='3', 'write.delete.mode'='merge-on-read')"
+        )
+    return name, a, b
+
+
+def test_merge_beside_an_append_and_another_delete_is_committed(shop: Workshop) -> None:
+    name, a, _ = twice_marked(shop)
+
+    def then() -> None:
+        shop.writers.append(shop.writers.load(name), rows_of([99]))
+        mark(shop, name, {a: [5]})
+
+    result, before = raced(shop, name, then)
+    assert result.status is CommitStatus.COMMITTED
+    assert (99, "a") in before
+    assert deletes_of(shop, name)[a] == Counter({POSITIONS: 2})
+
+
+def test_merge_of_a_data_file_that_was_rewritten_meanwhile_is_stale(shop: Workshop) -> None:
+    name, _, _ = twice_marked(shop)
+    batch = shop.batch(name)
+    done = shop.engine.write(batch, FULL)
+    result, _ = raced(shop, name, lambda: shop.commit(batch, done))
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+
+
+def test_second_deletion_vector_of_a_file_is_stale(shop: Workshop) -> None:
+    name, _, _ = twice_marked(shop, version=3)
+    result, _ = raced(shop, name, lambda: shop.sql(f"delete from {name} where id in (3, 13)"))
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+
+
+def test_file_that_came_meanwhile_with_an_old_number_makes_a_partition_scoped_drop_stale(
+    shop: Workshop,
+) -> None:
+    name = table(shop, range(10), range(10, 20), range(20, 30))
+    a, b, _ = paths(shop, name)
+    mark(shop, name, {a: [0], b: [0]})
+
+    def then() -> None:
+        java = shop.writers.load(name)
+        swap(java, shop.writers.files(java)[2], shop.writers.data(java, rows_of(range(20, 30))), number=1)
+
+    result, _ = raced(shop, name, then)
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert "needed_delete" in result.message
+
+
+# what is not proved is not committed
+
+
+def test_lost_position_is_found_by_what_the_reader_sees(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, a, _ = twice_marked(shop)
+    batch = planned(shop, name)
+    whole = position_merge._marked
+
+    def losing(*arguments: Any) -> dict[str, Any]:
+        found = whole(*arguments)
+        found[a].remove(1)
+        return found
+
+    monkeypatch.setattr(position_merge, "_marked", losing)
+    found = shop.engine.write(batch, FULL).proof
+    assert not found.equal
+    assert "2 positions" in found.detail
+    assert a in found.detail
+
+
+def test_delete_file_that_holds_fewer_positions_than_listed_is_refused(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _, _ = twice_marked(shop)
+    batch = planned(shop, name)
+    read = position_merge._read
+    monkeypatch.setattr(position_merge, "_read", lambda *of: read(*of).where("pos > 0"))
+    with pytest.raises(RefusedError, match=r"hold 3 positions, 1 were read"):
+        shop.engine.write(batch, FULL)
