@@ -20,9 +20,9 @@ from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.partition import ALL
 from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_id, make_plan
-from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
+from iceberg_maint.core.policy import Policy, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
-from iceberg_maint.core.route import units
+from iceberg_maint.core.route import left_to_conversion, units
 from iceberg_maint.core.state import LiveFile, TableState
 
 NATIVE = "native"
@@ -88,7 +88,7 @@ def plan_rewrite(
     groups: list[FileGroup] = []
     for due in decision.due():
         unit = by_unit.get(due.partition)
-        if unit is not None and unit.route is Route.CONVERT:
+        if unit is not None and left_to_conversion(due, unit, decision):
             own = [c.file.size_bytes for c in unit.files[due.partition]]
             leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
             continue

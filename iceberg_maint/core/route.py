@@ -15,7 +15,7 @@ from iceberg_maint.core.due import has_old_deletes, may_convert
 from iceberg_maint.core.equality import EqualityDeletes, has_unsupported_key, key_work_bytes, widest_key_bytes
 from iceberg_maint.core.groups import Rules, packed_groups
 from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
-from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason
+from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.state import LiveFile
 
 _HELD = (Reason.HOT, Reason.BACK_OFF, Reason.QUARANTINED)
@@ -67,21 +67,33 @@ def units(
     `found` holds every candidate that deletes of an unpartitioned spec apply to. A partition whose
     deletes are young is in no unit of its own: a rewrite that its files need anyway applies them.
     """
-    decided = {p.partition: p for p in decision.partitions}
+    decided = _Decided({p.partition: p for p in decision.partitions}, decision.beside)
     together: dict[str, tuple[Candidate, ...]] = {}
     result: dict[str, Unit] = {}
     for key, candidates in found.items():
         if any(deletes.apply_everywhere_to(c.file) for c in candidates):
             together[key] = _under(candidates)
-    if any(_asks(decided.get(key)) for key in together):
+    if any(decided.asks(key) for key in together):
         unit = _unit(together, decided, deletes, key_types, policy, target_bytes)
         result |= dict.fromkeys(together, unit)
     for key, candidates in found.items():
-        if key in together or not _asks(decided.get(key)):
+        if key in together or not decided.asks(key):
             continue
         if under := _under(candidates):
             result[key] = _unit({key: under}, decided, deletes, key_types, policy, target_bytes)
     return result
+
+
+def left_to_conversion(due: PartitionDecision, unit: Unit, decision: Decision) -> bool:
+    """Whether a rewrite leaves a due partition to the conversion of its unit.
+
+    One whose own deletes are young is due for its files alone, and waits only for a conversion that
+    has the unit in its window: it may not have for long, nor come to it while this one is in front.
+    """
+    if unit.route is Route.REWRITE:
+        return False
+    others = (decision.beside.get(key) for key in unit.files)
+    return _asks(due) or any(p is not None and p.verdict is Verdict.RUN for p in others)
 
 
 def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
@@ -121,14 +133,31 @@ def _under(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(c for c in candidates if c.under_equality_deletes)
 
 
-def _asks(due: PartitionDecision | None) -> bool:
+def _asks(due: PartitionDecision) -> bool:
     """Whether its equality deletes are old enough, or it was asked for in any condition."""
-    return due is not None and (due.reason is Reason.FORCED or has_old_deletes(due.findings))
+    return due.reason is Reason.FORCED or has_old_deletes(due.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What the planned operation and the one beside it decide on the partitions."""
+
+    own: Mapping[str, PartitionDecision]
+    beside: Mapping[str, PartitionDecision]
+
+    def on(self, key: str) -> list[PartitionDecision]:
+        """Both decisions on a partition; none for one that was not asked about."""
+        if key not in self.own:
+            return []
+        return [self.own[key], *([self.beside[key]] if key in self.beside else [])]
+
+    def asks(self, key: str) -> bool:
+        return any(map(_asks, self.on(key)))
 
 
 def _unit(
     files: Mapping[str, tuple[Candidate, ...]],
-    decided: Mapping[str, PartitionDecision],
+    decided: _Decided,
     deletes: EqualityDeletes,
     key_types: Mapping[int, str],
     policy: Policy,
@@ -143,21 +172,26 @@ def _unit(
     return replace(unit, route=_route(unit, decided, policy, target_bytes))
 
 
-def _route(unit: Unit, decided: Mapping[str, PartitionDecision], policy: Policy, target_bytes: int) -> Route:
-    members = [decided.get(key) for key in unit.files]
+def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> Route:
+    both = [p for key in unit.files for p in decided.on(key)]
+    all_asked = unit.files.keys() <= decided.own.keys()
     if unit.unsupported or not may_convert(policy.equality_deletes):
         return Route.REWRITE
     if not policy.rewrite_data_files.enabled:
         return Route.CONVERT
-    if len(members) > 1 and any(p is None or p.reason in _HELD for p in members):
+    if len(unit.files) > 1 and (not all_asked or any(p.reason in _HELD for p in both)):
         # Only all of it together can be converted, and part of it may not be touched now.
         return Route.REWRITE
     if policy.equality_deletes.route is Route.CONVERT:
         return Route.CONVERT
-    if any(p is None or p.reason is Reason.FORCED for p in members) or not fits_a_batch(unit, policy.windows):
+    if (
+        not all_asked
+        or any(p.reason is Reason.FORCED for p in both)
+        or not fits_a_batch(unit, policy.windows)
+    ):
         return Route.REWRITE
     due_bytes = sum(
-        _due_anyway_bytes(p, unit.files[p.partition], policy, target_bytes) for p in members if p is not None
+        _due_anyway_bytes(decided.own[key], files, policy, target_bytes) for key, files in unit.files.items()
     )
     converting = conversion_cost_bytes(unit, due_bytes, target_bytes)
     return Route.CONVERT if converting < rewrite_cost_bytes(unit, policy.windows) else Route.REWRITE

@@ -19,6 +19,7 @@ from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy, Route, WindowsPolicy
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import FileKind, LiveFile
+from iceberg_maint.core.windows import HELD
 from iceberg_maint_tests.core.build import (
     BY_P,
     data,
@@ -36,6 +37,7 @@ EQ, DV = FileKind.EQUALITY_DELETES, FileKind.DELETION_VECTOR
 CONVERT, REWRITE = DATA_OPERATIONS
 SPECS = (BY_P, PartitionSpec(1, ()))
 TYPES = {1: "long", 2: "int", 3: "double"}
+DONE = (Reason.HEALTHY, Reason.EMPTY, Reason.DISABLED)
 GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE)
 KEYS = [(1,), (1,), (2,), (1, 2), (3,)]
 
@@ -66,13 +68,14 @@ def typed(table: FakeTable) -> FakeTable:
 
 
 policies = st.builds(
-    lambda route, reader, age, batch, files, parts, run, enabled: policy_of(
+    lambda route, reader, age, batch, files, parts, run, most, enabled: policy_of(
         rewrite_policy(equality_delete_max_age_seconds=age, enabled=enabled),
         WindowsPolicy(
             max_bytes_per_batch=batch,
             max_files_per_batch=files,
             max_partitions_per_batch=parts,
             max_bytes_per_run=run,
+            max_partitions_per_run=most,
         ),
         equality_deletes=EqualityDeletesPolicy(route=route, streaming_consumers=("r",) if reader else ()),
     ),
@@ -83,6 +86,7 @@ policies = st.builds(
     st.sampled_from([2, 5, 5000]),
     st.sampled_from([1, 2, 10]),
     st.sampled_from([150, 800, None]),
+    st.sampled_from([1, 2, None]),
     st.integers(0, 6).map(lambda i: i > 0),
 )
 
@@ -189,9 +193,9 @@ def supported(table: FakeTable) -> FakeTable:
     return FakeTable(table.state, tuple(f for f in table.live_files if 3 not in f.equality_ids))
 
 
-def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, set[str]]:
+def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, dict[Operation, TableHistory], set[str]]:
     """As the loop does it: a conversion, then a rewrite of what is then there, until nothing is due;
-    what gains nothing is held. The table then, and the partitions with something too large."""
+    what gains nothing is held. The table then, the histories, the partitions with something too large."""
     held: dict[Operation, dict[str, PartitionHistory]] = {o: {} for o in DATA_OPERATIONS}
     too_large: set[str] = set()
     for _ in range(80):
@@ -209,7 +213,7 @@ def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, set[str]]:
             table = cleaned(table, found)
             worked = worked or bool(found.batches or gainless)
         if not worked:
-            return table, too_large
+            return table, {o: TableHistory(partitions=held[o]) for o in held}, too_large
     pytest.fail("still planning after 80 rounds")
 
 
@@ -222,7 +226,7 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
     policy = replace(
         policy, rewrite_data_files=replace(policy.rewrite_data_files, equality_delete_max_age_seconds=0)
     )
-    table, too_large = looped(table, policy)
+    table, _, too_large = looped(table, policy)
     kept = {
         p.partition
         for p in decide(table, policy, operation=CONVERT).partitions
@@ -233,6 +237,22 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
     # What is kept everywhere by one file that is too large is kept of its whole unit.
     assert not kept or too_large
     assert kept or not deletes_of(table)
+
+
+@settings(max_examples=150, deadline=None)
+@given(table=tables().map(supported), policy=policies)
+def test_plans_leave_nothing_waiting_behind_what_neither_operation_does(
+    table: FakeTable, policy: Policy
+) -> None:
+    """However small the windows, in the end only what an operation holds is due."""
+    if table.state.snapshot is None:
+        return
+    table, held, _ = looped(table, policy)
+    for operation in DATA_OPERATIONS:
+        beside = held[other_data_operation(operation)]
+        found = decide(table, policy, held[operation], beside=beside, operation=operation)
+        waiting = {p.partition for p in found.partitions if p.reason not in (*DONE, *HELD)}
+        assert waiting <= beside.partitions.keys()
 
 
 def test_partitions_whose_worst_is_the_other_operations_do_not_starve() -> None:
@@ -246,5 +266,5 @@ def test_partitions_whose_worst_is_the_other_operations_do_not_starve() -> None:
         ["p=b"],
         ["p=b"],
     ]
-    table, _ = looped(table, policy)
+    table, _, _ = looped(table, policy)
     assert deletes_of(table) == []
