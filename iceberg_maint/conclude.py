@@ -18,6 +18,8 @@ def conclude(seen: Survey, decision: Decision, run: Run) -> OperationOutcome:
         Reason.UNSUPPORTED_KEY in run.leftovers.values()
     )
     status, reason = operation_status(counting, refused or decision.verdict is Verdict.REFUSE)
+    if not counting and decision.verdict is Verdict.REFUSE:
+        reason = decision.reason
     if not counting and run.stopped_by is not None:
         reason = run.stopped_by
     outcome = OperationOutcome(

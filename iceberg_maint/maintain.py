@@ -161,6 +161,7 @@ def _halted(decision: Decision) -> bool:
         Reason.DISABLED,
         Reason.FORMAT_VERSION,
         Reason.LEASE_HELD,
+        Reason.FOREIGN_MAINTAINER,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decide import decide, joint, other_data_operation
+from iceberg_maint.core.foreign import in_company
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory, joint_history
 from iceberg_maint.core.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
@@ -100,6 +101,7 @@ def survey(
     histories = []
     decisions = []
     now_ms = tools.clock.now_ms()
+    policy = in_company(policy, measured.foreign, now_ms)
     retention = NOTHING_EXPIRES
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
         retention = _retention(state, policy, tools, now_ms)
@@ -137,6 +139,7 @@ def decide_stored(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int
 ) -> tuple[TableHistory, Decision]:
     """History and decision on a table's data from its stored health; the catalog is not asked."""
+    policy = in_company(policy, measured.foreign, now_ms)
     histories = [ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS]
     decisions = [
         decide(operation, measured, measured.format_version, policy, history, now_ms, beside=beside)

@@ -13,6 +13,7 @@ import click
 
 from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
+from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
@@ -45,6 +46,7 @@ _REFUSALS = {
     Reason.MEMORY: "ICM-124",
     Reason.FORMAT_VERSION: "ICM-108",
     Reason.LEASE_HELD: "ICM-109",
+    Reason.FOREIGN_MAINTAINER: "ICM-109",
 }
 
 
@@ -229,8 +231,20 @@ def _judge_exit(app: App, result: _Result, session: Session) -> None:
             result.codes.add(EXIT_FAILED)
         refusal = _REFUSALS.get(outcome.reason)
         if refusal is not None and outcome.outcome in (OutcomeStatus.UNSUPPORTED, OutcomeStatus.NO_OP):
-            session.say(f"{result.table}: {refusal} {CODES[refusal]}.")
+            session.say(f"{result.table}: {refusal} {_refused(outcome.reason, measured) or CODES[refusal]}.")
             result.codes.add(EXIT_REFUSED)
+
+
+def _refused(reason: Reason, measured: Measured | None) -> str | None:
+    """What is refused in words, where more can be told than the code's."""
+    if reason is not Reason.FOREIGN_MAINTAINER or measured is None or not measured.foreign:
+        return None
+    newest = measured.foreign[0]
+    return (
+        f"{newest.maintainer} rewrote files of the table in snapshot {newest.snapshot_id}; two maintainers "
+        f"undo each other's work. Fix: stop it, or set foreign_maintainers.mode to coexist or ignore; "
+        f"see iceberg-maint why {measured.table}"
+    )
 
 
 def _show(progress: RunProgress, event: Event) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from iceberg_maint.core.due import asking, candidate_bytes, either_may_clean, has_old_deletes
+from iceberg_maint.core.foreign import foreign_stop
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
@@ -60,6 +61,8 @@ def decide(
         for key in sorted((requested or frozenset()) - set(measured.partitions))
     ]
     stop = table_stop(operation, measured, format_version, policy, history, now_ms)
+    if stop is None and any(p.verdict is Verdict.RUN for p in verdicts):
+        stop = foreign_stop(operation, measured.foreign, policy, now_ms)
     if stop is not None:
         verdict, reason, evidence = stop
         stopped = [

@@ -8,11 +8,12 @@ delete files were added and removed without changing table data") is somebody el
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.policy import ForeignMaintainersPolicy, ForeignMode
+from iceberg_maint.core.policy import ForeignMaintainersPolicy, ForeignMode, Mode, Policy, Route
+from iceberg_maint.core.reasons import Reason, Verdict
 from iceberg_maint.core.state import TOKEN_PROPERTY, Snapshot, TableState
 
 MOST_KEPT = 10
@@ -83,25 +84,36 @@ def company(
 
 
 def foreign_stop(
-    operation: Operation, commits: Sequence[ForeignCommit], policy: ForeignMaintainersPolicy, now_ms: int
-) -> Company | None:
-    """The foreign maintainer beside which this operation is refused, if any. In mode `coexist` data
-    files may be rewritten; what touches nothing but deletes is the other's business."""
-    if operation not in REWRITES:
+    operation: Operation, commits: Sequence[ForeignCommit], policy: Policy, now_ms: int
+) -> tuple[Verdict, Reason, dict[str, str]] | None:
+    """What stops an operation for which something is due beside a foreign maintainer, if anything.
+
+    In mode `refuse` every rewrite of files is refused; in `coexist` data files may be rewritten, and
+    position deletes are the other's business. A policy that only advises stops nothing.
+    """
+    other = company(commits, policy.foreign_maintainers, now_ms)
+    if other is None or operation not in REWRITES or policy.mode is Mode.ADVISE:
         return None
-    if policy.mode is ForeignMode.COEXIST and operation is Operation.REWRITE_DATA_FILES:
-        return None
-    return company(commits, policy, now_ms)
+    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:
+        return Verdict.REFUSE, Reason.FOREIGN_MAINTAINER, other.evidence()
+    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
+        return Verdict.SKIP, Reason.FOREIGN_MAINTAINER, other.evidence()
+    return None
 
 
-def cold_after_seconds(
-    own: int | None, commits: Sequence[ForeignCommit], policy: ForeignMaintainersPolicy, now_ms: int
-) -> int | None:
-    """How long a partition must be unchanged before it is taken on: `windows.cold_after_seconds`, and
-    beside a foreign maintainer at least what the policy says of that."""
-    if company(commits, policy, now_ms) is None:
-        return own
-    return max(own or 0, policy.cold_after_seconds)
+def in_company(policy: Policy, commits: Sequence[ForeignCommit], now_ms: int) -> Policy:
+    """The policy as it holds in mode `coexist` while a foreign maintainer is at work: only partitions
+    that are cold for both, and equality deletes are applied by rewriting data files, since two
+    maintainers that convert them take each other's deletes for live ones."""
+    own = policy.foreign_maintainers
+    if own.mode is not ForeignMode.COEXIST or company(commits, own, now_ms) is None:
+        return policy
+    cold = max(policy.windows.cold_after_seconds or 0, own.cold_after_seconds)
+    return replace(
+        policy,
+        windows=replace(policy.windows, cold_after_seconds=cold),
+        equality_deletes=replace(policy.equality_deletes, route=Route.REWRITE),
+    )
 
 
 def _foreign(snapshot: Snapshot, location: str) -> ForeignCommit | None:

@@ -168,8 +168,18 @@ def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
                 f"Healthy: nothing is due in any of {total} partitions; {warned} cross a warning threshold."
             )
         return f"Healthy: no threshold is crossed in any of {total} partitions."
+    if decision.reason is Reason.FOREIGN_MAINTAINER:
+        return _foreign(decision.evidence)
     words = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
     return f"{words[decision.verdict]}: {sentence(decision.reason)}."
+
+
+def _foreign(evidence: Mapping[str, str]) -> str:
+    return (
+        f"Refused: {evidence['foreign_maintainer']} rewrote files of the table in snapshot "
+        f"{evidence['foreign_snapshot']} at {moment(int(evidence['foreign_at_ms']))}; two maintainers undo "
+        f"each other's work. That counts until {moment(int(evidence['foreign_until_ms']))}."
+    )
 
 
 def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], history: TableHistory) -> str:
@@ -184,6 +194,8 @@ def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], hist
         Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
         Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
         Reason.EMPTY: "data in the table",
+        Reason.FOREIGN_MAINTAINER: "the other maintainer is stopped, or policy key foreign_maintainers.mode: "
+        "coexist or ignore",
     }
     if decision.reason in table_wide:
         return table_wide[decision.reason]

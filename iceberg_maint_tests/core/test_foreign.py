@@ -12,13 +12,21 @@ from iceberg_maint.core.foreign import (
     REWRITES,
     Company,
     ForeignCommit,
-    cold_after_seconds,
     company,
     foreign_commits,
     foreign_stop,
+    in_company,
 )
 from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.policy import ForeignMaintainersPolicy, ForeignMode
+from iceberg_maint.core.policy import (
+    ForeignMaintainersPolicy,
+    ForeignMode,
+    Mode,
+    Policy,
+    Route,
+    WindowsPolicy,
+)
+from iceberg_maint.core.reasons import Reason, Verdict
 from iceberg_maint.core.state import TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint_tests.core.build import NOW_MS, small, table_of
 
@@ -141,25 +149,49 @@ def test_newest_commit_decides_until_when() -> None:
     }
 
 
+REFUSING = Policy(foreign_maintainers=REFUSE)
+COEXISTING = Policy(foreign_maintainers=COEXIST)
+IGNORING = Policy(foreign_maintainers=IGNORE)
+
+
 @pytest.mark.parametrize("operation", REWRITES)
 def test_rewrite_of_files_is_refused_beside_another_maintainer(operation: Operation) -> None:
-    assert foreign_stop(operation, [commit(5)], REFUSE, NOW_MS) is not None
-    assert foreign_stop(operation, [commit(5)], IGNORE, NOW_MS) is None
-    assert foreign_stop(operation, [], REFUSE, NOW_MS) is None
+    stop = foreign_stop(operation, [commit(5)], REFUSING, NOW_MS)
+    assert stop is not None
+    assert stop[:2] == (Verdict.REFUSE, Reason.FOREIGN_MAINTAINER)
+    assert stop[2]["foreign_maintainer"] == "Trino (query q)"
+    assert foreign_stop(operation, [commit(5)], IGNORING, NOW_MS) is None
+    assert foreign_stop(operation, [commit(2 * DAY)], REFUSING, NOW_MS) is None
+    assert foreign_stop(operation, [], REFUSING, NOW_MS) is None
 
 
-def test_only_data_files_are_rewritten_in_coexistence() -> None:
-    allowed = [o for o in REWRITES if foreign_stop(o, [commit(5)], COEXIST, NOW_MS) is None]
-    assert allowed == [Operation.REWRITE_DATA_FILES]
+def test_policy_that_advises_is_not_stopped() -> None:
+    advising = replace(REFUSING, mode=Mode.ADVISE)
+    assert foreign_stop(Operation.REWRITE_DATA_FILES, [commit(5)], advising, NOW_MS) is None
+
+
+def test_only_position_deletes_are_left_to_the_other_in_coexistence() -> None:
+    stops = {o: foreign_stop(o, [commit(5)], COEXISTING, NOW_MS) for o in REWRITES}
+    left = stops.pop(Operation.REWRITE_POSITION_DELETE_FILES)
+    assert left is not None
+    assert left[:2] == (Verdict.SKIP, Reason.FOREIGN_MAINTAINER)
+    assert set(stops.values()) == {None}
 
 
 def test_operations_that_replace_no_files_go_on() -> None:
     others = [o for o in Operation if o not in REWRITES]
-    assert all(foreign_stop(o, [commit(5)], REFUSE, NOW_MS) is None for o in others)
+    assert all(foreign_stop(o, [commit(5)], REFUSING, NOW_MS) is None for o in others)
 
 
 @pytest.mark.parametrize(("own", "needed"), [(None, 3600), (60, 3600), (7200, 7200)])
-def test_partitions_must_be_cold_in_coexistence(own: int | None, needed: int) -> None:
-    assert cold_after_seconds(own, [commit(5)], COEXIST, NOW_MS) == needed
-    assert cold_after_seconds(own, [commit(2 * DAY)], COEXIST, NOW_MS) == own
-    assert cold_after_seconds(own, [], COEXIST, NOW_MS) == own
+def test_coexistence_wants_cold_partitions_and_no_conversions(own: int | None, needed: int) -> None:
+    policy = replace(COEXISTING, windows=WindowsPolicy(cold_after_seconds=own))
+    found = in_company(policy, [commit(5)], NOW_MS)
+    assert (found.windows.cold_after_seconds, found.equality_deletes.route) == (needed, Route.REWRITE)
+    assert in_company(policy, [commit(2 * DAY)], NOW_MS) is policy
+    assert in_company(policy, [], NOW_MS) is policy
+
+
+@pytest.mark.parametrize("policy", [REFUSING, IGNORING])
+def test_policy_stays_as_it_is_in_other_modes(policy: Policy) -> None:
+    assert in_company(policy, [commit(5)], NOW_MS) is policy
