@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iceberg_maint.core.change import MetadataReader
-from iceberg_maint.core.intent import is_conversion
+from iceberg_maint.core.intent import is_conversion, keeps_data_files, merges_position_deletes
 from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.plan import Batch
@@ -22,16 +22,24 @@ from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native
 from iceberg_maint.spark.anti_join import Marked, mark
 from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
-from iceberg_maint.spark.commit import Pause, commit_batch
+from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint.spark.content import content_json, revive
-from iceberg_maint.spark.convert import convert
+from iceberg_maint.spark.convert import Converted, convert
 from iceberg_maint.spark.jobs import Jobs, new_job_group
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.marks import Work
 from iceberg_maint.spark.memory import measured
+from iceberg_maint.spark.position_merge import merge
 from iceberg_maint.spark.preflight import check_keys, preflight_of
 from iceberg_maint.spark.session import keeping_sigint
-from iceberg_maint.spark.staging import GroupTasks, equality_delete_files, load_planned_table, plan_tasks
+from iceberg_maint.spark.staging import (
+    GroupTasks,
+    equality_delete_files,
+    load_planned_table,
+    plan_tasks,
+    position_delete_files,
+)
+from iceberg_maint.spark.tries import Pause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +104,8 @@ class SparkEngine:
 
     def write(self, batch: Batch, policy: Policy) -> Written:
         """Writes and proves what the batch commits: the replacement of every group, up to
-        `max_concurrent_groups` at once, or the positions that its equality deletes delete.
+        `max_concurrent_groups` at once, the positions that its equality deletes delete, or those that
+        its position deletes mark.
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
         keys that cannot be compared, ICM-124 when applying equality deletes does not fit what is
@@ -107,17 +116,21 @@ class SparkEngine:
         check_keys(bridge, java_table, batch)
         preflight = preflight_of(bridge, batch, policy.equality_deletes)
         footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
-        planned = plan_tasks(bridge, java_table, batch, column_stats=footers and not is_conversion(batch))
+        planned = plan_tasks(bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch))
         deletes = equality_delete_files(bridge, java_table, batch)
+        merged = position_delete_files(bridge, java_table, batch)
         table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
         work = Work(table, batch, planned, deletes, preflight)
         if is_conversion(batch):
             files, written = self._convert(bridge, work)
+        elif merges_position_deletes(batch):
+            files, written = self._merge(bridge, work, merged, policy.rewrite_position_delete_files.proof)
         else:
             files, written = self._rewrite(bridge, work, policy.rewrite_data_files)
         if written.proof.equal:
             outputs = {_identity(f): f for f in files}
-            self._prepared[batch.batch_id] = _prepared(bridge, batch, planned, deletes, outputs)
+            known = {_identity(d): d for d in deletes.values()} | merged
+            self._prepared[batch.batch_id] = _prepared(bridge, batch, planned, known, outputs)
         return written
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
@@ -158,9 +171,17 @@ class SparkEngine:
 
     def _convert(self, bridge: Bridge, work: Work) -> tuple[list[Any], Written]:
         converted, memory = self._applying(bridge, work, convert)
-        group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
-        files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
-        return [f for _, f in files], Written(_described(bridge, work, files), converted.proof, memory)
+        return _marks(bridge, work, converted, memory)
+
+    def _merge(
+        self, bridge: Bridge, work: Work, deletes: Mapping[_Identity, Any], proof: ProofLevel
+    ) -> tuple[list[Any], Written]:
+        def run(work: Work) -> Converted:
+            return merge(bridge, work.table, work.batch, work.planned, deletes, proof)
+
+        items = [(_description(work.batch, "position deletes"), work)]
+        [merged] = self._jobs.run(bridge, new_job_group(), run, items, 1)
+        return _marks(bridge, work, merged, None)
 
     def _rewrite(
         self, bridge: Bridge, work: Work, policy: RewriteDataFilesPolicy
@@ -194,6 +215,15 @@ class SparkEngine:
             found = work.preflight
             use = MemoryUse(found.estimated_bytes, peak_bytes(), found.partitions, found.passes)
         return result, use
+
+
+def _marks(
+    bridge: Bridge, work: Work, converted: Converted, memory: MemoryUse | None
+) -> tuple[list[Any], Written]:
+    """Java DeleteFiles of one data file each, and what is written of them."""
+    group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
+    files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
+    return [f for _, f in files], Written(_described(bridge, work, files), converted.proof, memory)
 
 
 def _description(batch: Batch, what: str) -> str:
@@ -233,22 +263,24 @@ def _revived(bridge: Bridge, batch: Batch, written: Written) -> _Prepared:
     java_table = load_planned_table(bridge, batch)
     planned = plan_tasks(bridge, java_table, batch)
     outputs = {(f.path, f.content_offset): revive(bridge, java_table, f.content) for f in written.files}
-    return _prepared(bridge, batch, planned, equality_delete_files(bridge, java_table, batch), outputs)
+    deletes = equality_delete_files(bridge, java_table, batch)
+    known = {_identity(d): d for d in deletes.values()} | position_delete_files(bridge, java_table, batch)
+    return _prepared(bridge, batch, planned, known, outputs)
 
 
 def _prepared(
     bridge: Bridge,
     batch: Batch,
     planned: Sequence[GroupTasks],
-    equality_deletes: Mapping[str, Any],
+    known: Mapping[_Identity, Any],
     outputs: Mapping[_Identity, Any],
 ) -> _Prepared:
-    """The files of the plan, each once."""
-    lambdas = Lambdas(bridge)
+    """The files of the plan, each once, with the `known` delete files and those of its tasks."""
+    lambdas = bridge.once(Lambdas)
     sources: list[Any] = []
-    deletes: dict[_Identity, Any] = {_identity(d): d for d in equality_deletes.values()}
+    deletes: dict[_Identity, Any] = dict(known)
     for group_tasks in planned:
-        if not is_conversion(batch):
+        if not keeps_data_files(batch):
             sources += [task.file() for task in bridge.iterate(group_tasks.tasks)]
         if any(f.delete_files for f in group_tasks.group.files):
             applied = group_tasks.tasks.stream().flatMap(lambdas.task_deletes).distinct()

@@ -40,33 +40,40 @@ class GateRefusedError(Exception):
     """The gate did not let a commit through; the reasons are its violations."""
 
 
-class CommitGate:
+class BaseMovedError(Exception):
+    """The metadata that a commit builds on is no longer the table's: its swap would be lost."""
+
+
+Inspect = Callable[[Any, Any], tuple[Violation, ...]]
+"""(Java `TableMetadata` a commit builds on, the one it swaps in) → the rules it would break. Raises
+BaseMovedError."""
+
+
+class Gate:
     """Java's view of one table's operations, good for one commit of one operation object.
 
     `holds` and `record_try` are the ticket's; the order at the swap is rules, fence, record, swap.
-    Afterwards: `violations` broken; `error` what was raised in here; `tried` whether the swap was
-    recorded and may have happened; `base_snapshot_id` what it was based on.
+    Afterwards: `violations` broken; `moved` whether somebody else had committed before the rules were
+    looked at; `error` what was raised in here; `tried` whether the swap was recorded and may have
+    happened; `base_snapshot_id` what it was based on.
     """
 
     def __init__(
         self,
         bridge: Bridge,
         operations: Any,
-        intent: Intent,
-        reader: MetadataReader,
-        check: Check,
+        inspect: Inspect,
         holds: Callable[[], bool],
         record_try: Callable[[int, str], None],
     ) -> None:
         self._bridge = bridge
         self._delegate = operations
-        self._intent = intent
-        self._reader = reader
-        self._check = check
+        self._inspect = inspect
         self._holds = holds
         self._record_try = record_try
         self._used = False
         self.violations: tuple[Violation, ...] = ()
+        self.moved = False
         self.error: BaseException | None = None
         self.tried = False
         self.base_snapshot_id: int | None = None
@@ -123,16 +130,38 @@ class CommitGate:
         if self._used:
             raise GateRefusedError("an operation commits once; a retry needs a new one")
         self._used = True
-        change = read_change(self._bridge, base, metadata, self._intent, self._reader)
-        self.base_snapshot_id = change.base.snapshot_id
-        self.violations = self._check(self._intent, change)
+        self.base_snapshot_id = int(base.currentSnapshot().snapshotId())
+        try:
+            self.violations = self._inspect(base, metadata)
+        except BaseMovedError:
+            self.moved = True
+            raise
         if self.violations:
             raise GateRefusedError("; ".join(f"{v.rule}: {v.fact}" for v in self.violations))
         if not self._holds():
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
-        self._record_try(change.base.snapshot_id, str(base.metadataFileLocation()))
+        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
         self._delegate.commit(base, metadata)
+
+
+class CommitGate(Gate):
+    """The gate of a commit that changes live files, held against the batch's intent."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        operations: Any,
+        intent: Intent,
+        reader: MetadataReader,
+        check: Check,
+        holds: Callable[[], bool],
+        record_try: Callable[[int, str], None],
+    ) -> None:
+        def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
+            return check(intent, read_change(bridge, base, metadata, intent, reader))
+
+        super().__init__(bridge, operations, inspect, holds, record_try)
 
 
 def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
@@ -156,7 +185,8 @@ def _pinned_manifests(
 ) -> Sequence[Manifest] | None:
     if intent.snapshot_id == before.snapshot_id:
         return before.manifests
-    snapshot = base.snapshot(intent.snapshot_id) if intent.dropped or intent.deletes else None
+    asks = intent.dropped or intent.replaced or intent.deletes
+    snapshot = base.snapshot(intent.snapshot_id) if asks else None
     return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 
 

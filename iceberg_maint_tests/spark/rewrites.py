@@ -21,10 +21,11 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.commit import Pause, commit_batch
+from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint.spark.gate import Check, CommitGate
 from iceberg_maint.spark.positions import write_deletion_vectors, write_position_deletes
 from iceberg_maint.spark.pruning import partition_specs
+from iceberg_maint.spark.tries import Pause
 from iceberg_maint_tests.spark.writers import Row, Writers
 
 IO = PyArrowFileIO()

@@ -19,7 +19,7 @@ from iceberg_maint.core.state import (
 )
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.commit import Pause
+from iceberg_maint.spark.tries import Pause
 from iceberg_maint_tests.spark.rewrites import Output, Rewrite, prepare
 from iceberg_maint_tests.spark.writers import Writers
 
