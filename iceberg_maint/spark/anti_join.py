@@ -54,7 +54,7 @@ def _with_marks(
 ) -> GroupTasks:
     """The group with its equality deletes out and the vectors in. Tasks without equality deletes
     stay as they are."""
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     with_equality = lambdas.has_equality_deletes
     tasks = lambdas.to_list(group_tasks.tasks.stream().filter(with_equality.negate()))
     for task in bridge.iterate(lambdas.to_list(group_tasks.tasks.stream().filter(with_equality))):

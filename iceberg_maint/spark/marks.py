@@ -47,7 +47,7 @@ class Marks:
 def find_marks(bridge: Bridge, work: Work) -> Marks:
     """Holds the key columns of the planned tasks against the equality deletes that may match
     them; reads nothing where none may. Raises what `marked_rows` raises."""
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     tasks = bridge.list(())
     for group_tasks in work.planned:
         tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))

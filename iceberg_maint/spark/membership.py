@@ -12,9 +12,8 @@ lower" is "numbered below a limit", and a row's place is that number and its pos
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -24,8 +23,9 @@ from iceberg_maint.core.memory import Preflight
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.key_files import DataFile, DeleteFile, KeyFiles, texts_of
+from iceberg_maint.spark.key_files import DataFile, DeleteFile, KeyFiles
 from iceberg_maint.spark.keys import Key, can_match, key_terms, keys_of
+from iceberg_maint.spark.local_frame import local_frame
 from iceberg_maint.spark.native import Table, check_reads_staged
 from iceberg_maint.spark.staging import read_staged, staged
 
@@ -183,7 +183,7 @@ class _Membership:
         frame = frame.select(*columns, F.xxhash64("_file").alias("file"))
         check_reads_staged(self.batch, frame, group_id)
         listed = ((file.path, number, scope) for file, number, scope in files)
-        facts = _local(self.bridge, "path string, number long, scope int", listed)
+        facts = local_frame(self.bridge, "path string, number long, scope int", listed)
         facts = facts.select(F.xxhash64("path").alias("file"), "number", "scope")
         if len({row[0] for row in facts.select("file").collect()}) != len(files):
             raise RefusedError(
@@ -254,7 +254,7 @@ def marked_rows(
     from pyspark.sql import functions as F
 
     with marked_numbers(bridge, table, batch, tasks, deletes, preflight) as (rows, paths):
-        files = _local(bridge, "number long, _file string", enumerate(paths))
+        files = local_frame(bridge, "number long, _file string", enumerate(paths))
         yield rows.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
 
 
@@ -328,16 +328,3 @@ def _pair(one: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
     reached = {at for _, _, at in facing}
     applying = [d for d in deletes if d[2] in reached and d[1]]
     return _Pair(applying, facing) if facing else None
-
-
-def _local(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
-    """A frame of the driver's own values; no job runs to make or to collect it."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
-    names = [column.split()[0] for column in schema.split(", ")]
-    lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
-    texts = texts_of(bridge, lines).collect(bridge.jvm.java.util.stream.Collectors.toList())
-    strings = bridge.jvm.org.apache.spark.sql.Encoders.STRING()
-    frame = DataFrame(bridge.session.createDataset(texts, strings).toDF(), bridge.spark)
-    return frame.select(F.from_json("value", schema).alias("row")).select("row.*")

@@ -22,6 +22,7 @@ from iceberg_maint.spark import fingerprint, footer
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.content import content_json, json_spec, revive
 from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.sorted import sorted_rows
 from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ def rewrite_group(
         measures = _measures(table, source.schema, group, full=full)
         seen = Observation()
         rows = _rows(table, source.observe(seen, *measures) if measures else source, group)
+        if batch.layout is not None:
+            unobserved = _rows(table, source, group)
+            rows = sorted_rows(rows, unobserved, batch.layout.order, group.expected_output_files, planned)
         _check_lineage(batch, table, rows)
         _write(bridge, rows, batch, group, group_id, policy)
         files = _new_files(bridge, table.java, group_id)
@@ -151,6 +155,9 @@ def fingerprint_files(bridge: Bridge, table: Table, files: Any) -> Fingerprint:
 
 
 def _read_options(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> dict[str, str]:
+    """Splits that become one output file each; rows that are sorted are read in any."""
+    if batch.layout is not None:
+        return {}
     return {"split-size": str(split_bytes(batch, group, policy)), "file-open-cost": "0"}
 
 
@@ -262,6 +269,8 @@ def _write(
         writer = writer.option("use-table-distribution-and-ordering", "false")
     else:
         writer = writer.option("distribution-mode", "hash")
+    if batch.layout is not None and batch.layout.order.sort_order_id:
+        writer = writer.option("output-sort-order-id", str(batch.layout.order.sort_order_id))
     if bridge.spark.version.startswith("3."):
         writer = writer.option("rewritten-file-scan-task-set-id", group_id)
     writer.save(group_id)
@@ -299,7 +308,7 @@ def _footer_difference(
         return f"{kept_records} rows were read to be kept, {out} were written"
     if _has_deletes(group_tasks.group):
         return None
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     spec = table.java.specs()[group_tasks.group.spec_id]
     texts = lambdas.texts(group_tasks.tasks.stream().map(lambdas.task_file_json(json_spec(bridge, spec))))
     return footer.difference([json.loads(t) for t in texts], written, table.types)

@@ -22,6 +22,7 @@ from pyroaring import BitMap64
 from iceberg_maint.core.proof import Fingerprint
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.local_frame import local_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +46,7 @@ def gather(bridge: Bridge, rows: DataFrame, paths: Sequence[str], partitions: in
 
     if not paths:
         return {}
-    numbers = bridge.spark.createDataFrame(list(enumerate(paths)), "number bigint, _file string")
+    numbers = local_frame(bridge, "number long, _file string", enumerate(paths))
     numbered = rows.join(F.broadcast(numbers), "_file").select("number", "_pos")
     return gather_numbered(numbered, paths, partitions)
 
@@ -122,7 +123,7 @@ def write_deletion_vectors(
     """
     if not positions:
         return []
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     iceberg = bridge.iceberg
     factory = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(iceberg.FileFormat.PUFFIN).build()
     specs = table.specs()
@@ -150,7 +151,7 @@ def write_position_deletes(
     )
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     idle: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
     for _ in range(_threads(bridge)):
         idle.put(lambdas.writing_positions())
@@ -177,7 +178,7 @@ def write_position_deletes(
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:
     """The positions in position delete files and deletion vectors of one data file each, by
     Iceberg's reader. Of one data file that has several they are joined."""
-    loader = bridge.iceberg.data.BaseDeleteLoader(Lambdas(bridge).opening_deletes(table.io()))
+    loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(Lambdas).opening_deletes(table.io()))
 
     def one(file: Any) -> tuple[str, BitMap64]:
         path = str(file.referencedDataFile())

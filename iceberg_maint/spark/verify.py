@@ -71,7 +71,7 @@ class SparkVerifier:
 
 def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: list[Any]) -> Evidence:
     """`looked_at` receives the Java tasks that are read, for who must tell why reading failed."""
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     before = _Tasks(lambdas, table, commit.parent_id)
     after = _Tasks(lambdas, table, commit.snapshot_id)
     same = before.keys & after.keys
@@ -140,7 +140,7 @@ def _data_files(bridge: Bridge, tasks: Any) -> list[str]:
 
 def _deletes(bridge: Bridge, tasks: Any) -> dict[tuple[str, Any], Any]:
     """The Java DeleteFiles that apply to the tasks, by location and, of deletion vectors, offset."""
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     # Tasks of one scan share the objects.
     found = lambdas.to_list(tasks.stream().flatMap(lambdas.task_deletes).distinct())
     return {(str(d.location()), d.contentOffset()): d for d in bridge.iterate(found)}

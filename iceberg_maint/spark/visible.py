@@ -66,7 +66,7 @@ def deleted_positions(bridge: Bridge, table: native.Table, tasks: Any) -> Positi
     `rows` raises."""
     if tasks.isEmpty():
         return {}
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
     partitions = int(bridge.spark.conf.get("spark.sql.shuffle.partitions") or 1)
     with _read(bridge, table, tasks) as (frame, marked):
@@ -79,7 +79,7 @@ def deleted_positions(bridge: Bridge, table: native.Table, tasks: Any) -> Positi
 def _read(bridge: Bridge, table: native.Table, tasks: Any) -> Iterator[tuple[DataFrame, DataFrame | None]]:
     """The tasks' rows by Iceberg's reader and, where it is spared the equality deletes, the rows
     that these alone delete, as `_file` and `_pos`."""
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     applied = tasks.stream().flatMap(lambdas.task_deletes).filter(lambdas.is_equality_delete)
     by_path = {str(d.location()): d for d in bridge.iterate(lambdas.to_list(applied.distinct()))}
     deletes = list(by_path.values())
