@@ -7,7 +7,7 @@ import re
 import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
@@ -92,7 +92,8 @@ def secret_parts(value: str, path: str) -> set[str]:
     """
     password = _password_of(value)
     if password is not None:
-        return {password, quote(password, safe="")}
+        # As it stands in the address, and as a driver or a user would say it.
+        return {password, quote(password, safe=""), unquote(password)}
     plain_address = re.fullmatch(r"[a-z][a-z0-9+.-]*://\S*|/\S*", value) is not None
     named_secret = _SECRET_KEY.search(path) is not None
     return set() if not value or (plain_address and not named_secret) else {value}

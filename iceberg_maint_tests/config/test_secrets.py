@@ -54,6 +54,11 @@ def test_secret_is_masked_wherever_it_stands() -> None:
     )
 
 
+def test_password_of_an_address_is_masked_also_as_its_owner_writes_it() -> None:
+    secrets = secret_parts("postgresql://u:p%40ss%2Fw@h/d", "ledger")
+    assert redact("p@ss/w, p%40ss%2Fw and p%2540ss%252Fw", secrets) == "***, *** and ***"
+
+
 def test_short_secret_is_masked_only_as_a_word() -> None:
     assert redact("key abc in abcdef", {"abc"}) == "key *** in abcdef"
 

@@ -124,8 +124,10 @@ class World:
         old = self.now.state
         number = old.last_sequence_number + 1
         parent = old.snapshot.snapshot_id if old.snapshot else None
+        # Without the marks of our commits it is a writer's.
+        operation = "replace" if summary else "append"
         snapshot = Snapshot(
-            1000 + number, parent, number, self.clock.ms, "replace", dict(summary or {}), f"list-{number}"
+            1000 + number, parent, number, self.clock.ms, operation, dict(summary or {}), f"list-{number}"
         )
         state = replace(
             old,

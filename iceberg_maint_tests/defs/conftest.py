@@ -64,7 +64,9 @@ class Table:
     ) -> Snapshot:
         old, number = self.state, len(self.state.snapshots) + 1
         parent = old.snapshots[-1].snapshot_id if old.snapshots else None
-        snapshot = Snapshot(number, parent, number, number, "replace", dict(summary or {}), f"list-{number}")
+        # Without the marks of our commits it is a writer's.
+        operation = "replace" if summary else "append"
+        snapshot = Snapshot(number, parent, number, number, operation, dict(summary or {}), f"list-{number}")
         state = replace(
             old,
             snapshot=snapshot,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from iceberg_maint.core.outcome import CommitResult, OperationOutcome, OutcomeSt
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import (
     EqualityDeletesPolicy,
+    ForeignMaintainersPolicy,
+    ForeignMode,
     Policy,
     RetryPolicy,
     RewriteDataFilesPolicy,
@@ -145,7 +147,9 @@ class Maintainer:
         engine: Any = self.engine if between is None else Interleaved(self.engine, between)
         tools = Tools(self.catalog, self.ledger, MachineClock(), lambda: engine)
         request = Request(f"run-{next(self._names)}", partitions=partitions)
-        return maintain(TableId.parse(twin.name), lambda _state: policy, request, tools, observer)
+        # Stock compaction is one of the writers here, and what is done beside it is to be seen.
+        beside_others = replace(policy, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
+        return maintain(TableId.parse(twin.name), lambda _state: beside_others, request, tools, observer)
 
     def heal(
         self,
