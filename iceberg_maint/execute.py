@@ -10,6 +10,7 @@ from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.judge import size_limits
+from iceberg_maint.core.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.outcome import (
     BatchOutcome,
     CommitResult,
@@ -24,7 +25,13 @@ from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import Snapshot
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.housekeep import NOTHING_WRITTEN, counts_of, judge_housekeeping, remove_orphans
+from iceberg_maint.housekeep import (
+    NOTHING_WRITTEN,
+    counts_of,
+    judge_housekeeping,
+    may_expire,
+    remove_orphans,
+)
 from iceberg_maint.ports import Attempt, BatchStatus, Engine, Lease, Ticket, Written
 from iceberg_maint.survey import Tools
 
@@ -112,6 +119,7 @@ def _attempt(
         max_tries=policy.retry.commit_tries,
         holds=lambda: tools.ledger.holds(lease),
         record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
+        retention=lambda location: may_expire(batch, policy, tools, location),
     )
     result = engine.commit(batch, written, ticket)
     judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
@@ -142,7 +150,8 @@ def _judge(
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     marked = written.proof.removed_records
-    better = gained(batch, sizes, _removed_deletes(snapshot), marked, limits.large_above_bytes)
+    removed, large = _removed_deletes(snapshot), limits.large_above_bytes
+    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch, written))
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
@@ -170,14 +179,24 @@ def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
         proof=ended.proof,
         message=ended.message,
         memory=written.memory if written else None,
+        layout=_layout_gain(batch, written) if written and committed else None,
         counts=counts_of(ended),
     )
+
+
+def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
+    if batch.layout is None:
+        return None
+    return layout_gain(batch.layout, ((f.group, f.content) for f in written.files))
 
 
 def _histories(
     ended: Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
 ) -> dict[str, PartitionHistory]:
-    if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED:
+    looked = (
+        ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
+    )  # found no orphan: as it should be
+    if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED or looked:
         return {p: succeeded() for p in past}
     if ended.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.

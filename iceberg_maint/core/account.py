@@ -123,8 +123,10 @@ def _committed(
     snapshot = None if settled.snapshot_id is None else state.snapshot_by_id(settled.snapshot_id)
     removed = int(snapshot.summary.get("removed-delete-files", "0")) if snapshot is not None else 0
     marked = attempt.proof.removed_records if attempt.proof is not None else 0
-    # What an expired snapshot removed cannot be known; its batch was to improve the table.
-    better = snapshot is None or gained(batch, sizes, removed, marked, batch.target_file_size_bytes)
+    # What an expired snapshot removed and how sorted files overlap cannot be known any more; the
+    # batch was to improve the table.
+    unknown = snapshot is None or batch.layout is not None
+    better = unknown or gained(batch, sizes, removed, marked, batch.target_file_size_bytes)
     return replace(
         reported,
         outcome=OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,

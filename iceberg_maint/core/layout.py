@@ -93,13 +93,22 @@ class SortLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class SortChoice:
-    """Groups of files to sort, as indices into the files given, each in the order of its ranges;
-    the depth before, and the one predicted once all of them are sorted."""
+class SortGroup:
+    """Files to sort together, as indices into the files given, in the order of their ranges; how they
+    overlap among themselves, and how what they become should."""
 
-    groups: tuple[tuple[int, ...], ...] = ()
-    before: Overlap = Overlap()
-    after: Overlap = Overlap()
+    files: tuple[int, ...]
+    before: Overlap
+    after: Overlap
+
+
+@dataclass(frozen=True, slots=True)
+class SortChoice:
+    """Groups of files to sort; the depth of all files before, and the one predicted afterwards."""
+
+    groups: tuple[SortGroup, ...]
+    before: Overlap
+    after: Overlap
 
 
 def overlap_of(files: Iterable[SortFile]) -> Overlap:
@@ -198,13 +207,20 @@ def _sorted(
 ) -> SortChoice:
     """The depth once these are sorted, in groups of what may be sorted together."""
     in_order = sorted(chosen, key=lambda i: placed[i])
-    groups = pack(in_order, limits.max_group_bytes, lambda i: files[i].size_bytes, limits.max_group_files)
-    groups = [g for g in groups if len(g) > 1 or limits.output_files(files[g[0]].size_bytes) > 1]
-    gone = {i for g in groups for i in g}
-    rest = [line for i, line in placed.items() if i not in gone]
-    for group in groups:
-        rest += _outputs([placed[i] for i in group], [files[i].size_bytes for i in group], limits)
-    return SortChoice(tuple(map(tuple, groups)), before, _overlap(rest))
+    groups: list[SortGroup] = []
+    rest: dict[int, _Line] = dict(placed)
+    written: list[_Line] = []
+    for packed in pack(
+        in_order, limits.max_group_bytes, lambda i: files[i].size_bytes, limits.max_group_files
+    ):
+        outputs = _outputs([placed[i] for i in packed], [files[i].size_bytes for i in packed], limits)
+        group = SortGroup(tuple(packed), overlap_of(files[i] for i in packed), _overlap(outputs))
+        if group.after.depth < group.before.depth:
+            groups.append(group)
+            written += outputs
+            for i in packed:
+                del rest[i]
+    return SortChoice(tuple(groups), before, _overlap((*rest.values(), *written)))
 
 
 def _outputs(lines: Sequence[_Line], sizes: Sequence[int], limits: SortLimits) -> list[_Line]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.layout_gain import LayoutGain
 from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
@@ -77,6 +78,7 @@ class BatchOutcome:
     proof: Proof | None = None
     message: str = ""
     memory: MemoryUse | None = None
+    layout: LayoutGain | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -101,17 +103,20 @@ def gained(
     delete_files_removed: int,
     records_removed: int,
     large_above_bytes: int,
+    layout: LayoutGain | None = None,
 ) -> bool:
     """Whether a committed batch left the table healthier: fewer data files, fewer delete files,
-    rows that deletes had marked gone for good, or fewer files above the large-file size; of a
-    conversion, whether its equality deletes went, and so of position deletes that were merged."""
+    rows that deletes had marked gone for good, fewer files above the large-file size, or files that
+    overlap less in what they are sorted by; of a conversion, whether its equality deletes went, and
+    so of position deletes that were merged."""
     if batch.operation in (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_POSITION_DELETE_FILES):
         return delete_files_removed > 0
     large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
     large_after = sum(size > large_above_bytes for size in output_sizes_bytes)
     fewer_files = len(output_sizes_bytes) < batch.input_files
     fewer_deletes = delete_files_removed > 0 or records_removed > 0
-    return fewer_files or fewer_deletes or large_after < large_before
+    sorts = layout is not None and layout.is_gain
+    return fewer_files or fewer_deletes or large_after < large_before or sorts
 
 
 def operation_status(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.codec import digest
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation
+from iceberg_maint.core.layout_gain import PlannedLayout
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.reasons import Reason
 
@@ -118,6 +119,7 @@ class Batch:
     reasons: tuple[Reason, ...] = ()
     equality_deletes: tuple[EqualityDeleteFile, ...] = ()
     memory: MemoryNeed | None = None
+    layout: PlannedLayout | None = None
     position_deletes: tuple[PositionDeleteFile, ...] = ()
     manifests: tuple[str, ...] = ()
     snapshots: tuple[int, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from iceberg_maint.core.candidate import NO_EQUALITY_DELETES, Candidate, candidates
 from iceberg_maint.core.conversion import plan_conversion
@@ -18,15 +19,18 @@ from iceberg_maint.core.equality import (
 from iceberg_maint.core.groups import Rules, file_group, packed_groups
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.layout_gain import PlannedLayout
 from iceberg_maint.core.partition import ALL
 from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_id, make_plan
 from iceberg_maint.core.policy import Policy, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.route import left_to_conversion, units
+from iceberg_maint.core.sorting import SortedGroup, sorted_groups
 from iceberg_maint.core.state import LiveFile, TableState
 
 NATIVE = "native"
 ANTI_JOIN = "anti-join"
+SORTED = "sorted"
 
 
 def partitions_to_read(operation: Operation, decision: Decision, measured: Measured) -> frozenset[str]:
@@ -86,31 +90,38 @@ def plan_rewrite(
         if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
     ]
     groups: list[FileGroup] = []
+    layouts: dict[str, PlannedLayout] = {}
     for due in decision.due():
         unit = by_unit.get(due.partition)
         if unit is not None and left_to_conversion(due, unit, decision):
             own = [c.file.size_bytes for c in unit.files[due.partition]]
             leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
             continue
+        every = by_partition.get(due.partition, ())
+        in_order = plan_sorted(state, due, every, policy, target_bytes, decision.budget_bytes)
+        layouts |= {f.path: g.layout for g in in_order for f in g.group.files}
         found, left = plan_groups(
             state,
             due,
-            by_partition.get(due.partition, ()),
+            [c for c in every if c.file.path not in layouts],
             policy,
             target_bytes,
             decision.budget_bytes,
             decision.budget_reason,
         )
-        groups += found
-        leftovers += left
+        groups += [*(g.group for g in in_order), *found]
+        leftovers += [one for one in left if not in_order or one.reason is not Reason.NO_GAIN]
     groups, cut = _within_budget(groups, decision.budget_bytes, decision.budget_reason)
     reasons = {p.partition: p.reason for p in decision.due()}
     by_path = {c.file.path: c.file for some in by_partition.values() for c in some}
     under = {path for path, file in by_path.items() if deletes.apply_to(file)}
     live = LiveData.of(files)
     batches = []
-    for chunk in _chunks(groups, under, policy.windows):
+    for chunk in _chunks(groups, under, layouts, policy.windows):
         batch = _batch(state, tuple(chunk), target_bytes, reasons)
+        planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
+        if planned:
+            batch = replace(batch, strategy=SORTED, layout=reduce(PlannedLayout.plus, planned))
         marked = [by_path[p] for p in sorted(batch.paths() & under)]
         if marked:
             batch = _with_deletes(batch, state, deletes.applying(marked), marked, live, memory_correction)
@@ -123,6 +134,26 @@ def plan_rewrite(
         tuple(batches),
         (*leftovers, *cut),
     )
+
+
+def plan_sorted(
+    state: TableState,
+    due: PartitionDecision,
+    found: Sequence[Candidate],
+    policy: Policy,
+    target_bytes: int,
+    budget_bytes: int | None = None,
+) -> list[SortedGroup]:
+    """File groups of one partition to sort, none larger than a batch or the budget may be."""
+    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    most = _most_bytes(policy.windows)
+    left_bytes = most if budget_bytes is None else min(most, budget_bytes)
+    return sorted_groups(state, due.partition, found, rules, policy.layout, policy.windows, left_bytes)
+
+
+def _most_bytes(windows: WindowsPolicy) -> int:
+    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    return min(cap for cap in caps if cap is not None)
 
 
 def plan_groups(
@@ -141,8 +172,7 @@ def plan_groups(
     """
     rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
     windows = policy.windows
-    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
-    most = min(cap for cap in caps if cap is not None)
+    most = _most_bytes(windows)
     left_bytes = most if budget_bytes is None else min(most, budget_bytes)
     unsupported = _unsupported(state, found)
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
@@ -207,14 +237,17 @@ def _within_budget(
 
 
 def _chunks(
-    groups: Iterable[FileGroup], under: Collection[str], windows: WindowsPolicy
+    groups: Iterable[FileGroup],
+    under: Collection[str],
+    in_order: Collection[str],
+    windows: WindowsPolicy,
 ) -> list[list[FileGroup]]:
     """Groups that one batch may hold together, in order; those with files under equality deletes
-    apart from those without."""
+    apart from those without, and those to be sorted apart from both."""
     chunks: list[list[FileGroup]] = []
-    open_chunk: dict[bool, int] = {}
+    open_chunk: dict[tuple[bool, bool], int] = {}
     for group in groups:
-        marked = any(f.path in under for f in group.files)
+        marked = any(f.path in under for f in group.files), group.files[0].path in in_order
         joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
         fits = (
             len({g.partition for g in joined}) <= windows.max_partitions_per_batch

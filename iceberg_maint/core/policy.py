@@ -172,10 +172,12 @@ class LayoutPolicy:
     )
     z_order_by: tuple[str, ...] = _key((), "columns to sort by all at once, in place of a sort order")
     overlap_depth_warn: float | None = _key(
-        4.0, "overlap depth, as a multiple of the ideal one, at which the check warns", minimum=1.0
+        2.0, "overlap depth, as a multiple of the ideal one, above which the check warns", minimum=1.0
     )
     overlap_depth_act: float | None = _key(
-        8.0, "overlap depth, as a multiple of the ideal one, at which files are sorted anew", minimum=1.0
+        4.0,
+        "overlap depth, as a multiple of the ideal one, above which files are sorted anew",
+        minimum=1.0,
     )
     min_gain_ratio: float = _key(
         0.2,

@@ -77,6 +77,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "wasted_bytes": batch.wasted_bytes,
         "proof": None if batch.proof is None else proof_document(batch.proof),
         "memory": to_data(batch.memory),
+        "layout": to_data(batch.layout),
         "message": batch.message,
     }
 
@@ -136,6 +137,7 @@ def _planned_batch(batch: Batch) -> Document:
         "groups": to_data(batch.groups),
         "equality_deletes": to_data(batch.equality_deletes),
         "memory": to_data(batch.memory),
+        "layout": to_data(batch.layout),
     }
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from iceberg_maint.core.layout import (
     Overlap,
+    SortChoice,
     SortFile,
     SortLimits,
     choose,
@@ -34,6 +35,10 @@ def limits(**keys: object) -> SortLimits:
 
 def file(*ends: int, size: int = TARGET, fixed: bool = False) -> SortFile:
     return SortFile(tuple(zip(ends[::2], ends[1::2], strict=True)), size, fixed)
+
+
+def chosen(found: SortChoice) -> tuple[tuple[int, ...], ...]:
+    return tuple(g.files for g in found.groups)
 
 
 def by_counting(ranges: list[tuple[int, int]]) -> Overlap:
@@ -106,33 +111,33 @@ def test_choice_takes_the_wide_files_and_leaves_the_narrow() -> None:
     narrow = [file(i * 10, i * 10 + 10) for i in range(20)]
     wide = [file(0, 200, size=20) for _ in range(5)]
     found = choose([*narrow, *wide], limits(goal=2.0))
-    assert found.groups == ((20, 21, 22, 23, 24),)
+    assert chosen(found) == ((20, 21, 22, 23, 24),)
     assert (found.before.depth, found.after.depth) == (6, 2)
 
 
 def test_choice_of_files_that_all_overlap_sorts_all_of_them() -> None:
     found = choose([file(0, 100)] * 8, limits())
-    assert found.groups == (tuple(range(8)),)
+    assert chosen(found) == (tuple(range(8)),)
     assert (found.before, found.after) == (Overlap(8, 64, 8), Overlap(8, 8, 1))
 
 
 def test_choice_never_takes_a_fixed_file_and_counts_it() -> None:
     files = [file(0, 100, fixed=i < 2) for i in range(8)]
     found = choose(files, limits(goal=3.0))
-    assert found.groups == (tuple(range(2, 8)),)
+    assert chosen(found) == (tuple(range(2, 8)),)
     assert found.after == Overlap(8, 6 * 3 + 2 * 3, 3)
 
 
 def test_choice_sorts_groups_apart_that_exceed_the_cap() -> None:
     found = choose([file(0, 100)] * 8, limits(max_group_bytes=4 * TARGET, goal=2.0))
-    assert [len(g) for g in found.groups] == [4, 4]
+    assert [len(g) for g in chosen(found)] == [4, 4]
     assert found.after == Overlap(8, 16, 2)
 
 
 def test_choice_groups_neighbours() -> None:
     files = [file(k * 100, k * 100 + 100) for _ in range(4) for k in range(2)]
     found = choose(files, limits(max_group_files=4, goal=1.0))
-    assert found.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert chosen(found) == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert found.after.depth == 1
 
 
@@ -146,13 +151,13 @@ def test_choice_splits_a_wide_file_of_several_targets() -> None:
     files = [file(i * 10, i * 10 + 10, fixed=True) for i in range(20)]
     wide = file(0, 200, size=20 * TARGET)
     found = choose([*files, wide], limits(goal=1.0, min_gain_ratio=0.0))
-    assert found.groups == ()  # as deep as before: each piece still covers its part
+    assert chosen(found) == ()  # as deep as before: each piece still covers its part
     assert found.before.max_depth == 2
 
 
 def test_choice_for_a_z_order_predicts_slabs() -> None:
     found = choose([file(0, 100, 0, 100)] * 16, limits(goal=1.0, min_gain_ratio=0.5))
-    assert found.groups == (tuple(range(16)),)
+    assert chosen(found) == (tuple(range(16)),)
     assert found.before.depth == 16
     assert found.after.depth == 4 == ideal_depth(16, 2)
 
@@ -164,7 +169,7 @@ def test_choice_orders_text_by_what_follows_the_shared_prefix() -> None:
     prefix = "a-prefix-longer-than-a-float/"
     files = [named(prefix + "a", prefix + "z") for _ in range(6)]
     found = choose(files, limits())
-    assert (len(found.groups), found.after.depth) == (1, 1)
+    assert (len(chosen(found)), found.after.depth) == (1, 1)
 
 
 @given(RANGES.filter(bool), st.integers(1, 4))
@@ -173,8 +178,9 @@ def test_choice_is_of_free_files_once_each_and_never_predicts_worse(
 ) -> None:
     files = [file(low, high, fixed=n % 3 == 0) for n, (low, high) in enumerate(ranges)]
     found = choose(files, limits(goal=float(goal)))
-    chosen = [i for g in found.groups for i in g]
-    assert len(chosen) == len(set(chosen))
-    assert not any(files[i].fixed for i in chosen)
+    taken = [i for g in chosen(found) for i in g]
+    assert len(taken) == len(set(taken))
+    assert not any(files[i].fixed for i in taken)
+    assert all(g.after.depth < g.before.depth for g in found.groups)
     assert found.before == overlap_of(files)
     assert found.after.depth <= found.before.depth
