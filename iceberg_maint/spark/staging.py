@@ -6,13 +6,15 @@ id into `ScanTaskSetManager`, and a relation with that id reads only them, each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from iceberg_maint.core.plan import Batch, FileGroup, InputFile
+from iceberg_maint.core.change import Identity
+from iceberg_maint.core.intent import merges_position_deletes
+from iceberg_maint.core.plan import Batch, EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint.spark.lambdas import SEPARATOR_WITHIN, Lambdas
@@ -67,7 +69,7 @@ def plan_tasks(
     """
     if not batch.groups:
         return ()
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     wanted = batch.paths()
     # The filter only spares manifests. A file whose column bounds contradict its own partition
     # value would be filtered out, so what is not found is looked for without it.
@@ -117,7 +119,8 @@ def _check_deletes(lambdas: Lambdas, batch: Batch, group: FileGroup, tasks: Any)
     """Equality deletes may be fewer than planned: Iceberg leaves out those whose keys lie outside
     a file's bounds. Position deletes are those of the plan."""
     deleted = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
-    _check_equality_deletes(batch, lambdas.equality_delete_paths(deleted))
+    if not merges_position_deletes(batch):
+        _check_equality_deletes(batch, lambdas.equality_delete_paths(deleted))
     planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
     paths = lambdas.texts(deleted.stream().map(lambdas.task_location))
     texts = lambdas.texts(deleted.stream().map(lambdas.task_position_deletes))
@@ -153,20 +156,38 @@ def _check_equality_deletes(batch: Batch, applied: set[str]) -> None:
 
 
 def equality_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[str, Any]:
-    """The batch's equality deletes as Java DeleteFiles, by path, out of the pinned snapshot's
-    manifests: a scan shows only those that may match a data file.
+    """The batch's equality deletes as Java DeleteFiles, by path. Raises what `_delete_files` does."""
+    found = _delete_files(bridge, table, batch, batch.equality_deletes)
+    return {path: file for (path, _), file in found.items()}
+
+
+def position_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[Identity, Any]:
+    """The batch's position deletes and deletion vectors as Java DeleteFiles, by path and offset.
+    Raises what `_delete_files` does."""
+    found = _delete_files(bridge, table, batch, batch.position_deletes)
+    return {d.identity: found[d.identity] for d in batch.position_deletes}
+
+
+def _delete_files(
+    bridge: Bridge,
+    table: Any,
+    batch: Batch,
+    planned: Sequence[EqualityDeleteFile] | Sequence[PositionDeleteFile],
+) -> dict[Identity, Any]:
+    """Java DeleteFiles of these paths, by path and offset, out of the pinned snapshot's manifests:
+    a scan shows only those that may match a data file.
 
     Raises StaleBatchError when one is not live in that snapshot.
     """
-    wanted = {d.path for d in batch.equality_deletes}
+    wanted = {d.identity for d in planned}
     if not wanted:
         return {}
-    lambdas = Lambdas(bridge)
-    among = lambdas.location_in(wanted)
-    spec_ids = {d.spec_id for d in batch.equality_deletes}
-    first = min(d.data_sequence_number for d in batch.equality_deletes)
-    last = max(d.data_sequence_number for d in batch.equality_deletes)
-    found: dict[str, Any] = {}
+    lambdas = bridge.once(Lambdas)
+    among = lambdas.location_in({path for path, _ in wanted})
+    spec_ids = {d.spec_id for d in planned}
+    first = min(d.data_sequence_number for d in planned)
+    last = max(d.data_sequence_number for d in planned)
+    found: dict[Identity, Any] = {}
     for manifest in bridge.iterate(table.snapshot(batch.snapshot_id).deleteManifests(table.io())):
         other_spec = int(manifest.partitionSpecId()) not in spec_ids
         if other_spec or manifest.sequenceNumber() < first or manifest.minSequenceNumber() > last:
@@ -174,12 +195,14 @@ def equality_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[str,
         reader = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         with closing(reader):
             files = lambdas.to_list(lambdas.stream(reader).filter(among))
-        found |= {str(f.location()): f for f in bridge.iterate(files)}
+        for file in bridge.iterate(files):
+            offset = file.contentOffset()
+            found[str(file.location()), None if offset is None else int(offset)] = file
     missing = wanted - found.keys()
     if missing:
         raise StaleBatchError(
-            f"{batch.table}: {len(missing)} planned equality delete files are not in snapshot "
-            f"{batch.snapshot_id}, one is {min(missing)}"
+            f"{batch.table}: {len(missing)} planned delete files are not in snapshot "
+            f"{batch.snapshot_id}, one is {min(path for path, _ in missing)}"
         )
     return found
 

@@ -193,7 +193,8 @@ def test_delete_added_by_an_operation_iceberg_does_not_validate_is_refused(
     ("since", "rule"),
     [
         (Since(9, "replace", adds_deletes=False, removes_deletes=True, ours=True), set()),
-        (Since(9, "replace", adds_deletes=True, removes_deletes=True, ours=True), {Rule.FOREIGN_REPLACE}),
+        (Since(9, "replace", adds_deletes=True, removes_deletes=True, ours=True), set()),
+        (Since(9, "replace", adds_deletes=True, removes_deletes=True, ours=False), {Rule.FOREIGN_REPLACE}),
         (
             Since(9, "replace", adds_deletes=False, removes_deletes=True, ours=False),
             {Rule.FOREIGN_REPLACE},
@@ -201,10 +202,25 @@ def test_delete_added_by_an_operation_iceberg_does_not_validate_is_refused(
         (Since(9, "replace", adds_deletes=False, removes_deletes=False, ours=False), set()),
     ],
 )
-def test_replace_between_passes_only_if_it_is_ours_and_adds_no_delete(since: Since, rule: set[Rule]) -> None:
+def test_replace_between_that_changes_deletes_passes_only_if_it_is_ours(
+    since: Since, rule: set[Rule]
+) -> None:
     intended, change = good()
     lineage = Lineage(pinned_exists=True, reaches_pinned=True, since=(since,))
     assert rules(intended, replace(change, lineage=lineage)) == rule
+
+
+@pytest.mark.parametrize(("number", "rule"), [(2, set()), (4, {Rule.NEW_DELETE})])
+def test_delete_merged_by_ours_since_the_plan_counts_as_new_by_the_number_it_kept(
+    number: int, rule: set[Rule]
+) -> None:
+    pinned = table_of(P1, P1, Q1)
+    marks = {"positions": frozenset({("f1", 0)}), "referenced": "f1"}
+    base = pinned.commit(File("d", P1, 4, FileKind.POSITION_DELETES, **marks), operation="delete")  # type: ignore[arg-type]
+    merged = File("m", P1, number, FileKind.POSITION_DELETES, **marks)  # type: ignore[arg-type]
+    base = base.commit(merged, operation="replace", without=["d"])
+    base = replace(base, since=(replace(base.since[0], ours=True), *base.since[1:]))
+    assert rules(intent(pinned), change_of(pinned, base, rewritten(pinned, base))) == rule
 
 
 @pytest.mark.parametrize(
