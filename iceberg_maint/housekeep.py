@@ -10,12 +10,13 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.retention import Retention
 from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import SWEEP_AND_MARK
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.ports import Lease, Written
-from iceberg_maint.survey import Tools
+from iceberg_maint.survey import Tools, retention_of
 
 NOTHING_WRITTEN = Written(
     (), Proof("metadata", equal=True, input_records=0, output_records=0, removed_records=0)
@@ -43,6 +44,11 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
         return Ended(OutcomeStatus.UNSUPPORTED, Reason.REFUSED, str(why))
     except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
         return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+    if work.stopped is not None:
+        refused = isinstance(work.stopped, RefusedError)
+        status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
+        message = str(work.stopped) if refused else one_line(work.stopped)
+        return Ended(status, Reason.REFUSED if refused else Reason.ERROR, message, work=work)
     if work.needs_approval:
         message = (
             f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
@@ -52,6 +58,15 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
     did = work.trashed_files + work.swept_files > 0
     status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
     return Ended(status, batch.reasons[0], work=work)
+
+
+def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: str) -> Retention | None:
+    """What may expire of the batch's table at this moment; None when its metadata is no longer that
+    at `metadata_location`, so that what is said of it would be of another one."""
+    state = pin_same(batch, tools)
+    if state is None or state.metadata_location != metadata_location:
+        return None
+    return retention_of(state, policy, tools, tools.clock.now_ms())
 
 
 def judge_housekeeping(

@@ -17,7 +17,7 @@ from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
-from iceberg_maint.core.retention import RegisteredReader
+from iceberg_maint.core.retention import RegisteredReader, Retention
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.core.state import FileKind, LiveFile, TableState
 from iceberg_maint.core.verification import MaintenanceCommit, Verification
@@ -100,13 +100,18 @@ class Written:
         return sum(f.size_bytes for f in self.files)
 
 
+def _no_retention(_metadata_location: str) -> Retention | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """The right to commit one attempt.
 
     `holds` asks whether the lease and fence are still ours; `record_try(base_snapshot_id,
     metadata_location)` persists ATTEMPT and is called before every compare-and-swap; when either
-    raises, nothing is swapped.
+    raises, nothing is swapped. `retention(metadata_location)` is asked before an expiry is swapped:
+    what may expire of the table as this metadata has it, None when it is no longer the table's.
     """
 
     token: str
@@ -115,6 +120,7 @@ class Ticket:
     max_tries: int
     holds: Callable[[], bool]
     record_try: Callable[[int, str], None]
+    retention: Callable[[str], Retention | None] = _no_retention
 
 
 class Engine(Protocol):

@@ -21,7 +21,7 @@ from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.retention import Retention, retain
 from iceberg_maint.core.state import TableState
-from iceberg_maint.core.upkeep import decide_upkeep, plan_upkeep
+from iceberg_maint.core.upkeep import decide_upkeep, may_sweep, plan_upkeep
 from iceberg_maint.core.wanted_order import wanted_order
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
@@ -56,7 +56,7 @@ class Survey:
     """One table looked at: what is, what is wanted, what was, what follows.
 
     One history and one decision per operation asked about, in the order of the cycle; `retention`
-    is what may expire, where housekeeping is asked about.
+    is what may expire, where housekeeping is asked about, `sweeps` whether trash may be emptied.
     """
 
     state: TableState
@@ -65,6 +65,7 @@ class Survey:
     histories: tuple[TableHistory, ...]
     decisions: tuple[Decision, ...]
     retention: Retention = NOTHING_EXPIRES
+    sweeps: bool = False
 
     @property
     def history(self) -> TableHistory:
@@ -75,6 +76,15 @@ class Survey:
     def decision(self) -> Decision:
         """The operations' decisions as one view of the table."""
         return joint(self.decisions)
+
+    def only(self, operations: Sequence[Operation]) -> Survey:
+        """The same look, of these operations alone."""
+        chosen = [n for n, d in enumerate(self.decisions) if d.operation in operations]
+        return replace(
+            self,
+            histories=tuple(self.histories[n] for n in chosen),
+            decisions=tuple(self.decisions[n] for n in chosen),
+        )
 
 
 def survey(
@@ -102,9 +112,12 @@ def survey(
     decisions = []
     now_ms = tools.clock.now_ms()
     policy = in_company(policy, measured.foreign, now_ms)
-    retention = NOTHING_EXPIRES
+    retention, sweeps = NOTHING_EXPIRES, False
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
-        retention = _retention(state, policy, tools, now_ms)
+        retention = retention_of(state, policy, tools, now_ms)
+        expiry = tools.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
+        hold_seconds = policy.remove_orphan_files.hold_seconds
+        sweeps = may_sweep(retention, expiry.last_done_ms, hold_seconds, now_ms)
 
     def past(operation: Operation) -> TableHistory:
         history = tools.ledger.history(state.uuid, str(table), operation)
@@ -132,7 +145,7 @@ def survey(
                 force=force,
             )
         )
-    return Survey(state, policy, measured, tuple(histories), tuple(decisions), retention)
+    return Survey(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
 
 
 def decide_stored(
@@ -173,7 +186,9 @@ def make_plans(seen: Survey, tools: Tools) -> tuple[Plan, ...]:
 def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools) -> Plan:
     operation = Operation(decision.operation)
     if operation in HOUSEKEEPING_OPERATIONS:
-        return plan_upkeep(operation, seen.state, decision, seen.policy, seen.retention, history)
+        return plan_upkeep(
+            operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps
+        )
     partitions = partitions_to_read(operation, decision, seen.measured)
     return plan_operation(
         operation,
@@ -186,18 +201,24 @@ def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools)
     )
 
 
-def _retention(state: TableState, policy: Policy, tools: Tools, now_ms: int) -> Retention:
-    """What may expire now: nothing that a plan not yet done was made at, nor what came since."""
+def retention_of(state: TableState, policy: Policy, tools: Tools, now_ms: int) -> Retention:
+    """What may expire now: nothing that a plan not yet done was made at or an attempt not yet settled
+    was based on, nor what came since, by which it is settled."""
     running = {
         stored.plan_id: stored.batch.snapshot_id
         for operation in DATA_OPERATIONS
         for stored in tools.ledger.open_batches(state.uuid, operation)
     }
+    unsettled = {
+        attempt.attempt_id: attempt.tries[-1][0]
+        for attempt in tools.ledger.open_attempts(state.uuid)
+        if attempt.tries and attempt.operation != Operation.EXPIRE_SNAPSHOTS
+    }
     return retain(
         state,
         policy.expire_snapshots,
         now_ms,
-        running=running,
+        running=running | unsettled,
         readers=tools.ledger.readers(state.uuid),
     )
 

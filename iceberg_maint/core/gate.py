@@ -43,6 +43,11 @@ class Rule(StrEnum):
     SECOND_VECTOR = "second_vector"
     FOREIGN_REPLACE = "foreign_replace"
     SCOPE = "scope"
+    RETENTION = "retention"
+    SNAPSHOTS = "snapshots"
+    REFS = "refs"
+    MANIFESTS = "manifests"
+    ENTRIES = "entries"
 
 
 STALE_RULES = frozenset(
@@ -55,6 +60,7 @@ STALE_RULES = frozenset(
         Rule.NEW_DELETE,
         Rule.NEEDED_DELETE,
         Rule.LOST_FILE,
+        Rule.RETENTION,
     }
 )
 """Rules whose break means that the plan is out of date, not that something is wrong."""

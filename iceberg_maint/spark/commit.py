@@ -79,9 +79,7 @@ def commit_batch(
         if not keeps_data_files(batch) and _gained_row_ids(table, batch):
             raise StaleBatchError("rows have had ids only since the pinned snapshot")
         gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
-        return gate, _commit_once(
-            bridge, gate, batch, written, intent, sources, outputs, dropped, properties
-        )
+        return gate, _commit_once(bridge, gate, batch, written, intent, sources, outputs, dropped, properties)
 
     def shown(table: Any, base_snapshot_id: int | None) -> int | None:
         return find_token(bridge, table, ticket.token, base_snapshot_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iceberg_maint.core.change import MetadataReader
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.intent import is_conversion, keeps_data_files, merges_position_deletes
 from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import CommitResult
@@ -25,6 +26,7 @@ from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint.spark.content import content_json, revive
 from iceberg_maint.spark.convert import Converted, convert
+from iceberg_maint.spark.expire import commit_expiry
 from iceberg_maint.spark.jobs import Jobs, new_job_group
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.marks import Work
@@ -136,6 +138,8 @@ class SparkEngine:
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         """Commits through the gate; also what another process wrote, from its content JSON."""
         bridge = self._active()
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS:
+            return commit_expiry(bridge, batch, ticket, pause=self._pause)
         prepared = self._prepared.pop(batch.batch_id, None)
         if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
             prepared = _revived(bridge, batch, written)

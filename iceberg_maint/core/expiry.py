@@ -1,0 +1,83 @@
+"""Expiry at the gate: the rules of a commit that removes snapshots and refs, as a function of values.
+
+The two table metadata documents are Iceberg's own JSON (spec: "Table Metadata"). What is compared is
+all of them but the time of the change, so that nothing beside the plan can change with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from iceberg_maint.core.gate import Rule, Violation
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.retention import Retention, gc_enabled
+
+Document = Mapping[str, Any]
+
+_COMPARED_APART = ("snapshots", "refs", "snapshot-log", "statistics", "partition-statistics")
+_OF_THE_COMMIT = ("last-updated-ms", "metadata-log")
+"""When the metadata was written and what it was before: every commit changes these."""
+
+
+def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
+    """Every rule that going from `base` to `new` would break; () lets it pass. `retention` is what
+    may expire of `base` now: the plan must not say more, whoever has come to depend on it since."""
+    return (*_allowed(batch, base, retention), *_as_planned(batch, base, new))
+
+
+def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Violation]:
+    if base["table-uuid"] != batch.table_uuid:
+        yield Violation(
+            Rule.TABLE_UUID, f"the table is {base['table-uuid']}, the plan was for {batch.table_uuid}"
+        )
+    if not gc_enabled(base.get("properties") or {}):
+        yield Violation(Rule.RETENTION, "gc.enabled is false by now")
+    kept = [s for s in batch.snapshots if s not in frozenset(retention.expire)]
+    if kept:
+        yield Violation(Rule.RETENTION, f"snapshot {kept[0]} may no longer expire, {len(kept)} in all")
+    for name in batch.refs:
+        if name not in retention.expire_refs:
+            yield Violation(Rule.RETENTION, f"ref {name} may no longer expire")
+
+
+def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violation]:
+    planned = frozenset(batch.snapshots)
+    before, after = _by_id(base), _by_id(new)
+    if removed := before.keys() - after.keys() - planned:
+        yield Violation(Rule.SNAPSHOTS, f"would remove snapshot {min(removed)}, which was not planned")
+    if kept := planned & after.keys():
+        yield Violation(Rule.SNAPSHOTS, f"would not remove snapshot {min(kept)}")
+    if any(after[s] != before.get(s) for s in after):
+        yield Violation(Rule.SNAPSHOTS, "would add or change a snapshot")
+    refs = dict(base.get("refs") or {})
+    wanted = {name: ref for name, ref in refs.items() if name not in batch.refs}
+    if dict(new.get("refs") or {}) != wanted:
+        yield Violation(Rule.REFS, f"would leave other refs than {sorted(wanted)}")
+    if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:
+        yield Violation(Rule.REFS, f"a ref points at snapshot {min(gone)}")
+    for key in ("statistics", "partition-statistics"):
+        if _rows(new, key) != [f for f in _rows(base, key) if int(f["snapshot-id"]) not in planned]:
+            yield Violation(Rule.METADATA, f"would change {key} of snapshots that stay")
+    log = _rows(base, "snapshot-log")
+    if any(entry not in log for entry in _rows(new, "snapshot-log")):
+        yield Violation(Rule.METADATA, "would change the snapshot log")
+    rest = _COMPARED_APART + _OF_THE_COMMIT
+    if changed := sorted(_differing(_without(base, rest), _without(new, rest))):
+        yield Violation(Rule.METADATA, f"would change {', '.join(changed)}")
+
+
+def _by_id(document: Document) -> dict[int, Any]:
+    return {int(s["snapshot-id"]): s for s in _rows(document, "snapshots")}
+
+
+def _rows(document: Document, key: str) -> list[Any]:
+    return list(document.get(key) or ())
+
+
+def _without(document: Document, keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in keys}
+
+
+def _differing(one: Document, other: Document) -> Iterator[str]:
+    return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))

@@ -1,0 +1,138 @@
+"""The gate of an expiry: every way in which its commit could do more or other than was planned."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from iceberg_maint.core.expiry import check_expiry
+from iceberg_maint.core.gate import STALE_RULES, Rule
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.retention import Retention
+
+Document = dict[str, Any]
+
+BATCH = Batch(
+    batch_id="b",
+    table="lake.db.t",
+    table_uuid="u",
+    operation=Operation.EXPIRE_SNAPSHOTS,
+    strategy="expire",
+    format_version=2,
+    snapshot_id=4,
+    snapshot_sequence_number=4,
+    schema_id=0,
+    groups=(),
+    target_file_size_bytes=0,
+    snapshots=(1, 2),
+    refs=("old",),
+)
+ALLOWED = Retention((1, 2), ("old",), (), ())
+MAIN, OLD = {"snapshot-id": 4, "type": "branch"}, {"snapshot-id": 2, "type": "tag"}
+
+
+def base() -> Document:
+    return {
+        "table-uuid": "u",
+        "location": "file:///t",
+        "last-updated-ms": 40,
+        "properties": {},
+        "schemas": [{"schema-id": 0}, {"schema-id": 1}],
+        "current-snapshot-id": 4,
+        "refs": {"main": dict(MAIN), "old": dict(OLD), "other": {"snapshot-id": 3, "type": "tag"}},
+        "snapshots": [{"snapshot-id": n, "timestamp-ms": n} for n in range(1, 5)],
+        "snapshot-log": [{"timestamp-ms": n, "snapshot-id": n} for n in range(1, 5)],
+        "statistics": [{"snapshot-id": n, "statistics-path": f"s{n}"} for n in (2, 3)],
+        "metadata-log": [],
+    }
+
+
+def planned() -> Document:
+    """What the commit should make of it."""
+    new = base()
+    new["refs"].pop("old")
+    new["snapshots"] = new["snapshots"][2:]
+    new["snapshot-log"] = new["snapshot-log"][2:]
+    new["statistics"] = new["statistics"][1:]
+    new["last-updated-ms"] = 50
+    new["metadata-log"] = [{"timestamp-ms": 40, "metadata-file": "v1"}]
+    return new
+
+
+def broken(change: Callable[[Document], object], *, of_base: bool = False) -> set[Rule]:
+    """The rules broken when one thing is other than planned."""
+    before, after = base(), planned()
+    change(before if of_base else after)
+    return {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)}
+
+
+def test_expiry_as_planned_passes() -> None:
+    assert check_expiry(BATCH, base(), planned(), ALLOWED) == ()
+
+
+def test_snapshot_that_appeared_since_the_plan_stays() -> None:
+    before, after = base(), planned()
+    for document in (before, after):
+        document["snapshots"].append({"snapshot-id": 5, "timestamp-ms": 5})
+        document["refs"]["main"]["snapshot-id"] = document["current-snapshot-id"] = 5
+    assert check_expiry(BATCH, before, after, ALLOWED) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "rules"),
+    [
+        (lambda d: d["snapshots"].pop(0), {Rule.SNAPSHOTS}),
+        (lambda d: d["snapshots"].append({"snapshot-id": 2, "timestamp-ms": 2}), {Rule.SNAPSHOTS}),
+        (lambda d: d["snapshots"].append({"snapshot-id": 9}), {Rule.SNAPSHOTS}),
+        (lambda d: d["snapshots"][0].update({"timestamp-ms": 9}), {Rule.SNAPSHOTS}),
+        (lambda d: d["refs"].pop("other"), {Rule.REFS}),
+        (lambda d: d["refs"].update(old=OLD), {Rule.REFS}),
+        (lambda d: d["refs"]["main"].update({"snapshot-id": 3}), {Rule.REFS}),
+        (lambda d: d["statistics"].clear(), {Rule.METADATA}),
+        (lambda d: d["snapshot-log"].append({"timestamp-ms": 9, "snapshot-id": 3}), {Rule.METADATA}),
+        (lambda d: d["schemas"].pop(0), {Rule.METADATA}),
+        (lambda d: d["properties"].update(owner="x"), {Rule.METADATA}),
+        (lambda d: d.update({"current-snapshot-id": 3}), {Rule.METADATA}),
+        (lambda d: d.pop("location"), {Rule.METADATA}),
+    ],
+    ids=range(13),
+)
+def test_change_beside_the_plan_is_refused(change: Callable[[Document], object], rules: set[Rule]) -> None:
+    assert broken(change) == rules
+    assert rules.isdisjoint(STALE_RULES)
+
+
+def test_ref_on_an_expiring_snapshot_is_refused() -> None:
+    """Iceberg's own removal of a snapshot takes the refs on it along without a word."""
+    before, after = base(), planned()
+    before["refs"]["new"] = after["refs"]["new"] = {"snapshot-id": 1, "type": "tag"}
+    assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {Rule.REFS}
+    del after["refs"]["new"]
+    assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {Rule.REFS}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "facts"),
+    [
+        (Retention((2,), ("old",), (), ()), ["snapshot 1 may no longer expire, 1 in all"]),
+        (Retention((), ("old",), (), ()), ["snapshot 1 may no longer expire, 2 in all"]),
+        (Retention((1, 2), (), (), ()), ["ref old may no longer expire"]),
+    ],
+)
+def test_what_came_to_be_held_since_the_plan_is_stale(allowed: Retention, facts: list[str]) -> None:
+    found = check_expiry(BATCH, base(), planned(), allowed)
+    assert [v.fact for v in found] == facts
+    assert {v.rule for v in found} == {Rule.RETENTION} <= STALE_RULES
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [({"table-uuid": "other"}, Rule.TABLE_UUID), ({"properties": {"gc.enabled": "FALSE"}}, Rule.RETENTION)],
+)
+def test_table_that_is_no_longer_the_planned_one_is_stale(changed: Document, rule: Rule) -> None:
+    before, after = base() | changed, planned() | copy.deepcopy(changed)
+    assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {rule} <= STALE_RULES

@@ -1,0 +1,217 @@
+"""Expiry of real tables through the whole loop: exactly the planned snapshots go, and no file with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.retention import Retention
+from iceberg_maint.errors import FenceLostError
+from iceberg_maint.housekeep import NOTHING_WRITTEN
+from iceberg_maint.ports import Ticket
+from iceberg_maint_tests.spark.upkeep import Keeper
+from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
+
+pytestmark = pytest.mark.spark
+EXPIRE = Operation.EXPIRE_SNAPSHOTS
+
+
+@pytest.fixture(scope="module")
+def workshop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop_of(spark, lake_dir)
+
+
+@pytest.fixture
+def keeper(workshop: Workshop) -> Keeper:
+    return Keeper(workshop)
+
+
+def grown(workshop: Workshop, commits: int, *, version: int = 2, **properties: str) -> tuple[str, Any]:
+    """A table of so many appends of one row each."""
+    name = workshop.new_name("expire")
+    settings = {k.replace("__", "."): v for k, v in properties.items()}
+    table = workshop.writers.create(name, version=version, properties=settings)
+    for number in range(commits):
+        append(workshop, table, number)
+    return name, table
+
+
+def append(workshop: Workshop, table: Any, number: int = 0, **summary: str) -> int:
+    """Appends a row, with keys in the summary as a streaming writer sets them; the snapshot's id."""
+    file = workshop.writers.data(table, [{"id": number, "v": "x"}])
+    operation = table.newAppend().appendFile(file)
+    for key, value in summary.items():
+        operation.set(key.replace("__", ".").replace("_", "-"), value)
+    operation.commit()
+    return int(table.currentSnapshot().snapshotId())
+
+
+def ids(keeper: Keeper, name: str) -> list[int]:
+    return [s.snapshot_id for s in keeper.state(name).snapshots]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_expire_takes_what_is_past_its_age_and_no_file(
+    keeper: Keeper, workshop: Workshop, lake_dir: Path, version: int
+) -> None:
+    name, _ = grown(workshop, 5, version=version)
+    before = ids(keeper, name)
+    rows = workshop.writers.rows(name)
+    files = {p for p in lake_dir.rglob("*") if p.is_file() and "metadata.json" not in p.name}
+
+    outcome = keeper.run(name, EXPIRE, days=1)
+
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.IMPROVED, Reason.SNAPSHOTS)
+    assert dict(outcome.batches[0].counts) == {"expired_snapshots": 4, "expired_refs": 0}
+    assert ids(keeper, name) == before[-1:]
+    assert workshop.writers.rows(name) == rows
+    assert files <= set(lake_dir.rglob("*"))
+    assert keeper.run(name, EXPIRE, days=1).reason is Reason.HEALTHY
+
+
+def test_expire_keeps_to_the_plan_where_a_branch_would_expire_more(
+    keeper: Keeper, workshop: Workshop
+) -> None:
+    """Iceberg's own action would follow the branch's shorter age and forget Flink's checkpoint."""
+    name, table = grown(workshop, 2)
+    flink = {"flink__job_id": "job", "flink__operator_id": "op", "flink__max_committed_checkpoint_id": "7"}
+    held = append(workshop, table, 2, **flink)
+    for number in range(3, 6):
+        append(workshop, table, number)
+    workshop.sql(f"alter table {name} create branch main2 retain 1 days with snapshot retention 1 snapshots")
+    table.manageSnapshots().setMaxSnapshotAgeMs("main", 1).setMinSnapshotsToKeep("main", 1).commit()
+    outcome = keeper.run(name, EXPIRE, days=0.5)
+    assert outcome.outcome is OutcomeStatus.IMPROVED
+    assert ids(keeper, name)[0] == held
+    assert len(ids(keeper, name)) == 4
+
+
+def test_expire_removes_refs_past_their_age_with_their_snapshots(keeper: Keeper, workshop: Workshop) -> None:
+    name, table = grown(workshop, 3)
+    first, second, last = ids(keeper, name)
+    table.manageSnapshots().createTag("short", first).setMaxRefAgeMs("short", 1000).commit()
+    table.manageSnapshots().createTag("long", second).commit()
+    outcome = keeper.run(name, EXPIRE, days=1)
+    assert dict(outcome.batches[0].counts) == {"expired_snapshots": 1, "expired_refs": 1}
+    assert ids(keeper, name) == [second, last]
+    assert {r.name for r in keeper.state(name).refs} == {"main", "long"}
+
+
+def test_tag_set_after_the_plan_is_respected(keeper: Keeper, workshop: Workshop) -> None:
+    name, table = grown(workshop, 3)
+    first, second, last = ids(keeper, name)
+    tagged: list[int] = []
+
+    def tag(_batch: Any) -> None:
+        if not tagged:
+            tagged.append(first)
+            table.manageSnapshots().createTag("kept", first).commit()
+
+    keeper.before_commit = tag
+    outcome = keeper.run(name, EXPIRE, days=1)
+    assert [b.reason for b in outcome.batches] == [Reason.STALE, Reason.SNAPSHOTS]
+    assert "may no longer expire" in outcome.batches[0].message
+    assert ids(keeper, name) == [first, last]
+    assert second not in ids(keeper, name)
+
+
+def test_appends_meanwhile_do_not_stop_the_expiry(keeper: Keeper, workshop: Workshop) -> None:
+    name, table = grown(workshop, 3)
+    keeper.before_commit = lambda _batch: append(workshop, table, 9)
+    outcome = keeper.run(name, EXPIRE, days=1)
+    assert (outcome.outcome, len(outcome.batches)) == (OutcomeStatus.IMPROVED, 1)
+    assert len(ids(keeper, name)) == 2
+    assert len(workshop.writers.rows(name)) == 4
+
+
+def test_owner_who_turns_removal_off_meanwhile_is_respected(keeper: Keeper, workshop: Workshop) -> None:
+    name, _ = grown(workshop, 3)
+    keeper.before_commit = lambda _batch: workshop.sql(
+        f"alter table {name} set tblproperties ('gc.enabled'='false')"
+    )
+    outcome = keeper.run(name, EXPIRE, days=1)
+    assert [b.reason for b in outcome.batches] == [Reason.STALE]
+    assert outcome.reason is Reason.GC_DISABLED
+    assert len(ids(keeper, name)) == 3
+
+
+def test_reader_that_is_registered_keeps_what_it_has_not_read(keeper: Keeper, workshop: Workshop) -> None:
+    name, _ = grown(workshop, 4)
+    before = ids(keeper, name)
+    keeper.ledger.put_reader(keeper.state(name).uuid, "search index", before[1])
+    keeper.with_policy(reader_max_silence_seconds=None)
+    keeper.run(name, EXPIRE, days=1)
+    assert ids(keeper, name) == before[1:]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_streaming_writers_find_their_positions_after_expiry(
+    keeper: Keeper, workshop: Workshop, version: int
+) -> None:
+    """Write-audit-publish, Flink and Kafka Connect look for their own marks in the history."""
+    name, table = grown(workshop, 2, version=version, write__wap__enabled="true")
+    flink = append(
+        workshop,
+        table,
+        2,
+        flink__job_id="job",
+        flink__operator_id="op",
+        flink__max_committed_checkpoint_id="17",
+    )
+    connect = append(workshop, table, 3, **{"kafka.connect.offsets.control.group": '{"0":5}'})
+    file = workshop.writers.data(table, [{"id": 99, "v": "staged"}])
+    table.newAppend().appendFile(file).set("wap.id", "audit").stageOnly().commit()
+    for number in range(4, 8):
+        append(workshop, table, number)
+    all_before = ids(keeper, name)
+    keeper.run(name, EXPIRE, days=1)
+
+    state = keeper.state(name)
+    assert {s.summary.get("flink.max-committed-checkpoint-id") for s in state.ancestors()} == {None, "17"}
+    assert any("kafka.connect.offsets.control.group" in s.summary for s in state.ancestors())
+    assert {flink, connect} < {s.snapshot_id for s in state.ancestors()}
+    assert len(all_before) - len(state.snapshots) == 2
+    (staged,) = [s for s in state.snapshots if s.summary.get("wap.id") == "audit"]
+    workshop.sql(f"call lake.system.publish_changes('{name.partition('.')[2]}', 'audit')")
+    assert staged.snapshot_id not in {s.snapshot_id for s in state.ancestors()}
+    assert (99, "staged") in workshop.writers.rows(name)
+
+
+def test_expiry_that_loses_its_swap_is_checked_and_tried_again(workshop: Workshop, keeper: Keeper) -> None:
+    name, table = grown(workshop, 3)
+    first, second, _ = ids(keeper, name)
+    batch = keeper.batch(name, EXPIRE, days=1)
+    asked: list[str] = []
+    tried: list[str] = []
+
+    def retention(location: str) -> Retention | None:
+        asked.append(location)
+        return None if len(asked) == 1 else Retention((first, second), (), (), ())
+
+    def record_try(_base: int, location: str) -> None:
+        if not tried:
+            append(workshop, table)
+        tried.append(location)
+
+    ticket = Ticket("token", 1, "run", 3, lambda: True, record_try, retention)
+    result = workshop.engine.commit(batch, NOTHING_WRITTEN, ticket)
+    assert (result.status, result.tries) == (CommitStatus.COMMITTED, 3)
+    assert asked[1:] == tried
+    assert len(set(tried)) == 2
+    assert len(ids(keeper, name)) == 2
+
+
+def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Keeper) -> None:
+    name, _ = grown(workshop, 2)
+    batch = keeper.batch(name, EXPIRE, days=1)
+    allowed = Retention(batch.snapshots, (), (), ())
+    ticket = Ticket("token", 1, "run", 3, lambda: False, lambda *_: None, lambda _location: allowed)
+    with pytest.raises(FenceLostError):
+        workshop.engine.commit(batch, NOTHING_WRITTEN, ticket)
+    assert len(ids(keeper, name)) == 2

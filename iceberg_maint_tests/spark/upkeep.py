@@ -1,0 +1,85 @@
+"""Housekeeping of real tables: the whole loop on a ledger in memory and a clock that is set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.outcome import CommitResult, OperationOutcome
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Policy, RetryPolicy
+from iceberg_maint.core.state import TableState
+from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.ports import Ledger, Ticket, Written
+from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint.survey import Tools, make_plans, survey
+from iceberg_maint_tests.core.loop import SetClock
+from iceberg_maint_tests.spark.workshop import Workshop
+
+DAY_MS = 86_400_000
+KEEP_ONE = Policy(
+    expire_snapshots=ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=1),
+    retry=RetryPolicy(backoff_seconds=0),
+)
+
+
+class Interposed:
+    """The real engine; `before` runs before each of its commits."""
+
+    def __init__(self, engine: SparkEngine, before: Callable[[Batch], None]) -> None:
+        self._engine = engine
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        self._before(batch)
+        return self._engine.commit(batch, written, ticket)
+
+
+@dataclass
+class Keeper:
+    """Keeps the tables of one workshop; time is the machine's own, `days` ahead."""
+
+    workshop: Workshop
+    policy: Policy = KEEP_ONE
+    ledger: Ledger = field(default_factory=memory_ledger)
+    before_commit: Callable[[Batch], None] = lambda _batch: None
+    runs: Any = field(default_factory=itertools.count)
+
+    def run(self, name: str, *operations: Operation, days: float = 0, **request: Any) -> OperationOutcome:
+        """Runs one operation."""
+        outcomes = maintain(
+            TableId.parse(name),
+            lambda _state: self.policy,
+            Request(f"run-{next(self.runs)}", operations=operations, **request),
+            self.tools(name, days),
+        )
+        return outcomes[-1]
+
+    def batch(self, name: str, operation: Operation, days: float = 0) -> Batch:
+        """The one batch that is due."""
+        tools = self.tools(name, days)
+        seen = survey(TableId.parse(name), lambda _state: self.policy, tools, (operation,))
+        ((batch,),) = (plan.batches for plan in make_plans(seen, tools))
+        return batch
+
+    def state(self, name: str) -> TableState:
+        return self.workshop.catalog.pin(TableId.parse(name))
+
+    def tools(self, name: str, days: float) -> Tools:
+        engine = Interposed(self.workshop.engine, self.before_commit)
+        newest = max(s.timestamp_ms for s in self.state(name).snapshots)
+        clock = SetClock(newest + int(days * DAY_MS))
+        return Tools(self.workshop.catalog, self.ledger, clock, lambda: engine)  # type: ignore[arg-type, return-value]
+
+    def with_policy(self, **expiry: Any) -> None:
+        """Changes keys of the expiry's policy."""
+        changed = replace(self.policy.expire_snapshots, **expiry)
+        self.policy = replace(self.policy, expire_snapshots=changed)
