@@ -62,7 +62,9 @@ class Store(Protocol):
 @dataclass(frozen=True, slots=True)
 class OrphanWork:
     """What one pass did. `digest` is what a person approves where `needs_approval`; nothing was
-    moved then. `marks` are the trash manifests written."""
+    moved then. `marks` are the trash manifests written; `restored_files` were in the trash and
+    reached after all, `left_files` are still in it although their hold is over. `stopped` is what
+    ended the pass after part of this had been done."""
 
     listed_files: int
     listed_bytes: int
@@ -72,10 +74,12 @@ class OrphanWork:
     trashed_bytes: int = 0
     swept_files: int = 0
     swept_bytes: int = 0
+    restored_files: int = 0
     left_files: int = 0
     marks: tuple[str, ...] = ()
     digest: str = ""
     needs_approval: bool = False
+    stopped: Exception | None = None
 
 
 class OrphanFiles(Protocol):
@@ -92,7 +96,8 @@ class OrphanFiles(Protocol):
     ) -> OrphanWork:
         """Sweeps what has been in the trash long enough, if asked to, then puts there what nothing
         reaches now. `in_flight` are files written and not yet committed; `holds` asks whether the
-        lease is still ours. Raises RefusedError ICM-110 to 115, 122, 125; FenceLostError.
+        lease is still ours. Raises RefusedError ICM-110 to 115, 122, 125 where nothing was moved
+        or deleted before it, else tells it as `stopped`; FenceLostError.
         """
         ...
 

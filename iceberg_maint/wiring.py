@@ -17,10 +17,12 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Verifier
-from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import PolicyOf, Tools
 
 if TYPE_CHECKING:
+    from iceberg_maint.catalog.claims import FleetClaims
+    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+    from iceberg_maint.orphans.operation import OrphanPass, Scope
     from iceberg_maint.spark.settings import SparkSettings
 
 SessionFactory = Callable[[], Any]
@@ -144,9 +146,27 @@ class App:
             lambda text: redact(text, secrets),
         )
 
-    def orphan_files(self, table: TableId) -> OrphanFiles:
+    def orphan_files(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
         """The orphan pass of one table, which is held against all tables of all catalogs."""
-        raise NotImplementedError
+        from iceberg_maint.catalog.reachable import MetadataWalk
+        from iceberg_maint.catalog.store import open_store
+        from iceberg_maint.orphans.operation import OrphanPass, Scope, Surroundings
+
+        catalog = self._metadata_catalog(table.catalog)
+        around = Surroundings(
+            others=self._claims.others,
+            store=lambda state: open_store(catalog.io_of(state.table), state.location),
+            reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
+            scratch=self.config.home / "orphans",
+            now_ms=self.clock.now_ms,
+        )
+        return OrphanPass(around, scope or Scope())
+
+    @cached_property
+    def _claims(self) -> FleetClaims:
+        from iceberg_maint.catalog.claims import FleetClaims
+
+        return FleetClaims({name: self._metadata_catalog(name) for name in self.catalogs})
 
     def spark_settings(self) -> SparkSettings:
         """The session's settings as configured; checks them and starts nothing.
@@ -227,14 +247,18 @@ class App:
     def metadata_reader(self, table: str) -> MetadataReader:
         """How the commit gate reads the table's manifests: by the reader that measured them."""
         from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
-        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 
         name = TableId.parse(table)
-        catalog = self.catalogs[name.catalog]
+        io = self._metadata_catalog(name.catalog).io_of(name)
+        return MetadataReader(lambda location: read_manifest_list(io, location), make_reader(io))
+
+    def _metadata_catalog(self, name: str) -> PyIcebergCatalog:
+        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+
+        catalog = self.catalogs[name]
         if not isinstance(catalog, PyIcebergCatalog):
             raise TypeError(f"{type(catalog).__name__} reads no manifests")
-        io = catalog.io_of(name)
-        return MetadataReader(lambda location: read_manifest_list(io, location), make_reader(io))
+        return catalog
 
     @property
     def running_engine(self) -> Engine | None:

@@ -92,6 +92,12 @@ class PyIcebergCatalog:
             self._open(table)
         return self._io_by_table[table]
 
+    def metadata_file(self, table: TableId) -> tuple[str, bytes]:
+        """Location and content of the current metadata file. Raises UnknownTableError ICM-126,
+        UnreadableTableError ICM-101."""
+        location, io = self._open(table)
+        return location, read_bytes(io, location, f"{table}: metadata file")
+
     def _open(self, table: TableId) -> tuple[str, FileIO]:
         found = self._listing.open(table) if table.catalog == self.name else None
         if found is None:

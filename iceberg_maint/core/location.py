@@ -47,6 +47,24 @@ class Location:
         return path_key(self.path)
 
 
+def equivalences(schemes: Iterable[str], authorities: Iterable[str]) -> Equivalences:
+    """Of texts `spelling=what it is taken for`. Raises ValueError for a text that is none, or a
+    spelling that is itself what another one is taken for."""
+    return Equivalences(_pairs(schemes, fold=True), _pairs(authorities, fold=False))
+
+
+def _pairs(texts: Iterable[str], *, fold: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        spelling, equals, taken_for = (text.lower() if fold else text).partition("=")
+        if not (spelling and equals and taken_for) or "=" in taken_for:
+            raise ValueError(f"'{text}' is not spelling=other")
+        found[spelling] = taken_for
+    if chained := found.keys() & set(found.values()):
+        raise ValueError(f"'{min(chained)}' is taken for another one, and another one for it")
+    return found
+
+
 def parse_location(text: str, same: Equivalences) -> Location:
     """Splits a location. A bare absolute path is a `file` one; `?` and `#` are part of the path.
     Raises ValueError for what is neither."""
@@ -110,11 +128,18 @@ class Claim:
 
 
 def claim_of(state: TableState) -> Claim:
+    """What a pinned table claims, see `claim`."""
+    return claim(str(state.table), state.uuid, state.location, state.properties, state.metadata_location)
+
+
+def claim(
+    table: str, table_uuid: str, location: str, properties: Mapping[str, str], metadata_location: str
+) -> Claim:
     """What a table claims: its location, the paths its properties send files to, and the folder
     of its metadata file."""
-    folder = state.metadata_location.rpartition("/")[0]
-    named = [state.properties[p] for p in _WRITE_PATHS if state.properties.get(p)]
-    return Claim(str(state.table), state.uuid, tuple(dict.fromkeys((state.location, *named, folder))))
+    folder = metadata_location.rpartition("/")[0]
+    named = [properties[p] for p in _WRITE_PATHS if properties.get(p)]
+    return Claim(table, table_uuid, tuple(dict.fromkeys((location, *named, folder))))
 
 
 def outside(claim: Claim, prefixes: Iterable[str], same: Equivalences) -> tuple[str, ...]:

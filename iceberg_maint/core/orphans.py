@@ -118,9 +118,18 @@ class NameRules:
 
 
 def orphans_digest(orphans: Iterable[Orphan]) -> str:
-    """SHA-256, hexadecimal, of the orphans in the order given: what a person approves."""
+    """What a person approves: the time of the youngest of the orphans, and their SHA-256 in the
+    order given."""
     found = hashlib.sha256()
+    youngest_ms = 0
     for orphan in orphans:
         line = f"{orphan.size_bytes} {orphan.modified_ms} {orphan.path}\n"
         found.update(line.encode("utf-8", "surrogateescape"))
-    return found.hexdigest()
+        youngest_ms = max(youngest_ms, orphan.modified_ms)
+    return f"{youngest_ms}-{found.hexdigest()}"
+
+
+def approved_until_ms(digest: str) -> int:
+    """The time in a digest; 0 for a text that is none, which then approves nothing."""
+    youngest, _, _ = digest.partition("-")
+    return int(youngest) if youngest.isascii() and youngest.isdigit() else 0

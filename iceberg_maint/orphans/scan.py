@@ -29,7 +29,7 @@ from iceberg_maint.core.location import (
     overlaps,
     parse_location,
 )
-from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, orphans_digest
+from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
 from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
@@ -147,11 +147,15 @@ def scan(
     reachability: Reachability,
     scratch: Path,
     now_ms: int,
+    *,
+    approved: str | None = None,
 ) -> Scan:
     """Lists the table's prefixes and finds what nothing reaches; moves and deletes nothing.
 
     `now_ms` is this machine's clock, only compared with the store's; `scratch` is a folder on
-    local disk. The caller closes `Scan.paths`. Raises RefusedError, see `check_target`, and
+    local disk. With the digest of an earlier scan as `approved` no file counts that is younger
+    than the youngest one then, so that what has come of age since does not change it. The caller
+    closes `Scan.paths`. Raises RefusedError, see `check_target`, and
     ICM-111 for another table's metadata below a prefix, ICM-115, ICM-122, ICM-125;
     UnreadableTableError ICM-101 where anything of the metadata cannot be read.
     """
@@ -161,6 +165,8 @@ def scan(
     try:
         rules = NameRules(target.state)
         youngest_ms = started_ms - policy.older_than_seconds * 1000
+        if approved is not None:
+            youngest_ms = min(youngest_ms, approved_until_ms(approved))
         for prefix in target.prefixes:
             paths.add_listed(_judged(store, prefix, target.same, rules, youngest_ms))
         metadata_location = reachability.metadata_location()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iceberg_maint.core.codec import dumps, loads
@@ -56,12 +56,14 @@ def trash(
     *,
     approved: str | None = None,
     holds: Callable[[], bool] = lambda: True,
+    tell: Callable[[Trashed], None] = lambda _: None,
 ) -> Trashed:
     """Moves the orphans of a scan aside, one mark per prefix that has any.
 
     The metadata is read once more first, and each file looked at once more. `approved` is the
-    digest that a person approves; `holds` asks whether the lease is still ours. Raises RefusedError
-    ICM-122 where the share is abnormal and not approved, FenceLostError.
+    digest that a person approves; `holds` asks whether the lease is still ours; `tell` hears what
+    was done whatever ends it. Raises RefusedError ICM-122 where the share is abnormal and not
+    approved, FenceLostError.
     """
     if scan.needs_approval and approved != scan.digest:
         counts = scan.counts
@@ -73,33 +75,60 @@ def trash(
             f"inspect what the scan found, then approve it by its digest {scan.digest}.",
         )
     read_reached(scan.paths, scan.target, reachability)
-    marks, moved, moved_bytes, skipped = [], 0, 0, 0
-    for prefix in scan.target.prefixes:
-        marked_ms = checked_clock(store, prefix, now_ms)
-        mark_id = f"{marked_ms}-{scan.digest[:16]}"
-        header = MarkHeader(
-            mark_id=mark_id,
-            table=str(scan.target.state.table),
-            table_uuid=scan.target.state.uuid,
-            prefix=prefix,
-            marked_ms=marked_ms,
-            older_than_seconds=scan.policy.older_than_seconds,
-            metadata_location=reachability.metadata_location(),
-            digest=scan.digest,
-        )
-        if next(_below(scan, prefix), None) is None:
+    done = _Moved([])
+    try:
+        for prefix in scan.target.prefixes:
+            _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, done)
+    finally:
+        tell(done.told())
+    reached_since = scan.counts.orphan_files - done.files - done.skipped
+    return replace(done.told(), skipped_files=done.skipped + reached_since)
+
+
+@dataclass(slots=True)
+class _Moved:
+    marks: list[str]
+    files: int = 0
+    size_bytes: int = 0
+    skipped: int = 0
+
+    def told(self) -> Trashed:
+        return Trashed(tuple(dict.fromkeys(self.marks)), self.files, self.size_bytes, self.skipped)
+
+
+def _move(
+    scan: Scan,
+    prefix: str,
+    store: Store,
+    metadata_location: str,
+    now_ms: int,
+    holds: Callable[[], bool],
+    done: _Moved,
+) -> None:
+    """Writes the manifest of one prefix, then moves what it names."""
+    marked_ms = checked_clock(store, prefix, now_ms)
+    mark_id = f"{marked_ms}-{scan.digest[-16:]}"
+    header = MarkHeader(
+        mark_id=mark_id,
+        table=str(scan.target.state.table),
+        table_uuid=scan.target.state.uuid,
+        prefix=prefix,
+        marked_ms=marked_ms,
+        older_than_seconds=scan.policy.older_than_seconds,
+        metadata_location=metadata_location,
+        digest=scan.digest,
+    )
+    if next(_below(scan, prefix), None) is None:
+        return
+    store.create(_manifest(header), _lines(header, _trashed(scan, prefix, mark_id)))
+    done.marks.append(mark_id)
+    for line in _held(_trashed(scan, prefix, mark_id), holds):
+        found = store.stat(line.path)
+        if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):
+            done.skipped += 1
             continue
-        store.create(_manifest(header), _lines(header, _trashed(scan, prefix, mark_id)))
-        marks.append(mark_id)
-        for line in _held(_trashed(scan, prefix, mark_id), holds):
-            found = store.stat(line.path)
-            if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):
-                skipped += 1
-                continue
-            store.move(line.path, line.trash_path)
-            moved, moved_bytes = moved + 1, moved_bytes + line.size_bytes
-    reached_since = scan.counts.orphan_files - moved - skipped
-    return Trashed(tuple(dict.fromkeys(marks)), moved, moved_bytes, skipped + reached_since)
+        store.move(line.path, line.trash_path)
+        done.files, done.size_bytes = done.files + 1, done.size_bytes + line.size_bytes
 
 
 def marks(target: Target, store: Store) -> Iterator[MarkHeader]:
@@ -122,17 +151,23 @@ def sweep(
     scratch: Path,
     now_ms: int,
     *,
+    mark_id: str | None = None,
     holds: Callable[[], bool] = lambda: True,
+    tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
-    """Deletes for good what has been in the trash for the hold, by the store's clock.
+    """Deletes for good what has been in the trash for the hold, by the store's clock; of one mark
+    or of all.
 
     Every path is proved anew against the current metadata; a file that is reached after all goes
-    back to its place. Raises RefusedError as `scan` does, FenceLostError.
+    back to its place. `tell` hears what was done to each mark whatever ends it. Raises RefusedError
+    as `scan` does, FenceLostError.
     """
     check_target(target, policy)
     due = []
     for header in marks(target, store):
         _check_own(header, target)
+        if mark_id is not None and header.mark_id != mark_id:
+            continue
         if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
             due.append(header)
     if not due:
@@ -140,34 +175,61 @@ def sweep(
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         read_reached(paths, target, reachability)
-        return tuple(_sweep_one(h, store, paths, holds) for h in sorted(due, key=_manifest))
+        return tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=_manifest))
     finally:
         paths.close()
 
 
-def _sweep_one(header: MarkHeader, store: Store, paths: PathTables, holds: Callable[[], bool]) -> Emptied:
-    deleted, deleted_bytes, restored, left = 0, 0, 0, 0
-    for line in _held(_files(store, header), holds):
-        found = store.stat(line.trash_path)
-        if found is None:
-            continue  # never moved, restored, or swept before
-        if paths.reaches(line.path):
-            done = _put_back(store, line)
-            restored, left = restored + done, left + (not done)
-        elif found.size_bytes != line.size_bytes:
-            left += 1
-        else:
-            store.delete(line.trash_path)
-            gone = store.stat(line.trash_path) is None
-            deleted, left = deleted + gone, left + (not gone)
-            deleted_bytes += line.size_bytes if gone else 0
-    if not left:
-        store.delete(_manifest(header))
-    return Emptied(header.mark_id, deleted, deleted_bytes, restored, left)
+def _sweep_one(
+    header: MarkHeader,
+    store: Store,
+    paths: PathTables,
+    holds: Callable[[], bool],
+    tell: Callable[[Emptied], None],
+) -> Emptied:
+    done = Emptied(header.mark_id)
+    try:
+        for line in _held(_files(store, header), holds):
+            found = store.stat(line.trash_path)
+            if found is None:
+                continue  # never moved, restored, or swept before
+            if paths.reaches(line.path):
+                done = _restored(done, put_back=_put_back(store, line))
+            elif found.size_bytes != line.size_bytes:
+                done = replace(done, left_files=done.left_files + 1)
+            else:
+                store.delete(line.trash_path)
+                done = _deleted(done, line, gone=store.stat(line.trash_path) is None)
+        if not done.left_files:
+            store.delete(_manifest(header))
+    finally:
+        tell(done)
+    return done
+
+
+def _deleted(done: Emptied, line: TrashedFile, *, gone: bool) -> Emptied:
+    if not gone:
+        return replace(done, left_files=done.left_files + 1)
+    return replace(
+        done,
+        deleted_files=done.deleted_files + 1,
+        deleted_bytes=done.deleted_bytes + line.size_bytes,
+    )
+
+
+def _restored(done: Emptied, *, put_back: bool) -> Emptied:
+    if put_back:
+        return replace(done, restored_files=done.restored_files + 1)
+    return replace(done, left_files=done.left_files + 1)
 
 
 def restore(
-    target: Target, store: Store, mark_id: str | None = None, *, holds: Callable[[], bool] = lambda: True
+    target: Target,
+    store: Store,
+    mark_id: str | None = None,
+    *,
+    holds: Callable[[], bool] = lambda: True,
+    tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
     """Moves every file of a mark, or of all marks, back to its place; what is there stays."""
     found = []
@@ -175,14 +237,16 @@ def restore(
         _check_own(header, target)
         if mark_id is not None and header.mark_id != mark_id:
             continue
-        restored, left = 0, 0
-        for line in _held(_files(store, header), holds):
-            if store.stat(line.trash_path) is not None:
-                done = _put_back(store, line)
-                restored, left = restored + done, left + (not done)
-        if not left:
-            store.delete(_manifest(header))
-        found.append(Emptied(header.mark_id, restored_files=restored, left_files=left))
+        done = Emptied(header.mark_id)
+        try:
+            for line in _held(_files(store, header), holds):
+                if store.stat(line.trash_path) is not None:
+                    done = _restored(done, put_back=_put_back(store, line))
+            if not done.left_files:
+                store.delete(_manifest(header))
+        finally:
+            tell(done)
+        found.append(done)
     return tuple(found)
 
 

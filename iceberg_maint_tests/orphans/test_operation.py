@@ -1,0 +1,202 @@
+"""The orphan pass as an operation: due, resumed, refused and told like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.catalog.claims import FleetClaims
+from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.orphans import TRASH
+from iceberg_maint.core.outcome import OutcomeStatus
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.orphans.operation import Scope
+from iceberg_maint_tests.catalog.table_files import register
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.orphans.passes import DAILY, TABLE, Passes
+
+ALL = ORPHANS + 1
+LAYOUTS_BY_NAME = {layout.name: layout for layout in LAYOUTS}
+HOLD_MS = DAILY.hold_seconds * 1000 + 60_000
+
+
+@pytest.fixture
+def passes(tmp_path: Path) -> Passes:
+    return Passes(LAYOUTS[0].build(tmp_path))
+
+
+def later(passes: Passes, ahead_ms: int = HOLD_MS) -> Passes:
+    return replace(passes, store=ShiftedStore(ahead_ms))
+
+
+def section(**changes: object) -> Policy:
+    return Policy(remove_orphan_files=replace(DAILY, **changes))  # type: ignore[arg-type]
+
+
+def trashed(lake: Lake) -> int:
+    return sum(p.is_file() for p in lake.folder.rglob(f"{TRASH}/files/**/*"))
+
+
+def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
+    first = passes.run()
+    assert (first.outcome, first.reason) == (OutcomeStatus.IMPROVED, Reason.ORPHAN_FILES)
+    [batch] = first.batches
+    assert batch.counts is not None
+    assert (batch.counts["orphan_files"], batch.counts["trashed_files"]) == (ALL, ALL)
+    assert batch.counts["trashed_bytes"] == sum(map(len, passes.lake.orphans.values()))
+    assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
+
+    assert passes.run().batches == ()  # not due again so soon
+    early = later(passes, DAY_MS + 60_000).run()
+    assert (early.outcome, trashed(passes.lake)) == (OutcomeStatus.NO_OP, ALL)
+
+    [swept] = later(passes).run().batches
+    assert swept.counts is not None
+    assert (swept.outcome, swept.counts["swept_files"]) == (OutcomeStatus.IMPROVED, ALL)
+    assert (passes.lake.lost(), trashed(passes.lake)) == ([], 0)
+
+
+def test_nothing_is_swept_while_snapshots_are_to_expire(passes: Passes) -> None:
+    passes.run()
+    expires = ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=1)
+    waits = replace(later(passes), policy=replace(passes.policy, expire_snapshots=expires))
+    assert (waits.run().outcome, trashed(passes.lake)) == (OutcomeStatus.NO_OP, ALL)
+    assert later(passes).run(force=True).outcome is OutcomeStatus.IMPROVED
+    assert trashed(passes.lake) == 0
+
+
+def test_what_was_swept_before_a_refusal_is_told_with_it(passes: Passes) -> None:
+    passes.run()
+    nested = passes.lake.folder / "warehouse/db/t/nested/1.metadata.json"
+    nested.parent.mkdir()
+    nested.write_text('{"table-uuid": "another"}')
+    outcome = later(passes).run()
+    [batch] = outcome.batches
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
+    assert "ICM-111" in batch.message
+    assert batch.counts is not None
+    assert (batch.counts["swept_files"], batch.counts["trashed_files"]) == (ALL, 0)
+
+
+def test_refusal_that_did_nothing_tells_no_counts_and_backs_off(passes: Passes) -> None:
+    nested = passes.lake.folder / "warehouse/db/t/nested/1.metadata.json"
+    nested.parent.mkdir()
+    nested.write_text('{"table-uuid": "another"}')
+    outcome = passes.run()
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
+    assert outcome.batches[0].counts == {}
+    assert passes.run().reason is Reason.BACK_OFF
+    assert trashed(passes.lake) == 0
+
+
+def test_failure_halfway_tells_what_was_moved(passes: Passes) -> None:
+    class Failing(ShiftedStore):
+        moved = 0
+
+        def move(self, source: str, target: str) -> None:
+            self.moved += 1
+            if self.moved > 7:
+                raise OSError("the network is down")
+            super().move(source, target)
+
+    outcome = replace(passes, store=Failing()).run()
+    [batch] = outcome.batches
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.ERROR)
+    assert batch.message == "OSError: the network is down"
+    assert batch.counts is not None
+    assert batch.counts["trashed_files"] == trashed(passes.lake) == 7
+    assert later(passes, DAY_MS).run().outcome is OutcomeStatus.IMPROVED
+    assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
+
+
+def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -> None:
+    strict = replace(passes, policy=section(max_orphan_ratio=0.01))
+    outcome = strict.run()
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.APPROVAL)
+    digest = outcome.batches[0].message.rpartition(" ")[2]
+    passes.lake.plant(passes.lake.orphans, passes.lake.folder / "warehouse/db/t/data/new", b"x")
+    approved = replace(strict, scope=Scope(approved=digest), store=ShiftedStore(8 * DAY_MS))
+    assert approved.run().batches[0].counts["trashed_files"] == ALL  # type: ignore[index]
+    # What has come of age since was not approved.
+    assert [p.name for p in passes.lake.remaining()] == ["new"]
+
+
+@pytest.mark.parametrize("approved", ["", "no digest", "-1-abc", "0-" + 64 * "0", "99999999999999999999-x"])
+def test_text_that_approves_nothing_moves_nothing(passes: Passes, approved: str) -> None:
+    outcome = replace(passes, scope=Scope(approved=approved)).run()
+    assert (outcome.reason, trashed(passes.lake)) == (Reason.APPROVAL, 0)
+
+
+def test_dropped_and_recreated_table_is_left_alone(passes: Passes) -> None:
+    def recreated(_state: object) -> object:
+        raise RefusedError("ICM-102", "another table.", "none.")
+
+    outcome = replace(passes, around={"reachability": recreated}).run()
+    assert (outcome.outcome, trashed(passes.lake)) == (OutcomeStatus.UNSUPPORTED, 0)
+
+
+def test_unreadable_neighbour_stops_the_pass(passes: Passes) -> None:
+    lake = passes.lake
+    LAYOUTS_BY_NAME["neighbours"].more(lake, lake.folder / "warehouse/db/t", {})
+    next((lake.folder / "warehouse/db/s/metadata").glob("*.metadata.json")).unlink()
+    outcome = passes.run()
+    assert (outcome.outcome, trashed(lake)) == (OutcomeStatus.UNSUPPORTED, 0)
+    assert "ICM-111 lake.db.s cannot be read" in outcome.batches[0].message
+
+
+def test_claims_are_read_again_only_where_a_pointer_moved(passes: Passes) -> None:
+    lake = passes.lake
+    LAYOUTS_BY_NAME["neighbours"].more(lake, lake.folder / "warehouse/db/t", {})
+    catalog, read = lake.catalog, []
+    real = catalog.metadata_file
+    catalog.metadata_file = lambda name: (read.append(str(name)), real(name))[1]  # type: ignore[method-assign, func-returns-value]
+    claims = FleetClaims({"lake": catalog})
+    assert {c.table for c in claims.others(TABLE)} == {f"lake.db.{n}" for n in ("t_2", "t2", "t_old", "s")}
+    assert len(read) == 4
+    assert len(claims.others(TABLE)) == len(read) == 4
+    moved = next((lake.folder / "warehouse/db/s/metadata").glob("*.metadata.json"))
+    moved = moved.rename(moved.with_name("moved.metadata.json"))
+    register(lake.database, "db.s", f"file://{moved}")
+    assert len(claims.others(TableId.parse("lake.db.t_2"))) == 4
+    assert read[4:] == ["lake.db.s", "lake.db.t"]
+
+
+class Interrupting(ShiftedStore):
+    """Stops the program before the n-th change of a file."""
+
+    def __init__(self, at: int, ahead_ms: int = 0) -> None:
+        super().__init__(ahead_ms)
+        self._left = at
+
+    def _step(self, path: str) -> None:
+        if TRASH in path:
+            if not self._left:
+                raise KeyboardInterrupt
+            self._left -= 1
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        self._step(path)
+        super().create(path, lines)
+
+    def move(self, source: str, target: str) -> None:
+        self._step(target)
+        super().move(source, target)
+
+    def delete(self, path: str) -> None:
+        self._step(path)
+        super().delete(path)
+
+
+@pytest.mark.parametrize("at", [0, 1, 11])
+def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        replace(passes, store=Interrupting(at)).run()
+    assert trashed(passes.lake) == max(0, at - 1)
+    assert replace(passes, store=ShiftedStore(DAY_MS)).run().outcome is OutcomeStatus.IMPROVED
+    assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
