@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iceberg_maint.core.expiry import expired
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
@@ -11,7 +12,6 @@ from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.retention import Retention
-from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import SWEEP_AND_MARK
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, RefusedError
@@ -103,12 +103,6 @@ def judge_housekeeping(
         snapshot,
         counts=counts,
     )
-
-
-def expired(batch: Batch, state: TableState) -> bool:
-    """Whether everything that the batch meant to expire is gone from the table."""
-    gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
-    return gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
 
 
 def counts_of(ended: Ended) -> Mapping[str, int]:

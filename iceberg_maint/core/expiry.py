@@ -1,4 +1,4 @@
-"""Expiry at the gate: the rules of a commit that removes snapshots and refs, as a function of values.
+"""Expiry: the rules of a commit that removes snapshots and refs, and what came of one nobody told of.
 
 The two table metadata documents are Iceberg's own JSON (spec: "Table Metadata"). What is compared is
 all of them but the time of the change, so that nothing beside the plan can change with it.
@@ -10,8 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from iceberg_maint.core.gate import Rule, Violation
+from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.retention import Retention, gc_enabled
+from iceberg_maint.core.settle import Settlement
+from iceberg_maint.core.state import TableState
 
 Document = Mapping[str, Any]
 
@@ -24,6 +27,28 @@ def check_expiry(batch: Batch, base: Document, new: Document, retention: Retenti
     """Every rule that going from `base` to `new` would break; () lets it pass. `retention` is what
     may expire of `base` now: the plan must not say more, whoever has come to depend on it since."""
     return (*_allowed(batch, base, retention), *_as_planned(batch, base, new))
+
+
+def expired(batch: Batch, state: TableState) -> bool:
+    """Whether everything that the batch meant to expire is gone from the table."""
+    gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
+    return gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
+
+
+def settle_expiry(batch: Batch | None, base_location: str | None, state: TableState) -> Settlement:
+    """What came of an attempt that never reported back, based on the metadata at `base_location`
+    (None: its commit was never attempted); `batch` is None where it is closed by now.
+
+    No snapshot carries its token, so what it meant to remove is looked for. A late swap changes
+    nothing here: it removes the same snapshots, or loses.
+    """
+    if base_location is None:
+        return Settlement(CommitStatus.REJECTED, None, "the commit was never attempted")
+    if batch is not None and expired(batch, state):
+        return Settlement(CommitStatus.COMMITTED, None, "what it meant to expire is gone")
+    if state.metadata_location != base_location:
+        return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
+    return Settlement(CommitStatus.UNKNOWN, None, "the table is still at its base")
 
 
 def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Violation]:
