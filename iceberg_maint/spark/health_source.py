@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.foreign import foreign_commits
 from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.judge import size_limits, target_file_size_bytes
 from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.sort_order import LayoutOrder
 from iceberg_maint.core.state import FileKind, TableState
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.layout_source import METRICS, layout_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -80,6 +82,9 @@ class SparkHealthSource:
             deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
             named = {_scope(state, row): row["named"] for row in _named_files(joined, names).collect()}
             partitions = _partitions(state, groups, deletes, named)
+            if state.order is not None:
+                layout = self._layout(state, state.order)
+                partitions = {key: replace(p, **layout.get(key, {})) for key, p in partitions.items()}
         return Measured(
             table=state.table,
             table_uuid=state.uuid,
@@ -93,6 +98,25 @@ class SparkHealthSource:
             maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
             foreign=foreign_commits(state),
         )
+
+    def _layout(self, state: TableState, order: LayoutOrder) -> dict[str, dict[str, Any]]:
+        """The layout metrics by partition key; specs that have the same key, as those without
+        partitions do, are one."""
+        from pyspark.sql import functions as F
+
+        entries = self._metadata_table(state, "entries")
+        file = F.col("data_file")
+        one = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
+        spec_id = F.when(file["spec_id"].isin(one), one[0] if one else None).otherwise(file["spec_id"])
+        files = entries.where((F.col("status") != _DELETED) & (file["content"] == 0)).select(
+            spec_id.alias("spec_id"),
+            *self._partition_columns(state, entries),
+            file["sort_order_id"].alias("sort_order_id"),
+            "readable_metrics",
+        )
+        by = [c for c in files.columns if c not in ("sort_order_id", "readable_metrics")]
+        rows = layout_of(files, order, by).collect()
+        return {_scope(state, row)[1]: {name: row[name] for name in METRICS} for row in rows}
 
     def _entries(self, state: TableState) -> DataFrame:
         """Live entries, flat; the value of partition field 1000 is column `p_1000`."""
@@ -277,7 +301,9 @@ def _partitions(
     by_key: dict[str, list[tuple[Scope, FileKind]]] = defaultdict(list)
     for scope, kind in groups:
         by_key[scope[1]].append((scope, kind))
-    oldest = {s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA}
+    oldest = {
+        s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA
+    }
     own: dict[str, list[_Delete]] = defaultdict(list)
     everywhere: list[_Delete] = []
     for delete in deletes:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -11,13 +14,14 @@ from pathlib import Path
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, NestedField
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.core.health import Measured, PartitionHealth
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.sort_order import LayoutOrder, SortColumn
 from iceberg_maint.core.state import TableState
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.health_source import SparkHealthSource
@@ -286,3 +290,63 @@ def test_health_of_entries_made_by_hand(lake_dir: Path, measured: Callable) -> N
     # Of the global deletes one is as old as the oldest data: it reaches nothing.
     assert ours.partitions["__all__"].dangling_delete_files == 1
     assert (first.last_change_ms, second.min_data_sequence_number) == (9000, 4)
+
+
+def test_health_of_overlapping_ranges_is_what_a_sweep_in_sql_finds(
+    spark: SparkSession, catalog: PyIcebergCatalog, lake_dir: Path
+) -> None:
+    """Of numbers, text and floats: bounds that are missing, NaN, turned round or cut short."""
+    schema = Schema(
+        NestedField(1, "n", LongType(), required=False),
+        NestedField(2, "s", StringType(), required=False),
+        NestedField(3, "d", DoubleType(), required=False),
+        NestedField(4, "p", StringType(), required=False),
+    )
+    by, everywhere, nowhere = spec(0, (4, 1000, IdentityTransform(), "p")), spec(1), spec(2)
+    rng = random.Random(5)
+    texts = ["", "a", "b" * 16, "b" * 15 + "c", "b" * 17, "ü" * 15 + "y", "ü" * 15 + "z", "zz"]
+
+    def bounds(n: int) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        low, width = rng.randrange(20), rng.randrange(10)
+        low_text, high_text = sorted(rng.choices(texts, k=2), key=str.encode)
+        first = math.nan if n % 7 == 0 else low / 4
+        lower = {1: struct.pack("<q", low), 2: low_text.encode(), 3: struct.pack("<d", first)}
+        last = math.nan if n % 11 == 0 else (low - 1 if n % 5 == 0 else low + width) / 4
+        upper = {1: struct.pack("<q", low + width), 2: high_text.encode(), 3: struct.pack("<d", last)}
+        if n % 6 == 0:
+            del upper[1], lower[2]
+        return lower, upper
+
+    def files(place: str, count: int, partition: tuple[str | None, ...]) -> list[File]:
+        made = [(n, *bounds(n)) for n in range(count)]
+        return [
+            File(f"{place}{n}", partition, lower_bounds=low, upper_bounds=high, sort_order_id=n % 3 or None)
+            for n, low, high in made
+        ]
+
+    table = TableFiles(lake_dir / "overlap", schema, [by, everywhere, nowhere])
+    manifests = [
+        ManifestFile((*files("a", 40, ("a",)), *files("b", 5, (None,))), by, 1, 1),
+        ManifestFile(tuple(files("c", 20, ())), everywhere, 1, 1),
+        ManifestFile(tuple(files("d", 20, ())), nowhere, 1, 1),
+    ]
+    table.commit(manifests, snapshot_id=1, sequence_number=1, timestamp_ms=1_700_000_000_000)
+    table.register(lake_dir / "catalog.db", "health.overlap")
+    pinned = catalog.pin(TableId.parse("lake.health.overlap"))
+    numbers, text, floats = (
+        SortColumn(name, field_id, kind)
+        for field_id, (name, kind) in enumerate([("n", "long"), ("s", "string"), ("d", "double")], 1)
+    )
+    for order in (
+        LayoutOrder((numbers, text), (numbers, text), z_order=True),
+        LayoutOrder((floats,), (floats,), sort_order_id=2),
+    ):
+        state = replace(pinned, order=order)
+        ours = catalog.measure(state, POLICY)
+        assert SparkHealthSource(spark).measure(state, POLICY) == ours
+        assert set(ours.partitions) == {"p=a", "p", "__all__"}
+        a = ours.partitions["p=a"]
+        assert 0 < a.unbounded_files < 40
+        assert a.sort_ranges == (40 - a.unbounded_files) * len(order.measured)
+        assert 2 < a.overlap_depth < a.max_overlap_depth
+        assert a.unsorted_files == (27 if order.sort_order_id else 0)
