@@ -63,7 +63,8 @@ class IcebergMaintError(Exception):
 
     def __str__(self) -> str:
         fix = f" Fix: {self.fix}" if self.fix else ""
-        return f"{self.code} {self.message}{fix}"
+        # What is quoted may hold line ends, and a line of a log is not to be forged.
+        return f"{self.code} {self.message}{fix}".replace("\n", "\\n")
 
 
 class ConfigurationError(IcebergMaintError):

@@ -75,15 +75,19 @@ class Session:
         return Console(file=sys.stderr, highlight=False)
 
     def say(self, line: str) -> None:
-        """A line for people on stderr, secrets masked."""
-        click.echo(self.masked(line), err=True)
+        """Lines for people on stderr, secrets masked."""
+        from iceberg_maint.report.text import inert
+
+        click.echo(inert(self.masked(line)), err=True)
 
     def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
         """The result: one JSON document on stdout, or what `draw` prints for people."""
-        if not self.as_json:
-            self.write(self.masked(_drawn(draw)))
-            return
         from iceberg_maint.report.document import render
+        from iceberg_maint.report.text import inert
+
+        if not self.as_json:
+            self.write(inert(self.masked(_drawn(draw)), styled=True))
+            return
 
         self.write(self.masked(render(document)) + "\n")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from iceberg_maint.core.reasons import SENTENCES, Reason
 
+# Select Graphic Rendition, which is all that is ever drawn with.
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -51,6 +54,19 @@ def number(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return str(value)
+
+
+def inert(text: str, *, styled: bool = False) -> str:
+    """The text with what would steer a terminal or turn its direction written out: names of tables
+    and what other engines wrote are anybody's text. `styled` leaves colours as they are."""
+    pieces = _STYLE.split(text) if styled else [text]
+    return "".join(piece if n % 2 else _written_out(piece) for n, piece in enumerate(pieces))
+
+
+def _written_out(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def sentence(reason: Reason) -> str:
