@@ -14,6 +14,7 @@ from typing import Any
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
+from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.storage_ports import Store, StoredFile
 
@@ -93,11 +94,13 @@ class LocalStore:
             if os.path.lexists(new):
                 raise FileExistsError(target)
             old.rename(new)
+            _drop_empty(old.parent)
 
     def delete(self, path: str) -> None:
         """Deletes a file, if there is one."""
         with _permitted(path):
             Path(_local(path)).unlink(missing_ok=True)
+            _drop_empty(Path(_local(path)).parent)
 
 
 class ArrowStore:
@@ -261,6 +264,16 @@ def _make_folder(folder: Path) -> None:
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
+
+
+def _drop_empty(folder: Path) -> None:
+    """Removes emptied folders of the trash; those of the table are its writers'."""
+    while TRASH in folder.parts:
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # not empty, or gone
+        folder = folder.parent
 
 
 def _sync_folder(folder: Path) -> None:

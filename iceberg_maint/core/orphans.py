@@ -20,10 +20,12 @@ _FLINK_MANIFEST = re.compile(r"[0-9a-f]{32}-.*\.avro")
 
 class Kept(StrEnum):
     """Why a listed file is no orphan. `named_elsewhere`: the metadata reaches a file of the same
-    name outside the prefix, which may be the same file by another path."""
+    name outside the prefix, which may be the same file by another path. `restored`: a person has
+    put it back from the trash."""
 
     REACHABLE = "reachable"
     IN_FLIGHT = "in_flight"
+    RESTORED = "restored"
     NAMED_ELSEWHERE = "named_elsewhere"
     YOUNG = "young"
     METADATA_FILE = "metadata_file"

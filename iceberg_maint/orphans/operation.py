@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.location import Claim, equivalences
-from iceberg_maint.core.orphans import MarkHeader, ScanCounts
+from iceberg_maint.core.orphans import ScanCounts
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.manifest import TrashMark, trash_marks
 from iceberg_maint.orphans.scan import Scan, Target, scan
-from iceberg_maint.orphans.trash import Emptied, Trashed, marks, restore, sweep, trash
+from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
 from iceberg_maint.storage_ports import OrphanWork, Reachability, Store
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ class OrphanPass:
         finally:
             found.paths.close()
 
-    def marks(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[MarkHeader, ...]:
-        """What is in the table's trash, oldest first."""
+    def marks(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashMark, ...]:
+        """What was put into the table's trash and is not swept yet, oldest first."""
         target = self._target(state, policy, frozenset(), others=())
-        return tuple(sorted(marks(target, self._around.store(state)), key=lambda m: m.marked_ms))
+        return tuple(trash_marks(target.prefixes, self._around.store(state)))
 
     def restore(
         self,

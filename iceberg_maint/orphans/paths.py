@@ -21,7 +21,9 @@ _ROWS = 10_000
 _CACHE_KIBIBYTES = 65_536
 
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
-_LIVE = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key AND live)"
+_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED)
+"""Why a path keeps the file, strongest first; its rank here is in the column `why`."""
+_RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
 _NAMED_ELSEWHERE = "EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = listed.name)"
 
 
@@ -39,7 +41,7 @@ class PathTables:
         self._db.execute(
             "CREATE TABLE listed (key BLOB, name BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)"
         )
-        self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, live INT, below INT)")
+        self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, why INT, below INT)")
         # Of reached files outside the prefixes: few, so that the index costs nothing.
         self._db.execute("CREATE TABLE elsewhere (name BLOB PRIMARY KEY) WITHOUT ROWID")
 
@@ -60,16 +62,17 @@ class PathTables:
         )
         self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
-    def add_reached(self, paths: Iterable[str], *, live: bool) -> None:
-        """Paths that the metadata reaches (`live`) or that a batch in flight has written."""
-        paths = iter(paths)
+    def add_reached(self, paths: Iterable[str], why: Kept) -> None:
+        """Paths that the metadata reaches, that a batch in flight has written, or that were put
+        back from the trash."""
+        paths, rank = iter(paths), _KEPT_AS.index(why)
         while some := list(islice(paths, _ROWS)):
             places = [(path, parse_location(path, self._same)) for path in some]
             below = [any(is_within(at, p) for p in self._prefixes) for _, at in places]
             self._insert(
                 "INSERT INTO reached VALUES (?, ?, ?, ?, ?)",
                 (
-                    (_hashed(at.key), at.store, _bytes(path), live, inside)
+                    (_hashed(at.key), at.store, _bytes(path), rank, inside)
                     for (path, at), inside in zip(places, below, strict=True)
                 ),
             )
@@ -106,8 +109,7 @@ class PathTables:
             )
         }
         for why, condition in (
-            (Kept.REACHABLE, _LIVE),
-            (Kept.IN_FLIGHT, f"{_REACHED} AND NOT {_LIVE}"),
+            *((why, f"{_RANK} = {rank}") for rank, why in enumerate(_KEPT_AS)),
             (Kept.NAMED_ELSEWHERE, f"NOT {_REACHED} AND {_NAMED_ELSEWHERE}"),
         ):
             files, size = self._db.execute(
@@ -144,7 +146,7 @@ class PathTables:
         """Paths below the prefixes that the metadata reaches and that were not listed under any
         spelling."""
         rows = self._db.execute(
-            "SELECT DISTINCT path FROM reached WHERE live AND below"
+            "SELECT DISTINCT path FROM reached WHERE why = 0 AND below"
             " AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.key = reached.key)"
         )
         return (_text(path) for (path,) in rows)

@@ -33,6 +33,7 @@ from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_unt
 from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.orphans.manifest import restored_paths
 from iceberg_maint.orphans.paths import PathTables
 from iceberg_maint.storage_ports import Reachability, Store, StoredFile
 
@@ -169,6 +170,7 @@ def scan(
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
         for prefix in target.prefixes:
             paths.add_listed(_judged(store, prefix, target.same, rules, youngest_ms))
+        paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, reachability)
         _check_reached(paths, target, store, started_ms)
@@ -197,8 +199,8 @@ def read_reached(paths: PathTables, target: Target, reachability: Reachability) 
     """Adds what the current metadata reaches, and what is in flight. Raises RefusedError
     ICM-113 for paths that cannot be compared."""
     try:
-        paths.add_reached(target.in_flight, live=False)
-        paths.add_reached(reachability.paths(), live=True)
+        paths.add_reached(target.in_flight, Kept.IN_FLIGHT)
+        paths.add_reached(reachability.paths(), Kept.REACHABLE)
         paths.index()
     except ValueError as error:
         raise RefusedError(

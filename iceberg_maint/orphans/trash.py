@@ -8,14 +8,20 @@ the trash, and both are looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iceberg_maint.core.codec import dumps, loads
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.orphans import TRASH, MarkHeader, Orphan, TrashedFile
-from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.core.orphans import MarkHeader, Orphan, TrashedFile
+from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.manifest import (
+    files_of,
+    mark_lines,
+    mark_location,
+    read_marks,
+    restored_location,
+    trashed_file,
+)
 from iceberg_maint.orphans.paths import PathTables
 from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
 from iceberg_maint.storage_ports import Reachability, Store
@@ -120,7 +126,7 @@ def _move(
     )
     if next(_below(scan, prefix), None) is None:
         return
-    store.create(_manifest(header), _lines(header, _trashed(scan, prefix, mark_id)))
+    store.create(mark_location(header), mark_lines(header, _trashed(scan, prefix, mark_id)))
     done.marks.append(mark_id)
     for line in _held(_trashed(scan, prefix, mark_id), holds):
         found = store.stat(line.path)
@@ -129,18 +135,6 @@ def _move(
             continue
         store.move(line.path, line.trash_path)
         done.files, done.size_bytes = done.files + 1, done.size_bytes + line.size_bytes
-
-
-def marks(target: Target, store: Store) -> Iterator[MarkHeader]:
-    """The marks in the table's trash, of all prefixes, in no order. Raises RefusedError ICM-101
-    for a manifest that cannot be read."""
-    for prefix in target.prefixes:
-        for file in store.list(_manifests(prefix)):
-            with _readable(file.path):
-                header = loads(MarkHeader, next(iter(store.read_lines(file.path))).decode())
-                if _manifest(header) != file.path:
-                    raise ValueError(f"it is that of {header.mark_id} of {header.prefix}")
-            yield header
 
 
 def sweep(
@@ -164,7 +158,7 @@ def sweep(
     """
     check_target(target, policy)
     due = []
-    for header in marks(target, store):
+    for header in read_marks(target.prefixes, store):
         _check_own(header, target)
         if mark_id is not None and header.mark_id != mark_id:
             continue
@@ -175,7 +169,7 @@ def sweep(
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         read_reached(paths, target, reachability)
-        return tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=_manifest))
+        return tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=mark_location))
     finally:
         paths.close()
 
@@ -189,7 +183,7 @@ def _sweep_one(
 ) -> Emptied:
     done = Emptied(header.mark_id)
     try:
-        for line in _held(_files(store, header), holds):
+        for line in _held(files_of(store, header, mark_location(header)), holds):
             found = store.stat(line.trash_path)
             if found is None:
                 continue  # never moved, restored, or swept before
@@ -201,7 +195,7 @@ def _sweep_one(
                 store.delete(line.trash_path)
                 done = _deleted(done, line, gone=store.stat(line.trash_path) is None)
         if not done.left_files:
-            store.delete(_manifest(header))
+            store.delete(mark_location(header))
     finally:
         tell(done)
     return done
@@ -231,19 +225,20 @@ def restore(
     holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
-    """Moves every file of a mark, or of all marks, back to its place; what is there stays."""
+    """Moves every file of a mark, or of all marks, back to its place; what is there stays. Its
+    manifest is kept aside: no scan takes these files for orphans again."""
     found = []
-    for header in sorted(marks(target, store), key=_manifest):
+    for header in sorted(read_marks(target.prefixes, store), key=mark_location):
         _check_own(header, target)
         if mark_id is not None and header.mark_id != mark_id:
             continue
         done = Emptied(header.mark_id)
         try:
-            for line in _held(_files(store, header), holds):
+            for line in _held(files_of(store, header, mark_location(header)), holds):
                 if store.stat(line.trash_path) is not None:
                     done = _restored(done, put_back=_put_back(store, line))
             if not done.left_files:
-                store.delete(_manifest(header))
+                store.move(mark_location(header), restored_location(header))
         finally:
             tell(done)
         found.append(done)
@@ -264,43 +259,7 @@ def _below(scan: Scan, prefix: str) -> Iterator[Orphan]:
 
 
 def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
-    root = prefix.rstrip("/")
-    for o in _below(scan, prefix):
-        yield TrashedFile(
-            o.path, _files_folder(prefix, mark_id) + o.path[len(root) :], o.size_bytes, o.modified_ms, _WHY
-        )
-
-
-def _manifests(prefix: str) -> str:
-    return f"{prefix.rstrip('/')}/{TRASH}/marks"
-
-
-def _manifest(header: MarkHeader) -> str:
-    return f"{_manifests(header.prefix)}/{header.mark_id}.jsonl"
-
-
-def _files_folder(prefix: str, mark_id: str) -> str:
-    return f"{prefix.rstrip('/')}/{TRASH}/files/{mark_id}"
-
-
-def _lines(header: MarkHeader, files: Iterator[TrashedFile]) -> Iterator[bytes]:
-    yield dumps(header).encode() + b"\n"
-    for file in files:
-        yield dumps(file).encode() + b"\n"
-
-
-def _files(store: Store, header: MarkHeader) -> Iterator[TrashedFile]:
-    """The files of a mark. Raises RefusedError ICM-101 for a line that is none, or that names a
-    file elsewhere."""
-    root, folder = header.prefix.rstrip("/"), _files_folder(header.prefix, header.mark_id)
-    lines = iter(store.read_lines(_manifest(header)))
-    next(lines)
-    for line in lines:
-        with _readable(_manifest(header)):
-            file = loads(TrashedFile, line.decode())
-            if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:
-                raise ValueError(f"it names {file.path} as {file.trash_path}")
-        yield file
+    return (trashed_file(o, prefix, mark_id, _WHY) for o in _below(scan, prefix))
 
 
 def _held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
@@ -319,15 +278,3 @@ def _check_own(header: MarkHeader, target: Target) -> None:
             f"{target.state.table} has {target.state.uuid}.",
             "look at its manifest, and delete or move it by hand.",
         )
-
-
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, StopIteration) as error:
-        raise UnreadableTableError(
-            "ICM-101",
-            f"trash manifest {path} cannot be read: {error}. Nothing of it was touched.",
-            "repair it; each of its lines names one file.",
-        ) from error

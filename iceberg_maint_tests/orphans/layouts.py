@@ -24,6 +24,7 @@ from iceberg_maint.catalog.reachable import MetadataWalk
 from iceberg_maint.catalog.store import LocalStore
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.location import claim_of
+from iceberg_maint.orphans.manifest import trash_marks
 from iceberg_maint.orphans.scan import Target
 from iceberg_maint_tests.catalog.table_files import (
     DELETED,
@@ -124,6 +125,14 @@ class Lake:
     def remaining(self) -> list[Path]:
         """Orphans still at their place."""
         return [p for p in self.orphans if p.exists()]
+
+
+def forget_restored(target: Target, store: LocalStore) -> int:
+    """Deletes the manifests of what was put back, so that it may be taken for orphans again."""
+    restored = [m for m in trash_marks(target.prefixes, store) if m.restored]
+    for mark in restored:
+        store.delete(mark.location)
+    return len(restored)
 
 
 Change = Callable[[dict[str, Any]], None]

@@ -56,7 +56,7 @@ class Passes:
 
     lake: Lake
     store: ShiftedStore = field(default_factory=ShiftedStore)
-    policy: Policy = Policy(remove_orphan_files=DAILY)
+    policy: Policy = field(default_factory=lambda: Policy(remove_orphan_files=DAILY))
     scope: Scope = field(default_factory=Scope)
     around: dict[str, Any] = field(default_factory=dict)
 

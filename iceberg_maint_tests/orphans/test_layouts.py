@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.orphans.manifest import trash_marks
 from iceberg_maint.orphans.scan import Scan, Target, scan
-from iceberg_maint.orphans.trash import marks, restore, sweep, trash
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, Lake, Layout, ShiftedStore
+from iceberg_maint.orphans.trash import restore, sweep, trash
+from iceberg_maint_tests.orphans.layouts import (
+    DATA_FILES,
+    DAY_MS,
+    LAYOUTS,
+    ORPHANS,
+    Lake,
+    Layout,
+    ShiftedStore,
+    forget_restored,
+)
 
 POLICY = RemoveOrphanFilesPolicy()
 
@@ -39,8 +49,9 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     [mark, *_] = restored = restore(target, store)
     assert sum(r.restored_files for r in restored) == len(lake.orphans)
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
-    assert list(marks(target, store)) == []
+    assert [m.restored for m in trash_marks(target.prefixes, store)] == [True] * len(restored)
     assert mark.left_files == 0
+    assert forget_restored(target, store) == len(restored)
 
     put_into_trash(lake, target, store)
     assert sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms()) == ()
@@ -53,3 +64,5 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
 
 def test_layouts_are_enough() -> None:
     assert len({layout.name for layout in LAYOUTS}) >= 30
+    assert len(LAYOUTS) * DATA_FILES >= 5_000
+    assert len(LAYOUTS) * ORPHANS >= 500

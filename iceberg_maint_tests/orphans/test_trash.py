@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.orphans import TRASH
+from iceberg_maint.core.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.orphans.manifest import read_marks, trash_marks
 from iceberg_maint.orphans.scan import scan
-from iceberg_maint.orphans.trash import Emptied, Trashed, marks, restore, sweep, trash
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore, forget_restored
 from iceberg_maint_tests.orphans.test_scan import commit
 
 PLAIN = LAYOUTS[0]
@@ -53,6 +54,10 @@ def sweep_all(lake: Lake, store: ShiftedStore, **options: Any) -> tuple[Emptied,
 
 def later() -> ShiftedStore:
     return ShiftedStore(HOLD_MS + 60_000)
+
+
+def forget(lake: Lake) -> None:
+    forget_restored(lake.target(), ShiftedStore())
 
 
 def manifest_of(lake: Lake) -> Path:
@@ -162,7 +167,7 @@ def test_sweep_waits_for_the_hold_by_the_stores_clock(lake: Lake) -> None:
     assert swept.deleted_files == ORPHANS + 1
     assert swept.deleted_bytes == sum(len(b) for b in lake.orphans.values())
     assert (lake.lost(), lake.remaining()) == ([], [])
-    assert list(marks(lake.target(), ShiftedStore())) == []
+    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
     assert sweep_all(lake, later()) == ()
 
 
@@ -190,7 +195,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
     [restored] = restore(lake.target(), ShiftedStore())
     assert (restored.restored_files, restored.left_files) == (ORPHANS, 1)
     assert place.read_bytes() == b"somebody's"
-    assert len(list(marks(lake.target(), ShiftedStore()))) == 1
+    assert len(list(read_marks(lake.target().prefixes, ShiftedStore()))) == 1
 
 
 def test_sweep_leaves_what_is_not_what_was_put_there(lake: Lake) -> None:
@@ -269,7 +274,7 @@ def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
     lake.plant(lake.orphans, more)
     os.utime(more, (1, 1))
     [second] = put_into_trash(lake).marks
-    assert {m.mark_id for m in marks(lake.target(), ShiftedStore())} == {first, second}
+    assert {m.mark_id for m in read_marks(lake.target().prefixes, ShiftedStore())} == {first, second}
     assert restore(lake.target(), ShiftedStore(), second) == (Emptied(second, restored_files=1),)
     assert lake.remaining() == [more]
     assert restore(lake.target(), ShiftedStore(), "none") == ()
@@ -284,7 +289,8 @@ def test_crash_while_moving_is_made_good(lake: Lake, crash_at: int) -> None:
     assert len(lake.remaining()) == ORPHANS + 1 - max(0, crash_at - 1)
     restore(lake.target(), ShiftedStore())
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
-    assert list(marks(lake.target(), ShiftedStore())) == []
+    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
+    forget(lake)
     put_into_trash(lake)
     assert lake.remaining() == []
 
@@ -297,7 +303,7 @@ def test_crash_while_sweeping_is_made_good(lake: Lake, crash_at: int) -> None:
     assert lake.lost() == []
     [swept] = sweep_all(lake, later())
     assert swept.deleted_files == ORPHANS + 1 - crash_at
-    assert list(marks(lake.target(), ShiftedStore())) == []
+    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
     assert not [p for p in (lake.folder / PLAIN.table_folder / TRASH).rglob("*") if p.is_file()]
 
 
@@ -308,7 +314,7 @@ def test_crash_while_restoring_is_made_good(lake: Lake, crash_at: int) -> None:
         restore(lake.target(), Recording(fail_at=crash_at))
     restore(lake.target(), ShiftedStore())
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
-    assert list(marks(lake.target(), ShiftedStore())) == []
+    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
 
 
 def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:
@@ -340,3 +346,36 @@ def test_orphan_whose_name_is_no_unicode_goes_and_comes_back(lake: Lake) -> None
     [restored] = restore(lake.target(), ShiftedStore())
     assert restored.restored_files == ORPHANS + 2
     assert place.read_bytes() == lake.orphans[place]
+
+
+def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> None:
+    [mark] = put_into_trash(lake).marks
+    restore(lake.target(), ShiftedStore())
+    [told] = trash_marks(lake.target().prefixes, ShiftedStore())
+    assert (told.header.mark_id, told.restored, told.files) == (mark, True, ORPHANS + 1)
+    assert told.size_bytes == sum(len(b) for b in lake.orphans.values())
+    more = lake.folder / PLAIN.table_folder / "data" / "later-orphan"
+    lake.plant(lake.orphans, more)
+    os.utime(more, (1, 1))
+    target, store = lake.target(), ShiftedStore()
+    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    assert (found.counts.orphan_files, found.counts.kept[Kept.RESTORED]) == (1, ORPHANS + 1)
+    found.paths.close()
+    forget(lake)
+    assert put_into_trash(lake).moved_files == ORPHANS + 2
+
+
+def test_manifest_of_what_was_put_back_that_was_tampered_with_is_refused(lake: Lake) -> None:
+    put_into_trash(lake)
+    restore(lake.target(), ShiftedStore())
+    [told] = trash_marks(lake.target().prefixes, ShiftedStore())
+    place = Path(told.location.removeprefix("file://"))
+    place.write_bytes(place.read_bytes() + b"no json\n")
+    with pytest.raises(UnreadableTableError, match="ICM-101 trash manifest"):
+        put_into_trash(lake)
+
+
+def test_emptied_trash_leaves_no_folder(lake: Lake) -> None:
+    put_into_trash(lake)
+    sweep_all(lake, later())
+    assert not (lake.folder / PLAIN.table_folder / TRASH).exists()
