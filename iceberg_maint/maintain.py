@@ -21,7 +21,7 @@ from iceberg_maint.execute import execute
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Lease
 from iceberg_maint.prepare import back_off_stale, narrower, prepare
-from iceberg_maint.reconcile import settle_open_attempts
+from iceberg_maint.reconcile import require_same, settle_open_attempts
 from iceberg_maint.request import (
     BatchEnded,
     BatchStarted,
@@ -110,7 +110,7 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
             return conclude(seen, decision, run)
         try:
             settle_open_attempts(tools.catalog.pin(table), tools, lease)
-            seen = _look(table, policy_of, run)
+            seen = _look_again(table, policy_of, run, lease)
             decision = seen.decision
             seen = _work(table, policy_of, seen, run, lease)
             decision = replace(seen.decision, snapshot_id=decision.snapshot_id)
@@ -140,6 +140,13 @@ def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Survey:
         force=request.force,
         owner=request.run_id,
     )
+
+
+def _look_again(table: TableId, policy_of: PolicyOf, run: Run, lease: Lease) -> Survey:
+    """Raises RefusedError ICM-102 when the name is another table's by now than the lease is of."""
+    seen = _look(table, policy_of, run)
+    require_same(seen.state, lease)
+    return seen
 
 
 def _has_work(seen: Survey, run: Run) -> bool:
@@ -179,7 +186,7 @@ def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: Run, lease: Le
             back_off_stale(seen, run)
             break
         run.replanned = len(run.outcomes)
-        seen = narrower(_look(table, policy_of, run), replans, batches)
+        seen = narrower(_look_again(table, policy_of, run, lease), replans, batches)
     return seen
 
 

@@ -68,7 +68,19 @@ def prepare(seen: Survey, run: Run, lease: Lease) -> tuple[Batch, ...]:
     run.plan_id = plan.plan_id
     run.leftovers |= {left.partition: left.reason for left in plan.leftovers}
     run.observer(PlanReady(plan, seen.decision, tuple(resumed)))
-    return (*resumed, *plan.batches)
+    return (*resumed, *_not_done(plan, seen, run))
+
+
+def _not_done(plan: Plan, seen: Survey, run: Run) -> tuple[Batch, ...]:
+    """The plan's batches but for those that are DONE: main was rolled back behind them, and whoever
+    did that wants no such commit again at once. The table's next commit makes another plan."""
+    if not plan.batches:
+        return ()
+    open_batches = run.tools.ledger.open_batches(seen.state.uuid, run.operation)
+    open_ids = {stored.batch.batch_id for stored in open_batches}
+    done = [b for b in plan.batches if b.batch_id not in open_ids]
+    run.leftovers |= {p: Reason.STALE for b in done for p in b.partitions}
+    return tuple(b for b in plan.batches if b.batch_id in open_ids)
 
 
 def _held(batch: Batch, seen: Survey, run: Run) -> bool:
@@ -131,5 +143,6 @@ def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
         return True
     live = tools.catalog.live_files(state, batch.partitions)
     deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
-    needed = batch.paths() | {d.path for d in batch.equality_deletes}
+    deleting = {d.path for d in batch.equality_deletes} | {d.path for d in batch.position_deletes}
+    needed = batch.paths() | deleting
     return needed <= {f.path for f in live} and max(deletes, default=0) <= batch.snapshot_sequence_number

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.account import record_of
 from iceberg_maint.core.backoff import succeeded
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.expiry import settle_expiry
+from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.state import FileKind, TableState
@@ -59,11 +60,12 @@ def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
 def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple[Settled, ...]:
     """Settles the open attempts under a lease the caller holds, then puts on record what earlier
     runs did and could not tell. `state` must have been pinned after the lease was taken: an older
-    one could miss a commit.
+    one could miss a commit. Raises RefusedError ICM-102 when the name is another table's by now.
     """
+    require_same(state, lease)
     settled = []
     for attempt in tools.ledger.open_attempts(state.uuid):
-        settlement = settle(_evidence(attempt, state, tools), state)
+        settlement = _settle(attempt, state, tools)
         # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
         # away from it, or fails because it has taken them first; there is never a second effect.
         status = BatchStatus.DONE if settlement.status is CommitStatus.COMMITTED else BatchStatus.PLANNED
@@ -82,15 +84,36 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
     return tuple(settled)
 
 
+def require_same(state: TableState, lease: Lease) -> None:
+    """Raises RefusedError ICM-102 unless the lease is of this very table: nothing that is known of
+    the table that had the name before is true of it."""
+    if state.uuid != lease.table_uuid:
+        raise RefusedError(
+            "ICM-102",
+            f"{state.table} was dropped and made anew, or replaced, while a run was at work on it.",
+            "none; the next run takes the table that has the name now.",
+        )
+
+
+def _settle(attempt: Attempt, state: TableState, tools: Tools) -> Settlement:
+    if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
+        return settle(_evidence(attempt, state, tools), state)
+    open_batches = tools.ledger.open_batches(state.uuid, Operation.EXPIRE_SNAPSHOTS)
+    batch = next((b.batch for b in open_batches if b.batch.batch_id == attempt.batch_id), None)
+    return settle_expiry(batch, attempt.tries[-1][1] if attempt.tries else None, state)
+
+
 def _evidence(attempt: Attempt, state: TableState, tools: Tools) -> AttemptEvidence:
     reachable = None
-    if attempt.tries and state.snapshot_by_token(attempt.token) is None and attempt.files:
+    if state.snapshot_by_token(attempt.token) is None and attempt.files:
         deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
         found = tools.catalog.find_live(state, [f.path for f in attempt.files], deletes=deletes)
         reachable = min(found, default=None)
+    base_snapshot_id, base_location = attempt.tries[-1] if attempt.tries else (None, None)
     return AttemptEvidence(
         attempted=bool(attempt.tries),
         token=attempt.token,
-        base_snapshot_id=attempt.tries[-1][0] if attempt.tries else None,
+        base_snapshot_id=base_snapshot_id,
         reachable_file=reachable,
+        base_location=base_location,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, Row, case, func, insert, select, update
 
 from iceberg_maint.core.account import AttemptTrace, RunTrace
-from iceberg_maint.core.codec import loads
-from iceberg_maint.core.outcome import BatchOutcome
+from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
@@ -17,22 +17,50 @@ from iceberg_maint.ports import BatchStatus, Lease, WrittenFile
 
 
 def mark(conn: Connection, told: Record) -> None:
-    """Notes that everything the run has ended so far is on record."""
-    last = conn.scalar(
-        select(func.max(outcome.c.ordinal))
-        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
-        .where(
-            attempt.c.table_uuid == told.table_uuid,
-            attempt.c.operation == told.operation,
-            attempt.c.run_id == told.run_id,
-        )
-    )
-    if last is None:
-        return
+    """Notes how far what the run has ended is on record: up to the first end that the record does
+    not tell of. A run that was interrupted between a batch's end and its own note of it lacks the
+    last; what was settled while the run went on is on record as it was before.
+    """
     which = {"table_uuid": told.table_uuid, "operation": told.operation, "run_id": told.run_id}
     same = [recorded.c[name] == value for name, value in which.items()]
-    if conn.execute(update(recorded).where(*same).values(through=last)).rowcount == 0:
+    through = conn.scalar(select(recorded.c.through).where(*same))
+    rows = conn.execute(
+        select(
+            outcome.c.ordinal, outcome.c.status, outcome.c.settled, outcome.c.partitions, attempt.c.batch_id
+        )
+        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+        .where(
+            *(attempt.c[name] == value for name, value in which.items()),
+            outcome.c.ordinal > (through or 0),
+        )
+        .order_by(outcome.c.ordinal)
+    )
+    ends: dict[str, set[OutcomeStatus]] = {}
+    for batch_outcome in told.outcome.batches:
+        ends.setdefault(batch_outcome.batch_id, set()).add(batch_outcome.outcome)
+    last = None
+    for row in rows:
+        if not _tells(ends.get(row.batch_id, set()), row):
+            break
+        last = row.ordinal
+    if last is None:
+        return
+    if through is None:
         conn.execute(insert(recorded).values(**which, through=last))
+    else:
+        conn.execute(update(recorded).where(*same).values(through=last))
+
+
+def _tells(ends: set[OutcomeStatus], row: Row) -> bool:
+    """Whether a record with these outcomes of the row's batch tells of the row."""
+    handed_back = not row.settled and row.partitions == dumps(())
+    match row.status:
+        case BatchStatus.DONE:
+            return bool(ends & {OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
+        case BatchStatus.UNKNOWN:
+            return bool(ends)
+        case _:
+            return handed_back or bool(ends & {OutcomeStatus.FAILED, OutcomeStatus.UNSUPPORTED})
 
 
 def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
 
 from iceberg_maint.core.codec import dumps, loads
 from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import BatchOutcome, CommitStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
@@ -118,15 +119,16 @@ def finish(
 ) -> None:
     """OUTCOME, once; then back-off, the batch's status and, when DONE, the CURSOR.
 
-    DONE and UNKNOWN need an ATTEMPT: without one nothing can have been committed. PLANNED hands
-    the batch back and counts nothing against the hour.
+    DONE and UNKNOWN need an ATTEMPT: without one nothing can have been committed; but for an orphan
+    pass, which commits nothing. PLANNED hands the batch back and counts nothing against the hour.
     """
     own = _own(conn, lease, attempt_id, STARTED, INTENT, ATTEMPT)
     if reported.batch_id != own.batch_id:
         raise OutOfOrderError(f"attempt {attempt_id} is of another batch than {reported.batch_id}")
     if status is BatchStatus.STARTED:
         raise OutOfOrderError("an attempt cannot end STARTED")
-    if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and not own.tries:
+    commits = status is BatchStatus.UNKNOWN or own.operation != Operation.REMOVE_ORPHAN_FILES
+    if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and commits and not own.tries:
         raise OutOfOrderError(f"attempt {attempt_id} cannot be {status}: no commit was tried")
     handed_back = status is BatchStatus.PLANNED
     _append(
@@ -161,8 +163,9 @@ def settle(
         raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
     if status not in _SETTLED[settlement.status]:
         raise OutOfOrderError(f"a batch whose commit is {settlement.status} cannot be {status}")
-    if settlement.status is not CommitStatus.REJECTED and not settled.tries:
-        raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is REJECTED")
+    # One that is in the table without an ATTEMPT is of a ledger put back to a backup.
+    if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
+        raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
     committed = settlement.status is CommitStatus.COMMITTED
     row = batches.load(conn, lease, settled.batch_id)
     body = dumps(settlement)

@@ -26,12 +26,21 @@ def state_of(head: int | None, *snapshots: Snapshot) -> TableState:
 
 
 LINE = (snapshot(1, None), snapshot(2, 1), snapshot(3, 2))
-EVIDENCE = AttemptEvidence(attempted=True, token="t", base_snapshot_id=2)
+OLD, NEW = "s3://w/t/metadata/00007-a.metadata.json", "s3://w/t/metadata/00010-b.metadata.json"
+EVIDENCE = AttemptEvidence(attempted=True, token="t", base_snapshot_id=2, base_location=OLD)
 
 
-def test_settle_never_attempted_is_rejected_whatever_the_table_says() -> None:
+def test_settle_never_attempted_is_rejected() -> None:
     found = settle(replace(EVIDENCE, attempted=False), state_of(2, *LINE))
     assert (found.status, found.snapshot_id) == (R, None)
+
+
+def test_settle_never_attempted_but_in_the_table_is_committed() -> None:
+    """The ledger was put back to a backup from before the ATTEMPT."""
+    ours = replace(LINE[2], summary={TOKEN_PROPERTY: "t"})
+    evidence = replace(EVIDENCE, attempted=False)
+    assert settle(evidence, state_of(3, *LINE[:2], ours)).status is C
+    assert settle(replace(evidence, reachable_file="f"), state_of(3, *LINE)).status is C
 
 
 def test_settle_token_in_head_is_committed_there() -> None:
@@ -76,8 +85,52 @@ def test_settle_base_expired_is_unknown() -> None:
     assert settle(replace(EVIDENCE, base_snapshot_id=99), state_of(3, *LINE)).status is U
 
 
+def test_settle_base_expired_behind_the_oldest_snapshot_is_rejected() -> None:
+    """What came after the base on main is retained, and is not ours."""
+    assert settle(EVIDENCE, state_of(3, LINE[2])).status is R
+    ours = replace(LINE[2], summary={TOKEN_PROPERTY: "t"})
+    assert settle(EVIDENCE, state_of(3, ours)).status is C
+
+
 def test_settle_rolled_back_behind_base_is_unknown() -> None:
     assert settle(EVIDENCE, state_of(1, *LINE)).status is U
+
+
+GAP = (LINE[0], snapshot(5, 4), snapshot(6, 5))
+
+
+def at(location: str, head: int | None, *snapshots: Snapshot) -> TableState:
+    return replace(state_of(head, *snapshots), metadata_location=location)
+
+
+def test_settle_history_expired_and_no_trace_is_rejected() -> None:
+    """What came after the base cannot be told any more; nothing of the attempt is left or can come."""
+    found = settle(EVIDENCE, at(NEW, 6, *GAP))
+    assert found.status is R
+    assert "nothing of it is in the table" in found.why
+
+
+def test_settle_rolled_back_to_before_the_base_and_no_trace_is_rejected() -> None:
+    assert settle(EVIDENCE, at(NEW, 1, *LINE)).status is R
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(at(OLD, 6, *GAP), id="metadata no newer than the base's"),
+        pytest.param(at("s3://w/t/metadata/00006-c.metadata.json", 6, *GAP), id="older: a cache"),
+        pytest.param(at("s3://w/t/metadata/latest.json", 6, *GAP), id="of no known version"),
+        pytest.param(at(NEW, 6, GAP[2]), id="only the snapshot of main is shown"),
+        pytest.param(at(NEW, 2, *LINE), id="main is at the base: a late swap can win"),
+    ],
+)
+def test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown(state: TableState) -> None:
+    assert settle(EVIDENCE, state).status is U
+
+
+@pytest.mark.parametrize("now", ["v10.metadata.json", "v10.gz.metadata.json", "00010-b.metadata.json.gz"])
+def test_settle_reads_the_versions_of_metadata_as_iceberg_names_them(now: str) -> None:
+    assert settle(EVIDENCE, at(f"s3://w/t/metadata/{now}", 6, *GAP)).status is R
 
 
 def test_settle_empty_table_is_unknown() -> None:
@@ -93,11 +146,9 @@ def test_settle_every_combination(attempted: bool, token: bool, file: bool, head
     chain = [*LINE[:2], *([middle] if intact or token else []), snapshot(4, 3)]
     evidence = AttemptEvidence(attempted, "t", 2, "f" if file else None)
     found = settle(evidence, state_of(head, *chain)).status
-    if not attempted:
-        assert found is R
-    elif token or file:
+    if token or file:
         assert found is C
-    elif head == 4 and intact:
+    elif not attempted or (head == 4 and intact):
         assert found is R
     else:
         assert found is U

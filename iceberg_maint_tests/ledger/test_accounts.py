@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.outcome import CommitStatus
+from iceberg_maint.core.outcome import BatchOutcome, CommitStatus, OutcomeStatus
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.sql import SqlLedger
@@ -66,8 +66,11 @@ def settle_all(ledger: SqlLedger, lease: Lease, settlement: Settlement) -> None:
         ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
 
 
-def record_for(run_id: str, operation=REWRITE):
-    return replace(make_record(f"record of {run_id} {operation}"), run_id=run_id, operation=operation)
+def record_for(run_id: str, operation=REWRITE, *outcomes: BatchOutcome):
+    """A record of these outcomes, by default of the batch of day=1, improved."""
+    made = make_record(f"record of {run_id} {operation}")
+    batches = outcomes or (outcome_of(make_batch("day=1", operation=operation)),)
+    return replace(made, run_id=run_id, operation=operation, outcome=replace(made.outcome, batches=batches))
 
 
 def test_run_killed_between_batches_is_told_with_what_it_reported(ledger, lease, place: Place):
@@ -106,6 +109,38 @@ def test_run_that_is_on_record_is_not_told_again(ledger, lease, place: Place):
     assert ledger.unrecorded_runs(after) == ()
 
 
+def test_batch_that_ended_and_is_not_in_its_runs_record_is_told(ledger, lease, place: Place):
+    """The run was interrupted after the ledger had the end of its second batch, before the run had."""
+    finish(ledger, lease, start(ledger, lease, "day=1"))
+    finish(ledger, lease, start(ledger, lease, "day=2"))
+    ledger.append_record(record_for("run-1"))
+    after = next_lease(ledger, place, lease)
+    (run,) = ledger.unrecorded_runs(after)
+    assert [a.batch for a in run.attempts] == [make_batch("day=2")]
+    told = record_for("run-1", REWRITE, outcome_of(make_batch("day=2")))
+    ledger.append_record(replace(told, record_id="second"))
+    assert ledger.unrecorded_runs(after) == ()
+
+
+def test_commit_settled_before_its_run_wrote_its_record_is_told_after_it(ledger, lease, place: Place):
+    """The run could not tell, a later batch of its own settled it, and the record says as it was."""
+    finish(ledger, lease, start(ledger, lease, "day=1"), BatchStatus.UNKNOWN)
+    settle_all(ledger, lease, COMMITTED)
+    unknown = replace(outcome_of(make_batch("day=1")), outcome=OutcomeStatus.UNKNOWN)
+    ledger.append_record(record_for("run-1", REWRITE, unknown))
+    (run,) = ledger.unrecorded_runs(next_lease(ledger, place, lease))
+    assert [(a.settled, run.recorded) for a in run.attempts] == [(COMMITTED, True)]
+
+
+def test_batch_handed_back_is_no_news_beside_its_runs_record(ledger, lease, place: Place):
+    finish(ledger, lease, start(ledger, lease, "day=1"))
+    swap(ledger, lease, handed_back := start(ledger, lease, "day=2"))
+    stopped = replace(outcome_of(make_batch("day=2")), outcome=OutcomeStatus.FAILED)
+    ledger.finish_attempt(lease, handed_back.attempt_id, BatchStatus.PLANNED, stopped, {})
+    ledger.append_record(record_for("run-1"))
+    assert ledger.unrecorded_runs(next_lease(ledger, place, lease)) == ()
+
+
 def test_run_is_not_told_of_itself_nor_of_other_tables(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     assert ledger.unrecorded_runs(lease) == ()
@@ -118,7 +153,8 @@ def test_run_is_not_told_of_itself_nor_of_other_tables(ledger, lease, place: Pla
 def test_commit_settled_after_its_run_was_recorded_is_told_once_it_is_known(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     finish(ledger, lease, start(ledger, lease, "day=2"), BatchStatus.UNKNOWN)
-    ledger.append_record(record_for("run-1"))
+    unknown = replace(outcome_of(make_batch("day=2")), outcome=OutcomeStatus.UNKNOWN)
+    ledger.append_record(record_for("run-1", REWRITE, outcome_of(make_batch("day=1")), unknown))
     after = next_lease(ledger, place, lease)
     settle_all(ledger, after, UNKNOWN)
     assert ledger.unrecorded_runs(after) == ()
@@ -127,7 +163,8 @@ def test_commit_settled_after_its_run_was_recorded_is_told_once_it_is_known(ledg
     (attempt,) = run.attempts
     assert (attempt.reported, attempt.settled) == (outcome_of(make_batch("day=2")), COMMITTED)
     assert run.recorded
-    ledger.append_record(replace(record_for("run-1"), record_id="second"))
+    told = record_for("run-1", REWRITE, outcome_of(make_batch("day=2")))
+    ledger.append_record(replace(told, record_id="second"))
     assert ledger.unrecorded_runs(after) == ()
 
 

@@ -293,15 +293,21 @@ def test_settle_with_a_status_that_contradicts_it_is_refused(
     assert (outcomes(place), batch_status(place)) == ([], "STARTED")
 
 
-@pytest.mark.parametrize(
-    ("settlement", "status"), [(COMMITTED, BatchStatus.DONE), (UNKNOWN, BatchStatus.UNKNOWN)]
-)
 @pytest.mark.parametrize("done", [(), (intend,)])
-def test_settle_without_a_try_is_rejected_or_refused(ledger, lease, attempt, settlement, status, done):
+def test_settle_without_a_try_is_never_unknown(ledger, lease, attempt, done):
     for step in done:
         step(ledger, lease, attempt)
     with pytest.raises(OutOfOrderError, match="never tried to commit"):
-        ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
+        ledger.settle_attempt(lease, attempt.attempt_id, UNKNOWN, BatchStatus.UNKNOWN)
+
+
+@pytest.mark.parametrize("done", [(), (intend,)])
+def test_settle_as_committed_without_a_try_is_of_a_ledger_put_back(ledger, lease, attempt, place, done):
+    """The backup was made before the ATTEMPT; the table has the commit."""
+    for step in done:
+        step(ledger, lease, attempt)
+    ledger.settle_attempt(lease, attempt.attempt_id, COMMITTED, BatchStatus.DONE)
+    assert (outcomes(place), batch_status(place)) == ([("DONE", True)], "DONE")
 
 
 def test_settle_an_attempt_that_ended_is_refused(ledger, lease, attempt, place):

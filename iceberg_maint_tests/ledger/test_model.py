@@ -213,7 +213,7 @@ class Ledgers(RuleBasedStateMachine):
         wrong = (
             attempt.status not in ("STARTED", "INTENT", "ATTEMPT", "UNKNOWN")
             or status not in ALLOWED[commit]
-            or (commit != "REJECTED" and not attempt.tries)
+            or (commit == "UNKNOWN" and not attempt.tries)
         )
         call = lambda: self.ledger.settle_attempt(lease, attempt_id, SETTLEMENTS[commit], status)  # noqa: E731
         if not self._call(lease, wrong, call):

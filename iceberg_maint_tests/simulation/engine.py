@@ -1,0 +1,239 @@
+"""The engine of one process: rewrites and conversions of plain rows, a gate that lets through exactly what
+leaves the visible rows as they are, and a catalog that answers its swaps as it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.state import (
+    BATCH_PROPERTY,
+    FENCE_PROPERTY,
+    RUN_PROPERTY,
+    TOKEN_PROPERTY,
+    FileKind,
+    LiveFile,
+    TableState,
+)
+from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
+from iceberg_maint.ports import Ticket, Written, WrittenFile
+from iceberg_maint_tests.simulation.faults import (
+    CONFLICTS,
+    LANDS,
+    LANDS_LATER,
+    NO_READING_BACK,
+    SILENT,
+    Answer,
+    Killed,
+)
+from iceberg_maint_tests.simulation.lake import Swap
+from iceberg_maint_tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from iceberg_maint_tests.simulation.lake import Lake
+
+
+class _StaleError(Exception):
+    pass
+
+
+class SimEngine:
+    """`ports.Engine`. What it wrote is in the lake's content until somebody commits it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._lake: Lake = process.world.lake
+
+    def versions(self) -> dict[str, str]:
+        return {"simulation": "1"}
+
+    def start(self) -> None:
+        if self._process.engine_gone:
+            raise RefusedError("ICM-103", "the JVM is gone.")
+
+    def cancel(self) -> None:
+        pass
+
+    def write(self, batch: Batch, policy: Policy) -> Written:
+        return self._step("write", lambda: self._write(batch))
+
+    def _write(self, batch: Batch) -> Written:
+        world = self._process.world
+        trouble = world.choose.random() if world.faults.rate else 1.0
+        if trouble < world.faults.rate:
+            raise RefusedError("ICM-124", "it does not fit.")
+        table = self._lake.every[batch.table_uuid]
+        if table.state.snapshot_by_id(batch.snapshot_id) is None:
+            raise StaleBatchError("its snapshot has expired")
+        by_path = {f.path: f for f in table.files[batch.snapshot_id]}
+        deletes = [f for f in by_path.values() if f.kind is not FileKind.DATA]
+        files = tuple(self._outputs(batch, by_path, deletes))
+        rows = sum(f.record_count for f in files)
+        equal = trouble >= 2 * world.faults.rate
+        proof = Proof("full", equal, rows, rows, 0, None, "" if equal else "made up")
+        return Written(files, proof)
+
+    def _outputs(
+        self, batch: Batch, by_path: dict[str, LiveFile], deletes: list[LiveFile]
+    ) -> Iterable[WrittenFile]:
+        lake = self._lake
+        for index, group in enumerate(batch.groups):
+            if batch.operation == Operation.CONVERT_EQUALITY_DELETES:
+                planned = {d.path for d in batch.equality_deletes}
+                others = [d for d in deletes if d.path not in planned]
+                for file in (by_path[f.path] for f in group.files):
+                    marked = lake.left_of(file, others) - lake.left_of(file, deletes)
+                    if marked:
+                        kind = FileKind.POSITION_DELETES
+                        new = lake.new_file(group.partition, marked, 0, kind, file.path)
+                        yield _written(new, index)
+            else:
+                rows = [r for f in group.files for r in lake.left_of(by_path[f.path], deletes)]
+                if rows:
+                    number = batch.snapshot_sequence_number
+                    yield _written(lake.new_file(group.partition, rows, number), index)
+
+    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        """As the real one: each try of a fresh base through the gate, the lease asked for and the try
+        recorded before the swap, and what the table shows afterwards decides."""
+        for tries in range(1, ticket.max_tries + 1):
+            try:
+                base = self._step("load", lambda: self._load(batch))
+            except ConnectionError as why:
+                return _rejected(Rejection.ERROR, str(why), tries)
+            if base is None:
+                return _rejected(Rejection.STALE, "no such table", tries)
+            try:
+                live = self._gated(batch, written, base)
+            except _StaleError as why:
+                return _rejected(Rejection.STALE, str(why), tries)
+            assert base.snapshot is not None
+            try:
+                if not ticket.holds():
+                    raise FenceLostError("the lease was lost before the commit; nothing was committed.")
+                ticket.record_try(base.snapshot.snapshot_id, base.metadata_location)
+            except FenceLostError:
+                raise
+            except Exception as why:  # noqa: BLE001 - nothing was swapped, whatever it is
+                return _rejected(Rejection.ERROR, str(why), tries)
+            result = self._swap(batch, ticket, Swap(base, live, "replace", _summary(batch, ticket, written)))
+            if result.rejection is not Rejection.CONFLICT:
+                return replace(result, tries=tries)
+            self._process.give_way(until_ms=self._lake.now_ms + self._lake.choose.randint(0, 2000))
+        return replace(result, tries=tries)
+
+    def _load(self, batch: Batch) -> TableState | None:
+        table = self._lake.tables.get(TableId.parse(batch.table))
+        return table.state if table is not None else None
+
+    def _gated(self, batch: Batch, written: Written, base: TableState) -> tuple[LiveFile, ...]:
+        """The live files after the commit. Raises _StaleError where the batch does not fit the base, or would
+        change what a reader sees."""
+        lake = self._lake
+        if base.uuid != batch.table_uuid:
+            raise _StaleError("another table")
+        if base.snapshot is None or batch.snapshot_id not in {s.snapshot_id for s in base.ancestors()}:
+            raise _StaleError("the pinned snapshot is gone")
+        before = lake.every[base.uuid].files[base.snapshot.snapshot_id]
+        dropped = {d.path for d in batch.equality_deletes if d.drop}
+        if not batch.paths() | dropped <= {f.path for f in before}:
+            raise _StaleError("an input is gone")
+        converts = batch.operation == Operation.CONVERT_EQUALITY_DELETES
+        removed = dropped if converts else batch.paths() | dropped
+        kept = [f for f in before if f.path not in removed and f.referenced_data_file not in removed]
+        added = [self._added(f, batch, base) for f in written.files]
+        if lake.visible([*kept, *added]) != lake.visible(before):
+            raise _StaleError("rows would be lost or brought back")
+        return (*kept, *added)
+
+    def _added(self, file: WrittenFile, batch: Batch, base: TableState) -> LiveFile:
+        number = base.last_sequence_number + 1
+        return LiveFile(
+            file.path,
+            file.kind,
+            file.spec_id,
+            batch.groups[file.group].partition,
+            file.record_count,
+            file.size_bytes,
+            batch.snapshot_sequence_number if file.kind is FileKind.DATA else number,
+            "parquet",
+            referenced_data_file=file.referenced_data_file,
+            file_sequence_number=number,
+        )
+
+    def _swap(self, batch: Batch, ticket: Ticket, swap: Swap) -> CommitResult:
+        world, base = self._process.world, swap.base.snapshot
+        assert base is not None
+        try:
+            lost = not self._step("swap", lambda: world.can_win(swap))
+            answer = world.faults.of_swap()
+        except ConnectionError:
+            lost, answer = False, Answer.UNAVAILABLE
+        except Killed:
+            # The request may be on its way.
+            if world.choose.random() < 0.5:
+                world.send_late(swap)
+            raise
+        if lost and answer in SILENT | LANDS:
+            answer = Answer.CONFLICT
+        if answer in LANDS and world.land(swap) is None:
+            answer = Answer.CONFLICT
+        if answer in LANDS_LATER:
+            world.send_late(swap)
+        if answer in (Answer.GONE_BEFORE, Answer.GONE_AFTER):
+            self._process.engine_gone = True
+        world.trace(f"{ticket.run_id} swap of {ticket.token[:8]}: {answer}")
+        message = "" if answer in SILENT else str(answer)
+
+        def read_back() -> int | None:
+            if answer in NO_READING_BACK:
+                raise ConnectionError(str(answer))
+            found = world.shown(TableId.parse(batch.table)).snapshot_by_token(ticket.token)
+            return found.snapshot_id if found is not None else None
+
+        try:
+            found = self._step("read back", read_back)
+        except Exception as why:  # noqa: BLE001 - not being able to look is not knowing
+            return CommitResult(CommitStatus.UNKNOWN, None, None, base.snapshot_id, 1, f"{message}; {why}")
+        if found is not None:
+            return CommitResult(CommitStatus.COMMITTED, None, found, base.snapshot_id, 1, message)
+        if answer in CONFLICTS:
+            return CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, None, base.snapshot_id, 1, message)
+        return CommitResult(CommitStatus.UNKNOWN, None, None, base.snapshot_id, 1, message or "not there")
+
+    def _step(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._process.step(name, call, lambda: ConnectionError("the JVM does not answer"))
+
+
+def _written(file: LiveFile, group: int) -> WrittenFile:
+    return WrittenFile(
+        file.path,
+        file.size_bytes,
+        file.record_count,
+        file.spec_id,
+        group,
+        "{}",
+        kind=file.kind,
+        referenced_data_file=file.referenced_data_file,
+    )
+
+
+def _summary(batch: Batch, ticket: Ticket, written: Written) -> dict[str, str]:
+    dropped = sum(d.drop for d in batch.equality_deletes)
+    return {
+        TOKEN_PROPERTY: ticket.token,
+        FENCE_PROPERTY: str(ticket.fence),
+        BATCH_PROPERTY: batch.batch_id,
+        RUN_PROPERTY: ticket.run_id,
+        "removed-delete-files": str(dropped),
+    }
+
+
+def _rejected(rejection: Rejection, message: str, tries: int) -> CommitResult:
+    return CommitResult(CommitStatus.REJECTED, rejection, tries=tries, message=message)

@@ -1,0 +1,97 @@
+"""What the simulation has found, each as small as it can be told."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.errors import RefusedError
+from iceberg_maint_tests.simulation.faults import At
+from iceberg_maint_tests.simulation.world import NAMES, World, calm
+
+TABLE = NAMES[0]
+REWRITE = Operation.REWRITE_DATA_FILES
+
+
+def test_table_recreated_under_a_lease_is_refused_and_taken_by_the_next_run() -> None:
+    with World(0, calm()).alive() as world:
+        process = world.start(TABLE)
+        world.step_until(lambda: "acquire_lease" in world.last_line())
+        world.lake.append(world.lake.create(TABLE), "p=a", 6)
+        world.run_until_idle()
+        assert process.ended.startswith("ICM-102")
+        after = world.start(TABLE)
+        world.run_until_idle()
+        assert "IMPROVED" in after.ended
+
+
+def test_run_terminated_after_its_last_batch_is_on_record_with_it() -> None:
+    """The ledger had the end of the batch, the run had not."""
+    faults = calm()
+    faults.script = [("finish_attempt", At.TERM_AFTER)]
+    with World(0, faults).alive() as world:
+        world.start(TABLE)
+        world.run_until_idle()
+        world.start(TABLE)
+        world.run_until_idle()
+        told = [b.batch_id for r in world.ledger.records(None, 10) for b in r.outcome.batches]
+        landed = [one.batch_id for one in world.lake.landed()]
+        assert sorted(told) == sorted(landed)
+        assert len(landed) == 3
+
+
+def test_ledger_put_back_to_before_the_attempt_still_knows_its_commit_by_the_token() -> None:
+    with World(0, calm()).alive() as world:
+        world.start(TABLE)
+        world.step_until(lambda: "record_intent" in world.last_line())
+        world.back_up()
+        world.run_until_idle()
+        world.restore()
+        world.pass_time(60_000)
+        world.start(TABLE)
+        world.run_until_idle()
+        assert world.ledger.open_attempts("uuid-0") == ()
+        committed = [a for a in world.watch.seen.attempts.values() if a.status == "DONE"]
+        assert [a.batch_id for a in committed][:1] == [next(iter(world.lake.landed())).batch_id]
+
+
+def test_unknown_commit_whose_base_has_expired_is_settled() -> None:
+    faults = calm()
+    faults.script = [("swap", At.KILL_BEFORE)]
+    with World(3, faults).alive() as world:
+        world.start(TABLE)
+        world.run_until_idle()
+        world.late.clear()
+        (table,) = world.lake.tables.values()
+        for _ in range(3):
+            world.lake.append(table, "p=b", 1)
+        table.expire(2)
+        world.pass_time(60_000)
+        world.start(TABLE)
+        world.run_until_idle()
+        assert world.ledger.open_attempts(table.uuid) == ()
+
+
+def test_main_rolled_back_behind_a_batch_is_left_until_the_table_changes() -> None:
+    """The plan is that of the batch that is DONE; doing again at once what was rolled back would
+    help nobody."""
+    with World(0, calm()).alive() as world:
+        world.start(TABLE, max_batches=1)
+        world.run_until_idle()
+        (table,) = world.lake.tables.values()
+        table.rewind()
+        again = world.start(TABLE, partitions=frozenset({"p=a"}))
+        world.run_until_idle()
+        assert [(o.outcome, o.batches) for o in again.outcomes][-1] == ("NO_OP", ())
+        world.lake.append(table, "p=a", 1)
+        after = world.start(TABLE, partitions=frozenset({"p=a"}))
+        world.run_until_idle()
+        assert "IMPROVED" in after.ended
+
+
+def test_settling_under_the_lease_of_another_table_is_refused() -> None:
+    with World(0, calm(), tables=2).alive() as world:
+        lease = world.ledger.acquire_lease("uuid-0", str(NAMES[0]), "me", 45, 0)
+        state = world.lake.tables[NAMES[1]].state
+        with pytest.raises(RefusedError, match="ICM-102"):
+            world.settle_now(state, lease)
