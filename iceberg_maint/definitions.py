@@ -52,6 +52,7 @@ def lake_of(app: wiring.App) -> Lake:
         policy_for=lambda table, properties: app.effective_policy(table, properties).policy,
         spark_conf=app.launched_spark_conf,
         engine_of=lambda session: app.engine_of(_checked(session)),
+        orphan_files=app.orphan_files,
         secrets=app.config.secrets,
     )
 

@@ -140,7 +140,7 @@ def survey(
                 policy,
                 history,
                 now_ms,
-                beside=past(other_data_operation(operation)),
+                beside=past(other) if (other := other_data_operation(operation)) else None,
                 requested=requested,
                 force=force,
             )
@@ -153,12 +153,14 @@ def decide_stored(
 ) -> tuple[TableHistory, Decision]:
     """History and decision on a table's data from its stored health; the catalog is not asked."""
     policy = in_company(policy, measured.foreign, now_ms)
-    histories = [ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS]
-    decisions = [
-        decide(operation, measured, measured.format_version, policy, history, now_ms, beside=beside)
-        for operation, history, beside in zip(DATA_OPERATIONS, histories, reversed(histories), strict=True)
-    ]
-    return joint_history(histories), joint(decisions)
+    histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
+    decisions = []
+    for operation, history in histories.items():
+        other = other_data_operation(operation)
+        beside = histories[other] if other else None
+        version = measured.format_version
+        decisions.append(decide(operation, measured, version, policy, history, now_ms, beside=beside))
+    return joint_history(tuple(histories.values())), joint(decisions)
 
 
 def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:

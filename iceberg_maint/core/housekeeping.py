@@ -30,6 +30,9 @@ class ExpireSnapshotsPolicy:
     """Section `expire_snapshots`: which snapshots go. What keeps more always wins."""
 
     enabled: bool = field(default=True, metadata={"doc": "whether snapshots are expired at all"})
+    every_seconds: int = field(
+        default=DAY_SECONDS, metadata={"doc": "time between two expiries, each a commit", "minimum": 0}
+    )
     max_snapshot_age_seconds: int = field(
         default=5 * DAY_SECONDS,
         metadata={
@@ -77,7 +80,7 @@ class RemoveOrphanFilesPolicy:
 
     enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed at all"})
     every_seconds: int = field(
-        default=DAY_SECONDS,
+        default=7 * DAY_SECONDS,
         metadata={"doc": "time between two looks for orphan files, each a listing of storage", "minimum": 0},
     )
     older_than_seconds: int = field(
@@ -100,5 +103,22 @@ class RemoveOrphanFilesPolicy:
             "doc": "share of the listed files or bytes above which a person must approve the removal",
             "minimum": 0.0,
             "maximum": 1.0,
+        },
+    )
+    exclusive_prefixes: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "doc": "locations besides the table's own that hold files of this table only, and may be "
+            "cleaned as well"
+        },
+    )
+    equal_schemes: tuple[str, ...] = field(
+        default=("s3a=s3", "s3n=s3"),
+        metadata={"doc": "schemes that name the same store, each as spelling=the one it is taken for"},
+    )
+    equal_authorities: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "doc": "buckets or hosts that name the same store, each as spelling=the one it is taken for"
         },
     )

@@ -132,6 +132,14 @@ CHECKS_OF_TABLES = (Check.MANIFESTS, Check.SNAPSHOTS, Check.ORPHAN_FILES)
 """Those of the table as a whole."""
 
 
+CHECK_OF = {
+    Operation.REWRITE_MANIFESTS: Check.MANIFESTS,
+    Operation.EXPIRE_SNAPSHOTS: Check.SNAPSHOTS,
+    Operation.REMOVE_ORPHAN_FILES: Check.ORPHAN_FILES,
+}
+"""The check that asks for each operation on the table as a whole."""
+
+
 class Severity(StrEnum):
     """WARN does not make a partition due; ERROR does."""
 

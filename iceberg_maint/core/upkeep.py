@@ -31,7 +31,7 @@ REGROUP = "regroup"
 EXPIRE = "expire"
 MARK = "mark"
 SWEEP_AND_MARK = "sweep-and-mark"
-"""Sweeping needs that nothing is left to expire: what expires later would be reached by a marked file."""
+"""Only where an expiry ended well since the files were marked; see `may_sweep`."""
 
 
 def decide_upkeep(
@@ -66,6 +66,19 @@ def decide_upkeep(
     return decision_of(operation, measured, verdict, reason, [unit], evidence)
 
 
+def held_back(
+    operation: Operation, measured: Measured, policy: Policy, history: TableHistory, now_ms: int
+) -> bool:
+    """Whether the operation may not start now, due or not, by what is stored of the table."""
+    past = history.of(WHOLE_TABLE)
+    return (
+        not _enabled(operation, policy)
+        or past.quarantined
+        or backs_off(past, now_ms)
+        or table_stop(operation, measured, measured.format_version, policy, history, now_ms) is not None
+    )
+
+
 def upkeep_findings(
     operation: Operation,
     state: TableState,
@@ -88,13 +101,13 @@ def upkeep_findings(
                 0,
                 "expire_snapshots.max_snapshot_age_seconds",
             )
-            if count
+            if count and _is_time(history, policy.expire_snapshots.every_seconds, now_ms)
             else ()
         )
     every_seconds = policy.remove_orphan_files.every_seconds
-    age_seconds = (now_ms - (history.last_done_ms or 0)) / 1000
-    if history.last_done_ms is not None and age_seconds < every_seconds:
+    if not _is_time(history, every_seconds, now_ms):
         return ()
+    age_seconds = (now_ms - (history.last_done_ms or 0)) / 1000
     return _finding(
         Check.ORPHAN_FILES,
         Reason.ORPHAN_FILES,
@@ -106,9 +119,17 @@ def upkeep_findings(
 
 
 def plan_upkeep(
-    operation: Operation, state: TableState, decision: Decision, policy: Policy, retention: Retention
+    operation: Operation,
+    state: TableState,
+    decision: Decision,
+    policy: Policy,
+    retention: Retention,
+    history: TableHistory,
+    *,
+    sweeps: bool,
 ) -> Plan:
-    """The plan of one operation of housekeeping: its one batch where the decision says RUN."""
+    """The plan of one operation of housekeeping: its one batch where the decision says RUN.
+    `sweeps`: see `may_sweep`."""
     leftovers = tuple(
         Leftover(p.partition, p.reason)
         for p in decision.partitions
@@ -119,12 +140,15 @@ def plan_upkeep(
         manifests: tuple[str, ...] = ()
         snapshots: tuple[int, ...] = ()
         refs: tuple[str, ...] = ()
-        strategy = SWEEP_AND_MARK if not retention.expire else MARK
+        strategy = SWEEP_AND_MARK if sweeps else MARK
         if operation is Operation.REWRITE_MANIFESTS:
             strategy, manifests = REGROUP, due_manifests(state, policy.rewrite_manifests)
         elif operation is Operation.EXPIRE_SNAPSHOTS:
             strategy, snapshots, refs = EXPIRE, retention.expire, retention.expire_refs
         inputs = frozenset((strategy, *manifests, *map(str, snapshots), *refs))
+        if operation is Operation.REMOVE_ORPHAN_FILES:
+            # Storage has no snapshot: each pass is another one, whatever the table is at.
+            inputs |= {f"after {history.last_done_ms}"}
         if manifests or snapshots or refs or operation is Operation.REMOVE_ORPHAN_FILES:
             batches.append(
                 Batch(
@@ -157,6 +181,17 @@ def plan_upkeep(
     )
 
 
+def may_sweep(retention: Retention, expired_ms: int | None, hold_seconds: int, now_ms: int) -> bool:
+    """Whether trash past its hold may go: an expiry has ended well since it was put there, or there
+    is nothing to expire. `expired_ms` is when the last one did."""
+    since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
+    return since or not retention.expire
+
+
+def _is_time(history: TableHistory, every_seconds: int, now_ms: int) -> bool:
+    return history.last_done_ms is None or now_ms - history.last_done_ms >= every_seconds * 1000
+
+
 def _finding(
     check: Check, reason: Reason, metric: str, value: float, threshold: float, key: str
 ) -> tuple[Finding, ...]:
@@ -187,16 +222,19 @@ def _stop(
     history: TableHistory,
     now_ms: int,
 ) -> tuple[Verdict, Reason, Mapping[str, str]] | None:
-    section = {
-        Operation.REWRITE_MANIFESTS: policy.rewrite_manifests.enabled,
-        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.enabled,
-        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.enabled,
-    }
-    if not section[operation]:
+    if not _enabled(operation, policy):
         return Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"}
     if operation is not Operation.REWRITE_MANIFESTS and not gc_enabled(state.properties):
         return Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"}
     return table_stop(operation, measured, state.format_version, policy, history, now_ms)
+
+
+def _enabled(operation: Operation, policy: Policy) -> bool:
+    return {
+        Operation.REWRITE_MANIFESTS: policy.rewrite_manifests.enabled,
+        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.enabled,
+        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.enabled,
+    }[operation]
 
 
 def _evidence(operation: Operation, retention: Retention) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.assets import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.housekeeping import build_housekeeping_asset
 from iceberg_maint.defs.keys import in_shard
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.observe import build_observe_job
@@ -79,7 +80,11 @@ def _build(
         running,
     )
     return dg.Definitions(
-        assets=[build_table_asset(table, lake, prefix) for table in mine],
+        assets=[
+            build(table, lake, prefix)
+            for table in mine
+            for build in (build_table_asset, build_housekeeping_asset)
+        ],
         jobs=[job],
         sensors=[changes, *build_automation_sensors(mine, prefix, running)],
         schedules=[build_observe_schedule(job, mine, observe_cron, on_time)],

@@ -17,19 +17,22 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.judge import findings
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.due import partition_findings
 from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.reasons import Check, Finding, Severity
+from iceberg_maint.core.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
 from iceberg_maint.defs.keys import (
+    HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
     PARTITION_CHECKS,
     QUARANTINE_CHECK,
     TABLE_CHECKS,
     asset_key,
     check_key,
+    housekeeping_key,
 )
-from iceberg_maint.defs.metadata import label
+from iceberg_maint.defs.metadata import label, upkeep_metadata
+from iceberg_maint.survey import Survey
 
 MAX_FAILING = 500
 """Failing partitions told to Dagster per table and survey, the worst ones; it bears about 30
@@ -43,6 +46,9 @@ _DESCRIPTIONS = {
     Check.LAYOUT.value: "Files sorted well enough that readers can skip most of them.",
     QUARANTINE_CHECK: "No partition is held for a person.",
     NO_PROGRESS_CHECK: "The table can be read, and maintenance of it has an effect.",
+    Check.MANIFESTS.value: "Few enough manifests, well enough grouped, for quick planning.",
+    Check.SNAPSHOTS.value: "No snapshot is kept longer than its retention and its holders ask.",
+    Check.ORPHAN_FILES.value: "Storage was looked through for orphan files not long ago.",
 }
 
 
@@ -120,6 +126,36 @@ def outdated(
     return out
 
 
+def housekeeping_check_specs(table: TableId, prefix: Sequence[str]) -> list[dg.AssetCheckSpec]:
+    """The checks of a table's housekeeping, which concern the table as a whole."""
+    key = housekeeping_key(table, prefix)
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in HOUSEKEEPING_CHECKS
+    ]
+
+
+def housekeeping_evaluations(seen: Survey, prefix: Sequence[str]) -> Iterator[dg.AssetCheckEvaluation]:
+    """The checks of the operations of housekeeping that `seen` decided on. What is turned off or
+    the owner forbids passes; the metadata shows what would go before it does, and who holds it."""
+    for decision in seen.decisions:
+        operation = Operation(decision.operation)
+        if operation not in CHECK_OF:
+            continue
+        found = [f for p in decision.partitions for f in p.findings]
+        idle = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
+        passed = not found or idle
+        name = CHECK_OF[operation].value
+        yield dg.AssetCheckEvaluation(
+            asset_key=housekeeping_key(seen.state.table, prefix),
+            check_name=name,
+            passed=passed,
+            severity=dg.AssetCheckSeverity.WARN,
+            description="; ".join(map(_sentence, found))
+            or (SENTENCES[decision.reason] if idle else _DESCRIPTIONS[name]),
+            metadata=upkeep_metadata(seen, decision),
+        )
+
+
 def table_evaluations(
     table: TableId, prefix: Sequence[str], history: TableHistory
 ) -> Iterator[dg.AssetCheckEvaluation]:
@@ -184,11 +220,9 @@ def _table_evaluation(
 
 
 def _findings(measured: Measured, policy: Policy, now_ms: int, partition: str) -> tuple[Finding, ...]:
-    health = measured.partitions.get(partition)
-    if health is None:
+    if partition not in measured.partitions:
         return ()
-    target_bytes = measured.target_file_size_bytes
-    return findings(health, policy.rewrite_data_files, target_bytes, now_ms, policy.layout)
+    return partition_findings(measured, partition, policy, now_ms)
 
 
 def _evaluation(

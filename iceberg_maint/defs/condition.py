@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.reasons import Verdict
-from iceberg_maint.defs.keys import PARTITION_CHECKS, check_key, partitions_name
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.reasons import CHECK_OF, Verdict
+from iceberg_maint.defs.keys import PARTITION_CHECKS, check_key, housekeeping_check_key, partitions_name
 from iceberg_maint.defs.lake import Lake
 
 MAX_RANGES = 8
 """Contiguous pieces requested per table and tick; each becomes one run."""
 MAX_PARTITIONS = 500
 """Partitions requested per table and tick."""
+
+_FAILED = AssetCheckExecutionRecordStatus.FAILED
 
 
 def pick_ranges(
@@ -85,6 +88,55 @@ class MaintenanceDue(dg.AutomationCondition):
         if decision.verdict is not Verdict.RUN:
             return {}
         return {p.partition: p.score for p in decision.due()}
+
+
+class HousekeepingDue(dg.AutomationCondition):
+    """True when the last evaluation of a check of housekeeping failed and nothing holds the
+    operation it asks for back: no pause, blackout, back-off, quarantine or lease.
+
+    The ledger is asked first. Each check counts for its own operation only: else one in back-off
+    would start runs for another that is not due. (`any_checks_match` with `allow`, once per check,
+    does not do: it cuts down the asset graph's own set of checks at its first evaluation.)
+    """
+
+    def __init__(self, table: TableId, lake: Lake, prefix: Sequence[str]) -> None:
+        self._table, self._lake = table, lake
+        self._checks = {
+            operation: housekeeping_check_key(table, check.value, prefix)
+            for operation, check in CHECK_OF.items()
+        }
+
+    @property
+    def name(self) -> str:
+        return "housekeeping_due"
+
+    @property
+    def description(self) -> str:
+        return (
+            "a check failed, and its operation is enabled, not in back-off, quarantine or pause, not leased"
+        )
+
+    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
+        """All or nothing: the asset has no partitions."""
+        due = self.due(context.asset_graph_view.instance)
+        subset = context.candidate_subset if due else context.get_empty_subset()
+        return dg.AutomationResult(context, true_subset=subset)
+
+    def due(self, instance: dg.DagsterInstance) -> tuple[Operation, ...]:
+        """The operations that would run now."""
+        measured = self._lake.ledger.health(self._table)
+        if measured is None:
+            return ()
+        allowed = [o for o in self._checks if self._lake.allows(measured, o)]
+        if not allowed:
+            return ()
+        keys = [self._checks[o] for o in allowed]
+        latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        return tuple(
+            o
+            for o, key in zip(allowed, keys, strict=True)
+            if (record := latest.get(key)) is not None and record.status is _FAILED
+        )
 
 
 def maintenance_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:

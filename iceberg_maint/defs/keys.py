@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.reasons import CHECKS_OF_PARTITIONS
+from iceberg_maint.core.reasons import CHECKS_OF_PARTITIONS, CHECKS_OF_TABLES
 from iceberg_maint.errors import ConfigurationError
 
 PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_PARTITIONS)
@@ -18,6 +18,8 @@ QUARANTINE_CHECK = "quarantine"
 NO_PROGRESS_CHECK = "no_progress"
 TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK)
 """Names of the unpartitioned checks, which tell a person."""
+HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_TABLES)
+"""Names of the housekeeping asset's checks, which automation reacts to."""
 
 ENGINE_TAG = "iceberg_maint/engine"
 """Run tag that counts Spark sessions against the limit in `dagster.yaml`."""
@@ -37,6 +39,16 @@ def check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.Asse
     return dg.AssetCheckKey(asset_key(table, prefix), check)
 
 
+def housekeeping_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
+    """`prefix / catalog / namespace… / table / housekeeping`."""
+    return dg.AssetKey([*prefix, *table.parts, "housekeeping"])
+
+
+def housekeeping_check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.AssetCheckKey:
+    """Key of one check of a table's housekeeping."""
+    return dg.AssetCheckKey(housekeeping_key(table, prefix), check)
+
+
 def partitions_name(table: TableId) -> str:
     """Name of the table's dynamic partitions; such names are global to a Dagster instance."""
     return f"iceberg/{table}"
@@ -53,6 +65,11 @@ def slug(table: TableId) -> str:
 def op_name(table: TableId) -> str:
     """Name of the op that maintains the table."""
     return f"maintain__{slug(table)}"
+
+
+def housekeeping_op_name(table: TableId) -> str:
+    """Name of the op that keeps the table's house."""
+    return f"housekeep__{slug(table)}"
 
 
 def pool_name(table: TableId) -> str:

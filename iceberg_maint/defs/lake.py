@@ -10,12 +10,14 @@ from typing import Any
 from iceberg_maint.config import redact, redact_error
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
+from iceberg_maint.core.upkeep import held_back
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import Tools, decide_stored
 
 _log = logging.getLogger(__name__)
@@ -29,7 +31,8 @@ class Lake:
     """Catalogs, ledger, policy and engine. Building one connects to nothing.
 
     `policy_for(table, properties)` is the effective policy; `spark_conf()` the settings of the
-    session; `engine_of(session)` an engine that starts it only when it has something to write.
+    session; `engine_of(session)` an engine that starts it only when it has something to write;
+    `orphan_files(table)` the orphan pass of a table.
     `secrets` are values that Dagster must never be told.
     """
 
@@ -39,6 +42,7 @@ class Lake:
     policy_for: Callable[[TableId, Mapping[str, str]], Policy]
     spark_conf: Callable[[], Mapping[str, str]]
     engine_of: Callable[[SessionFactory], Engine]
+    orphan_files: Callable[[TableId], OrphanFiles]
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def catalog_of(self, table: TableId) -> Catalog:
@@ -58,7 +62,14 @@ class Lake:
 
     def tools(self, table: TableId, engine: Callable[[], Engine]) -> Tools:
         """What `survey` and `maintain` take."""
-        return Tools(self.catalog_of(table), self.ledger, self.clock, engine, masked=self.masked)
+        return Tools(
+            self.catalog_of(table),
+            self.ledger,
+            self.clock,
+            engine,
+            lambda: self.orphan_files(table),
+            self.masked,
+        )
 
     def masked(self, text: str) -> str:
         """The text without secrets."""
@@ -92,6 +103,14 @@ class Lake:
     def decide(self, measured: Measured) -> Decision:
         """The decision from what is stored: the catalog is not asked."""
         return self._judged(measured)[1]
+
+    def allows(self, measured: Measured, operation: Operation) -> bool:
+        """Whether nothing stored holds this operation of housekeeping back."""
+        history = self.ledger.history(measured.table_uuid, str(measured.table), operation)
+        policy = self.stored_policy(measured)
+        return policy.mode is Mode.ACT and not held_back(
+            operation, measured, policy, history, self.clock.now_ms()
+        )
 
     def _judged(self, measured: Measured) -> tuple[TableHistory, Decision]:
         return decide_stored(measured, self.stored_policy(measured), self.ledger, self.clock.now_ms())

@@ -7,6 +7,7 @@ number must not share a line with its table's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -19,9 +20,12 @@ from iceberg_maint.core.health import (
     table_metrics,
 )
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import SENTENCES, Decision, PartitionDecision, Reason
+from iceberg_maint.core.state import Snapshot
+from iceberg_maint.survey import Survey
 
 NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20
@@ -116,6 +120,47 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
         label("reason"): _reason(reason),
         label("run_id"): dg.MetadataValue.text(run_id),
     }
+
+
+def upkeep_metadata(seen: Survey, decision: Decision) -> Metadata:
+    """What a check of housekeeping tells: metrics against thresholds, the decision, who holds
+    snapshots back, and what would be rewritten, expired or removed."""
+    data: Metadata = {
+        label("verdict"): dg.MetadataValue.text(decision.verdict.value),
+        label("reason"): _reason(decision.reason),
+    }
+    for finding in (f for p in decision.partitions for f in p.findings):
+        data[label(finding.metric)] = dg.MetadataValue.float(float(finding.value))
+        data[label(f"{finding.metric}_threshold")] = dg.MetadataValue.float(float(finding.threshold))
+    for name, value in sorted(decision.evidence.items()):
+        data[label(name)] = dg.MetadataValue.text(value)
+    if decision.operation == Operation.EXPIRE_SNAPSHOTS:
+        expire = [seen.state.snapshot_by_id(i) for i in seen.retention.expire]
+        records = [
+            dg.TableRecord({"snapshot": str(s.snapshot_id), "operation": s.operation, "committed": _utc(s)})
+            for s in expire[:WORST_PARTITIONS]
+            if s is not None
+        ]
+        columns = [dg.TableColumn(c, "string") for c in ("snapshot", "operation", "committed")]
+        data[label("would_expire")] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
+        data[label("expirable_refs")] = dg.MetadataValue.text(", ".join(seen.retention.expire_refs) or "none")
+    return data
+
+
+def housekeeping_metadata(outcomes: Sequence[OperationOutcome], run_id: str) -> Metadata:
+    """What each operation of housekeeping did in one run, counted."""
+    data: Metadata = {label("run_id"): dg.MetadataValue.text(run_id)}
+    for outcome in outcomes:
+        text = f"{outcome.outcome.value}, {outcome.reason.value}: {SENTENCES[outcome.reason]}"
+        data[label(outcome.operation)] = dg.MetadataValue.text(text)
+        for batch in outcome.batches:
+            for name, value in batch.counts.items():
+                data[label(name)] = dg.MetadataValue.int(value)
+    return data
+
+
+def _utc(snapshot: Snapshot) -> str:
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def worst_partitions(measured: Measured, decision: Decision) -> dg.TableMetadataValue:

@@ -9,8 +9,9 @@ from typing import NoReturn
 import dagster as dg
 
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, TableId
 from iceberg_maint.defs.checks import (
+    housekeeping_evaluations,
     log_evaluations,
     outdated,
     partition_evaluations,
@@ -109,10 +110,13 @@ class Observation:
 
     def _observe_table(self, table: TableId) -> None:
         before = self._lake.ledger.health(table)
-        seen = survey(table, self._lake.policy_of, self._lake.tools(table, _no_engine))
+        tools = self._lake.tools(table, _no_engine)
+        whole = survey(table, self._lake.policy_of, tools, CYCLE)
+        seen = whole.only(DATA_OPERATIONS)
         self._sync_partitions(seen.measured)
         self._log_partitions(seen, before)
         self._log_checks(seen)
+        log_evaluations(self._context, housekeeping_evaluations(whole, self._prefix))
         # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import NoReturn
 
@@ -58,8 +59,7 @@ class MaintenanceRun:
         passes by itself; interrupts pass through."""
         context = self._context
         requested = _requested(context)
-        attempt = f"-{context.retry_number}" if context.retry_number else ""
-        try:
+        with failures_told(context, self._lake):
             if not context.selected_asset_keys:
                 survey(self._table, self._lake.policy_of, self._tools)
                 self._evaluate_all(requested or frozenset())
@@ -68,21 +68,13 @@ class MaintenanceRun:
                 self._table,
                 self._lake.policy_of,
                 Request(
-                    run_id=context.run.run_id + attempt,
+                    run_id=run_id_of(context),
                     partitions=requested,
                     force=context.run.tags.get(FORCE_TAG) == "true",
                 ),
                 self._tools,
                 self._observe,
             )
-        except IcebergMaintError as error:
-            why = self._lake.tellable(error)
-            if error.code in _PASSING_CODES:
-                self._retry(str(why), why)
-            raise dg.Failure(str(why), allow_retries=False) from why
-        except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
-            why = self._lake.tellable(error)
-            self._retry(f"{type(why).__name__}: {why}", why)
         self._finish(together(outcomes), requested)
 
     # while it runs
@@ -170,7 +162,9 @@ class MaintenanceRun:
                 allow_retries=False,
             )
         if retry:
-            self._retry(outcome.message or f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None)
+            retry_later(
+                self._context, outcome.message or f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None
+            )
 
     def _message(self, partition: str) -> str:
         return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
@@ -197,12 +191,35 @@ class MaintenanceRun:
         )
         log_evaluations(self._context, evaluations)
 
-    def _retry(self, why: str, cause: Exception | None) -> NoReturn:
-        self._context.log.warning(f"{why} Tried again {RETRIES.max_retries} times at most.")
-        raise dg.RetryRequested(
-            max_retries=RETRIES.max_retries,
-            seconds_to_wait=RETRIES.calculate_delay(self._context.retry_number + 1),
-        ) from cause
+
+def run_id_of(context: dg.AssetExecutionContext) -> str:
+    """The run's id; each of Dagster's retries within it owns a lease of its own."""
+    return context.run.run_id + (f"-{context.retry_number}" if context.retry_number else "")
+
+
+@contextmanager
+def failures_told(context: dg.AssetExecutionContext, lake: Lake) -> Iterator[None]:
+    """Turns what is raised into Failure, or RetryRequested for what passes by itself, without
+    secrets. Interrupts pass through."""
+    try:
+        yield
+    except IcebergMaintError as error:
+        why = lake.tellable(error)
+        if error.code in _PASSING_CODES:
+            retry_later(context, str(why), why)
+        raise dg.Failure(str(why), allow_retries=False) from why
+    except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
+        why = lake.tellable(error)
+        retry_later(context, f"{type(why).__name__}: {why}", why)
+
+
+def retry_later(context: dg.AssetExecutionContext, why: str, cause: Exception | None) -> NoReturn:
+    """Asks Dagster for a retry after a growing wait. Raises RetryRequested."""
+    context.log.warning(f"{why} Tried again {RETRIES.max_retries} times at most.")
+    raise dg.RetryRequested(
+        max_retries=RETRIES.max_retries,
+        seconds_to_wait=RETRIES.calculate_delay(context.retry_number + 1),
+    ) from cause
 
 
 def _requested(context: dg.AssetExecutionContext) -> frozenset[str] | None:

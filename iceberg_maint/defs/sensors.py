@@ -11,13 +11,13 @@ import dagster as dg
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.instance import check_instance, observing
-from iceberg_maint.defs.keys import ENGINE_TAG, asset_key
+from iceberg_maint.defs.keys import ENGINE_TAG, asset_key, housekeeping_key
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.table_list import list_catalogs, read_table_list, write_table_list
 from iceberg_maint.errors import IcebergMaintError
 
-TABLES_PER_SENSOR = 400
-"""A user-code automation sensor takes 500 at most, and its tick has a minute."""
+TABLES_PER_SENSOR = 200
+"""A user-code automation sensor takes 500 assets at most, two per table, and its tick has a minute."""
 TABLES_PER_RUN = 400
 """Tables observed by one run at most."""
 REPEAT_AFTER_SECONDS = 600
@@ -37,12 +37,14 @@ def build_automation_sensors(
     return [
         dg.AutomationConditionSensorDefinition(
             f"maintenance_{number}",
-            target=dg.AssetSelection.assets(*(asset_key(t, prefix) for t in chunk)),
+            target=dg.AssetSelection.assets(
+                *(key(t, prefix) for t in chunk for key in (asset_key, housekeeping_key))
+            ),
             use_user_code_server=True,
             default_status=status,
             minimum_interval_seconds=30,
             run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
-            description="Requests the partitions whose checks fail and whose maintenance is due.",
+            description="Requests the partitions whose checks fail and whose maintenance is due, and housekeeping.",
         )
         for number, chunk in enumerate(_chunks(tables, TABLES_PER_SENSOR))
     ]

@@ -13,7 +13,8 @@ import pytest
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.partition import ALL, PartitionField, PartitionSpec
 from iceberg_maint.core.plan import Batch
@@ -26,6 +27,7 @@ from iceberg_maint.defs.lake import Lake
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ports import Ticket, Written, WrittenFile
+from iceberg_maint.storage_ports import OrphanWork
 from iceberg_maint_tests.core.loop import SetClock
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
@@ -78,6 +80,13 @@ class Table:
         self._catalog.put(self._now)
         return snapshot
 
+    def expire(self, snapshots: Collection[int]) -> None:
+        """Drops snapshots from the history, as a metadata-only commit."""
+        kept = tuple(s for s in self.state.snapshots if s.snapshot_id not in snapshots)
+        location = f"{self.state.metadata_location}-expired"
+        self._now = FakeTable(replace(self.state, snapshots=kept, metadata_location=location), self.files)
+        self._catalog.put(self._now)
+
     def add(self, day: str, files: int, kind: FileKind = FileKind.DATA) -> None:
         """`files` new files of 1,000 bytes in one commit."""
         number = len(self.state.snapshots) + 1
@@ -118,6 +127,27 @@ class Catalog(FakeCatalog):
         return super().measure(state, policy)
 
 
+class MemoryOrphans:
+    """storage_ports.OrphanFiles that finds what it is told to."""
+
+    def __init__(self) -> None:
+        self.found = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, orphan_bytes=0)
+        self.swept: list[bool] = []
+
+    def run(
+        self,
+        _state: TableState,
+        _policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        sweep: bool,
+        holds: Callable[[], bool],
+    ) -> OrphanWork:
+        assert (in_flight, holds()) == (frozenset(), True)
+        self.swept.append(sweep)
+        return self.found
+
+
 class MemoryEngine:
     """ports.Engine that replaces files of a Table; the hooks are where faults are put."""
 
@@ -148,6 +178,10 @@ class MemoryEngine:
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         table = self._catalog.made[TableId.parse(batch.table)]
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS:
+            ticket.record_try(batch.snapshot_id, table.state.metadata_location)
+            table.expire(batch.snapshots)
+            return CommitResult(CommitStatus.COMMITTED)
         base = table.state.snapshots[-1].snapshot_id
         ticket.record_try(base, table.state.metadata_location)
         assert ticket.holds()
@@ -171,6 +205,7 @@ class World:
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.catalog = Catalog()
         self.engine = MemoryEngine(self.catalog)
+        self.orphans = MemoryOrphans()
         self.clock = SetClock(NOW_MS)
         self.ledger = memory_ledger()
         self.policy = POLICY
@@ -184,6 +219,7 @@ class World:
             policy_for=self.policy_for,
             spark_conf=dict,
             engine_of=lambda _session: self.engine,
+            orphan_files=lambda _table: self.orphans,
         )
 
     def policy_for(self, _table: TableId, properties: Mapping[str, str]) -> Policy:

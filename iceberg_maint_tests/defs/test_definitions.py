@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.keys import (
+    HOUSEKEEPING_CHECKS,
     PARTITION_CHECKS,
     TABLE_CHECKS,
     asset_key,
     group_name,
+    housekeeping_key,
     in_shard,
     op_name,
     parse_shard,
@@ -37,20 +39,25 @@ def test_definitions_can_be_built_twice(world: World) -> None:
     first, second = world.definitions, world.definitions
     dg.Definitions.validate_loadable(first)
     dg.Definitions.validate_loadable(second)
-    assert first.resolve_all_asset_keys() == second.resolve_all_asset_keys() == [asset_key(T)]
+    assert set(first.resolve_all_asset_keys()) == {asset_key(T), housekeeping_key(T)}
+    assert set(second.resolve_all_asset_keys()) == {asset_key(T), housekeeping_key(T)}
 
 
 def test_every_table_has_all_checks_and_only_the_automated_ones_are_partitioned(world: World) -> None:
     world.catalog.create("db.t")
     graph = world.definitions.resolve_asset_graph()
     by_name = {k.name: graph.get(k).partitions_def for k in graph.asset_check_keys}
-    assert set(by_name) == {*PARTITION_CHECKS, *TABLE_CHECKS}
+    assert set(by_name) == {*PARTITION_CHECKS, *TABLE_CHECKS, *HOUSEKEEPING_CHECKS}
     assert {n for n, d in by_name.items() if d is not None} == set(PARTITION_CHECKS)
 
 
 def test_prefix_keeps_asset_keys_apart(world: World) -> None:
     definitions = build_definitions(world.lake, [T], world.table_list, prefix=("maintenance",))
-    assert definitions.resolve_all_asset_keys() == [dg.AssetKey(["maintenance", "lake", "db", "t"])]
+    own = ["maintenance", "lake", "db", "t"]
+    assert set(definitions.resolve_all_asset_keys()) == {
+        dg.AssetKey(own),
+        dg.AssetKey([*own, "housekeeping"]),
+    }
 
 
 def test_shards_hold_every_table_once(world: World) -> None:
@@ -59,8 +66,8 @@ def test_shards_hold_every_table_once(world: World) -> None:
         set(build_definitions(world.lake, tables, world.table_list, shard=(i, 3)).resolve_all_asset_keys())
         for i in range(3)
     ]
-    assert sum(map(len, held)) == 50
-    assert set.union(*held) == {asset_key(t) for t in tables}
+    assert sum(map(len, held)) == 100
+    assert set.union(*held) == {key(t) for t in tables for key in (asset_key, housekeeping_key)}
     assert all(held)
 
 
@@ -116,7 +123,7 @@ def test_table_list_is_made_from_the_catalog_once(world: World) -> None:
 
 def test_backfill_of_a_range_is_one_run(world: World) -> None:
     world.catalog.create("db.t").add("d1", 8)
-    [asset] = world.definitions.assets or ()
+    asset, _housekeeping = world.definitions.assets or ()
     assert isinstance(asset, dg.AssetsDefinition)
     assert asset.backfill_policy == dg.BackfillPolicy.single_run()
     assert key("d1") == "day=d1"

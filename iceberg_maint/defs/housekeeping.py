@@ -1,0 +1,146 @@
+"""One housekeeping asset per table: manifests, snapshots and orphan files, after the table's data.
+
+No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import dagster as dg
+
+from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, TableId
+from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
+from iceberg_maint.core.reasons import SENTENCES, Reason
+from iceberg_maint.defs.assets import SPARK_RESOURCE
+from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
+from iceberg_maint.defs.condition import HousekeepingDue
+from iceberg_maint.defs.keys import (
+    FORCE_TAG,
+    asset_key,
+    group_name,
+    housekeeping_key,
+    housekeeping_op_name,
+    pool_name,
+)
+from iceberg_maint.defs.lake import Lake, SessionFactory
+from iceberg_maint.defs.metadata import housekeeping_metadata
+from iceberg_maint.defs.run import failures_told, retry_later, run_id_of
+from iceberg_maint.maintain import BatchEnded, Event, PlanReady, Request, maintain
+from iceberg_maint.survey import survey
+
+_WELL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
+
+
+def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AssetsDefinition:
+    """The asset with its checks. It shares the table's pool, so it never runs beside its data's."""
+    spec = dg.AssetSpec(
+        housekeeping_key(table, prefix),
+        deps=[asset_key(table, prefix)],
+        description=(
+            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
+            "says. What would be expired or removed stands in the checks' metadata before it is."
+        ),
+        skippable=True,
+        kinds={"iceberg", "spark"},
+        group_name=group_name(table),
+        automation_condition=housekeeping_condition(table, lake, prefix),
+        metadata={"dagster/table_name": str(table)},
+    )
+
+    @dg.multi_asset(
+        name=housekeeping_op_name(table),
+        specs=[spec],
+        check_specs=housekeeping_check_specs(table, prefix),
+        can_subset=True,
+        pool=pool_name(table),
+        required_resource_keys={SPARK_RESOURCE},
+    )
+    def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+        HousekeepingRun(context, table, lake, prefix, lambda: context.resources.pyspark.spark_session)()
+        yield from ()  # what was done is logged; a function that returns would claim all of it
+
+    return housekeep_table
+
+
+def housekeeping_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:
+    """A check says that an operation is due, nothing holds that operation back, and neither the
+    data nor the housekeeping of the table is under way."""
+    return (
+        HousekeepingDue(table, lake, prefix)
+        & ~dg.AutomationCondition.in_progress()
+        & ~dg.AutomationCondition.any_deps_in_progress()
+    )
+
+
+class HousekeepingRun:
+    """Runs `maintain` for a table's housekeeping; the materialization tells what each operation did."""
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        table: TableId,
+        lake: Lake,
+        prefix: Sequence[str],
+        session: SessionFactory,
+    ) -> None:
+        self._context, self._table, self._lake, self._prefix = context, table, lake, prefix
+        self._tools = lake.tools(table, cache(lambda: lake.engine_of(session)))
+
+    def __call__(self) -> None:
+        """Raises Failure when an operation failed or its commit is unknown, RetryRequested for
+        what passes by itself; interrupts pass through."""
+        context = self._context
+        outcomes: tuple[OperationOutcome, ...] = ()
+        with failures_told(context, self._lake):
+            if context.selected_asset_keys:
+                outcomes = maintain(
+                    self._table,
+                    self._lake.policy_of,
+                    Request(
+                        run_id=run_id_of(context),
+                        operations=HOUSEKEEPING_OPERATIONS,
+                        force=context.run.tags.get(FORCE_TAG) == "true",
+                    ),
+                    self._tools,
+                    self._observe,
+                )
+            self._evaluate()
+        if outcomes:
+            self._finish(outcomes)
+
+    def _observe(self, event: Event) -> None:
+        log = self._context.log
+        if isinstance(event, PlanReady):
+            log.info(f"{event.plan.operation}, plan {event.plan.plan_id}: {len(event.plan.batches)} batches")
+        elif isinstance(event, BatchEnded):
+            tell = log.info if event.outcome.outcome in _WELL else log.error
+            tell(_sentence(event.outcome))
+
+    def _evaluate(self) -> None:
+        seen = survey(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
+        log_evaluations(self._context, housekeeping_evaluations(seen, self._prefix))
+
+    def _finish(self, outcomes: tuple[OperationOutcome, ...]) -> None:
+        whole = together(outcomes)
+        if any(o.batches for o in outcomes) or whole.outcome in _WELL:
+            self._context.log_event(
+                dg.AssetMaterialization(
+                    housekeeping_key(self._table, self._prefix),
+                    metadata=housekeeping_metadata(outcomes, self._context.run.run_id),
+                )
+            )
+        self._context.log.info(f"{self._table}: {whole.outcome} ({whole.reason}): {SENTENCES[whole.reason]}")
+        if whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
+            said = "; ".join(_sentence(b) for o in outcomes for b in o.batches if b.outcome not in _WELL)
+            raise dg.Failure(
+                f"{self._table}: {whole.outcome} ({whole.reason}). {said or whole.message}",
+                allow_retries=False,
+            )
+        if whole.reason is Reason.LEASE_HELD:
+            retry_later(self._context, f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None)
+
+
+def _sentence(batch: BatchOutcome) -> str:
+    counted = ", ".join(f"{value} {name}" for name, value in batch.counts.items() if value)
+    what = "table" if batch.partitions == (WHOLE_TABLE,) else ", ".join(batch.partitions)
+    return f"batch {batch.batch_id} of the {what}: {batch.outcome} ({batch.reason}) {counted} {batch.message}".rstrip()

@@ -1,0 +1,169 @@
+"""The housekeeping asset: its checks, its automation and its runs, tick by tick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.policy import Mode
+from iceberg_maint.defs.keys import asset_key, housekeeping_key, pool_name
+from iceberg_maint.storage_ports import OrphanWork
+from iceberg_maint_tests.defs.conftest import World, key
+
+T = TableId.parse("lake.db.t")
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """With one healthy table of twelve snapshots, two of which may expire."""
+    world.clock.ms = world.ledger.now_ms()  # when an operation last ended is told by the ledger's clock
+    world.policy = replace(world.policy, expire_snapshots=ExpireSnapshotsPolicy(min_snapshots_to_keep=10))
+    table = world.catalog.create("db.t")
+    for _ in range(12):
+        table.commit((), ())
+    table.add("d1", 1)
+    return world
+
+
+def housekeep(world: World, **tags: str) -> dg.ExecuteInProcessResult:
+    job = world.definitions.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        instance=world.instance, raise_on_error=False, asset_selection=[housekeeping_key(T)], tags=tags
+    )
+
+
+def requested(world: World) -> bool:
+    """Whether one tick of automation requests the housekeeping asset."""
+    result = dg.evaluate_automation_conditions(
+        defs=world.definitions, instance=world.instance, cursor=world.cursor
+    )
+    world.cursor = result.cursor
+    return result.get_num_requested(housekeeping_key(T)) > 0
+
+
+def told(world: World) -> list[dict[str, Any]]:
+    """The metadata of the asset's materializations, oldest first."""
+    events = [
+        e
+        for e in world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+        if e.materialization.asset_key == housekeeping_key(T)
+    ]
+    return [
+        {k.removeprefix("iceberg_maint/"): v.value for k, v in e.materialization.metadata.items()}
+        for e in events
+    ]
+
+
+def passed(world: World) -> dict[str, bool]:
+    return {c: world.evaluations(c)[None].passed for c in ("manifests", "snapshots", "orphan_files")}
+
+
+def test_asset_follows_its_data_in_the_same_pool(world: World) -> None:
+    asset = world.definitions.resolve_asset_graph().get(housekeeping_key(T))
+    assert asset.parent_keys == {asset_key(T)}
+    assert (asset.partitions_def, asset.pools) == (None, {pool_name(T)})
+
+
+def test_observation_tells_what_would_expire_before_it_does(world: World) -> None:
+    assert world.observe().success
+    assert passed(world) == {"manifests": True, "snapshots": False, "orphan_files": False}
+    data = world.evaluations("snapshots")[None].metadata
+    assert data["iceberg_maint/expirable_snapshots"].value == 3.0
+    would = [r.data["snapshot"] for r in data["iceberg_maint/would_expire"].records]
+    assert would == ["1", "2", "3"]
+    assert len(world.catalog.made[T].state.snapshots) == 13
+
+
+def test_automation_requests_it_until_it_is_done_and_again_a_day_later(world: World) -> None:
+    world.observe()
+    assert requested(world)
+    assert housekeep(world).success
+    assert passed(world) == {"manifests": True, "snapshots": True, "orphan_files": True}
+    assert not requested(world)
+    assert [s.snapshot_id for s in world.catalog.made[T].state.snapshots] == list(range(4, 14))
+    first = told(world)[-1]
+    assert first["expire_snapshots"].startswith("IMPROVED, snapshots: ")
+    assert first["remove_orphan_files"].startswith("NO_OP, orphan_files: ")
+    assert (first["expired_snapshots"], first["listed_files"]) == (3, 10)
+    assert world.orphans.swept == [True]
+
+
+def test_unchanged_table_is_not_looked_through_again_before_its_time(world: World) -> None:
+    world.observe()
+    assert housekeep(world).success
+    assert housekeep(world).success
+    assert world.orphans.swept == [True]
+    assert told(world)[-1]["remove_orphan_files"].startswith("NO_OP, healthy: ")
+
+
+def test_force_looks_again_at_once(world: World) -> None:
+    world.observe()
+    housekeep(world)
+    assert housekeep(world, **{"iceberg_maint/force": "true"}).success
+    assert world.orphans.swept == [True, True]
+
+
+def test_abnormal_share_waits_for_a_person_and_backs_off(world: World) -> None:
+    world.orphans.found = OrphanWork(10, 100, 9, 90, digest="abc", needs_approval=True)
+    world.observe()
+    assert requested(world)
+    assert housekeep(world).success
+    assert told(world)[-1]["remove_orphan_files"].startswith("UNSUPPORTED, approval: ")
+    assert passed(world)["orphan_files"] is False
+    assert not requested(world)
+    world.clock.sleep(301)
+    assert requested(world)
+
+
+def test_owner_who_keeps_files_is_obeyed_and_not_asked_again(world: World) -> None:
+    table = world.catalog.made[T]
+    world.catalog.put(
+        replace(world.catalog.content[T], state=replace(table.state, properties={"gc.enabled": "false"}))
+    )
+    world.observe()
+    assert passed(world) == {"manifests": True, "snapshots": True, "orphan_files": True}
+    assert not requested(world)
+
+
+@pytest.mark.parametrize("way", ["advise", "off", "paused"])
+def test_policy_that_holds_it_back_starts_nothing(world: World, way: str) -> None:
+    if way == "advise":
+        world.policy = replace(world.policy, mode=Mode.ADVISE)
+    elif way == "off":
+        world.policy = replace(
+            world.policy,
+            expire_snapshots=ExpireSnapshotsPolicy(enabled=False),
+            remove_orphan_files=RemoveOrphanFilesPolicy(enabled=False),
+        )
+    else:
+        world.ledger.pause(str(T), "by test")
+    world.observe()
+    assert not requested(world)
+    housekeep(world)
+    assert (len(world.catalog.made[T].state.snapshots), world.orphans.swept) == (13, [])
+
+
+def test_failed_operation_fails_the_run_and_the_others_are_told(world: World) -> None:
+    def broken(*_args: object, **_kwargs: object) -> OrphanWork:
+        raise OSError("storage does not answer")
+
+    world.orphans.run = broken  # type: ignore[method-assign]
+    world.observe()
+    assert not housekeep(world).success
+    last = told(world)[-1]
+    assert last["expire_snapshots"].startswith("IMPROVED, ")
+    assert last["remove_orphan_files"].startswith("FAILED, error: ")
+
+
+def test_data_and_housekeeping_are_requested_apart(world: World) -> None:
+    world.catalog.made[T].add("d2", 8)
+    world.observe()
+    assert requested(world)
+    assert world.maintain(str(T), key("d2")).success
+    assert world.orphans.swept == []
