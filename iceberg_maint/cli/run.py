@@ -14,7 +14,7 @@ import click
 from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import DATA_OPERATIONS, TableId
+from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, TableId
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import (
@@ -115,7 +115,7 @@ class _Result:
     "--operation",
     "operations",
     multiple=True,
-    type=click.Choice([o.value for o in DATA_OPERATIONS]),
+    type=click.Choice([o.value for o in CYCLE]),
     help="Only this operation; may be repeated.",
 )
 @click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
@@ -135,7 +135,7 @@ def run(
     from iceberg_maint.report.draw import draw_outcome
     from iceberg_maint.report.progress import RunProgress
 
-    wanted = tuple(o for o in DATA_OPERATIONS if not operations or o.value in operations)
+    wanted = tuple(o for o in CYCLE if o.value in operations) or DATA_OPERATIONS
     if partitions and len(names) != 1:
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
