@@ -119,6 +119,10 @@ screenshots: setup  ## take the pictures of the real UI used in the docs (needs 
 jars: setup  ## fetch and verify the jars again
 	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.jars --cache $(CACHE)
 
+.PHONY: licences
+licences: setup  ## write docs/licences.md from what is installed
+	$(PY) docs/licences.py
+
 .PHONY: lock
 lock:  ## compile requirements/*.in into hashed locks
 	@bash requirements/lock.sh "$(CACHE)"
