@@ -20,7 +20,7 @@ from iceberg_maint.core.equality import (
 from iceberg_maint.core.groups import input_file
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import DANGLING
-from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_id, make_plan
+from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.policy import Policy, Route, WindowsPolicy
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.route import Unit, fits_a_batch, units
@@ -106,6 +106,9 @@ def _obstacle(
     estimated size goes along: what counts is the unit as it is."""
     if any(blocked.apply_to(c.file) for c in unit.files[due.partition]):
         return Reason.UNSUPPORTED_KEY
+    if unit.unsupported and not policy.rewrite_data_files.enabled:
+        # There is no other operation to leave it to.
+        return Reason.UNSUPPORTED_KEY
     if unit.route is Route.REWRITE:
         return Reason.OTHER_OPERATION
     if not fits_a_batch(unit, policy.windows):
@@ -180,20 +183,9 @@ def _dropping(
     state: TableState, deletes: Sequence[LiveFile], target_bytes: int, paths: frozenset[str] = frozenset()
 ) -> Batch:
     """The batch that drops these deletes, for which nothing is read."""
-    assert state.snapshot is not None
     inputs = paths | {d.path for d in deletes}
-    return Batch(
-        batch_id=batch_id(state.uuid, _OPERATION, state.snapshot.snapshot_id, inputs),
-        table=str(state.table),
-        table_uuid=state.uuid,
-        operation=_OPERATION,
-        strategy=CONVERT,
-        format_version=state.format_version,
-        snapshot_id=state.snapshot.snapshot_id,
-        snapshot_sequence_number=state.snapshot.sequence_number,
-        schema_id=state.schema_id,
-        groups=(),
-        target_file_size_bytes=target_bytes,
+    return replace(
+        batch_at(state, _OPERATION, CONVERT, inputs, target_bytes),
         reasons=(Reason.EQUALITY_DELETES,),
         equality_deletes=planned_deletes(deletes, frozenset(), state.specs),
     )

@@ -9,6 +9,7 @@ from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operati
 from iceberg_maint.core.layout_gain import PlannedLayout
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,30 @@ class Batch:
 def batch_id(table_uuid: str, operation: str, snapshot_id: int, paths: frozenset[str]) -> str:
     """The deterministic id of a batch: 24 hexadecimal digits of a SHA-256."""
     return digest((table_uuid, operation, snapshot_id, tuple(sorted(paths))))[:24]
+
+
+def batch_at(
+    state: TableState, operation: Operation, strategy: str, inputs: frozenset[str], target_bytes: int = 0
+) -> Batch:
+    """The batch of these inputs at the pinned snapshot; what it does with them is the caller's to add.
+
+    Raises ValueError for a table without a snapshot.
+    """
+    if state.snapshot is None:
+        raise ValueError("an empty table has no batches")
+    return Batch(
+        batch_id=batch_id(state.uuid, operation, state.snapshot.snapshot_id, inputs),
+        table=str(state.table),
+        table_uuid=state.uuid,
+        operation=operation,
+        strategy=strategy,
+        format_version=state.format_version,
+        snapshot_id=state.snapshot.snapshot_id,
+        snapshot_sequence_number=state.snapshot.sequence_number,
+        schema_id=state.schema_id,
+        groups=(),
+        target_file_size_bytes=target_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,3 +237,14 @@ def test_deferred_partitions_are_leftovers_of_the_conversion() -> None:
     assert [p.verdict for p in decide(table_of(partitions(1)), cleaning(), operation=CONVERT).due()] == [
         Verdict.RUN
     ]
+
+
+def test_unit_that_cannot_be_converted_is_unsupported_where_rewriting_is_disabled() -> None:
+    """`other_operation` never backs off: the partition would be asked for at every run."""
+    table = global_table(equality("float", 7, keys=(3,)))
+    table = FakeTable(replace(table.state, key_types={1: "long", 3: "double"}), table.live_files)
+    converted, _ = plans(table, cleaning(rewrite={"enabled": False}))
+    assert converted.batches == ()
+    assert {left.partition: left.reason for left in converted.leftovers} == dict.fromkeys(
+        ("__all__", "p=a", "p=b"), Reason.UNSUPPORTED_KEY
+    )

@@ -26,6 +26,7 @@ def decide(
     policy: Policy | None = None,
     history: TableHistory | None = None,
     *,
+    beside: TableHistory | None = None,
     format_version: int = 2,
     snapshot_id: int | None = 1001,
     requested: frozenset[str] | None = None,
@@ -39,6 +40,7 @@ def decide(
         policy or policy_of(),
         history or TableHistory(),
         NOW_MS,
+        beside=beside,
         requested=requested,
         force=force,
     )
@@ -352,3 +354,28 @@ def test_joint_partition_without_old_deletes_is_not_held_by_the_conversion() -> 
         [decide({"p=a": SICK}, history=past(quarantined=True), operation=CONVERT), decide({"p=a": SICK})]
     )
     assert found.verdict is Verdict.RUN
+
+
+@pytest.mark.parametrize("operation", [CONVERT, REWRITE])
+def test_decide_window_goes_first_to_what_no_other_operation_holds(operation: Operation) -> None:
+    """A plan may leave p=a to the operation that holds it, and p=b would never be come to."""
+    worse = replace(UNDER_OLD, applicable_equality_delete_files=9)
+    policy = policy_of(windows=WindowsPolicy(max_partitions_per_run=1))
+    both = {"p=a": worse, "p=b": UNDER_OLD}
+    found = decide(both, policy, beside=past(quarantined=True), operation=operation)
+    assert [p.partition for p in found.due()] == ["p=b"]
+    assert decide(both, policy, operation=operation).due()[0].partition == "p=a"
+    alone = replace(policy, equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE))
+    assert decide(both, alone, beside=past(quarantined=True)).due()[0].partition == "p=a"
+
+
+def test_decide_tells_what_the_other_operation_decides_within_its_window() -> None:
+    policy = policy_of(windows=WindowsPolicy(max_partitions_per_run=1, max_partitions_per_hour=1))
+    both = {"p=a": UNDER_OLD, "p=b": UNDER_OLD}
+    beside = decide(both, policy, TableHistory(hour_partitions=1), operation=CONVERT).beside
+    assert {k: (p.verdict, p.reason, p.operation) for k, p in beside.items()} == {
+        "p=a": (Verdict.RUN, Reason.EQUALITY_DELETES, REWRITE),
+        "p=b": (Verdict.DEFER, Reason.RUN_BUDGET, REWRITE),
+    }
+    disabled = replace(policy, rewrite_data_files=rewrite_policy(enabled=False))
+    assert decide(both, disabled, operation=CONVERT).beside == {}

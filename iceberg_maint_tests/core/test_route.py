@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.catalog.fake import FakeTable
+from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.plan import Leftover
@@ -17,6 +18,8 @@ from iceberg_maint.core.state import LiveFile
 from iceberg_maint_tests.core.build import (
     NOW_MS,
     data,
+    decide,
+    plan,
     policy_of,
     rewrite_policy,
     small,
@@ -214,3 +217,49 @@ def test_forced_partition_under_young_deletes_is_rewritten_whole() -> None:
     converted, rewritten = plans(files, insisted, force=True)
     assert inputs(converted) == [["a"]]
     assert rewritten.leftovers == (Leftover("p=a", Reason.OTHER_OPERATION, 1, 100),)
+
+
+def test_young_partition_is_rewritten_while_the_conversion_of_its_unit_is_not_in_a_window() -> None:
+    """p=b takes all of the rewrite's window and p=x, to be rewritten, all of the conversion's: if p=b
+    waited for the conversion that p=a asks for, nothing would ever be done."""
+    files = [
+        healthy("a"),
+        *small(30, partition="p=b", seq=9),
+        data("b", 10, partition="p=b", seq=4),
+        *small(28, partition="p=x", seq=6),
+        *(equality(f"x{i}", 7, partition="p=x") for i in range(3)),
+        everywhere("old", 2),
+        everywhere("young", 5),
+    ]
+    old = ("old", "x0", "x1", "x2")
+    table = table_of(files, specs=EVOLVED)
+    table = FakeTable(table.state, table.live_files, {f.path: 0 if f.path in old else NOW_MS for f in files})
+    rewrite = rewrite_policy(equality_delete_max_age_seconds=4)
+    converted, rewritten = plans(table, policy_of(rewrite, WindowsPolicy(max_bytes_per_run=250)))
+    assert {left.partition: left.reason for left in converted.leftovers} == {
+        "p=x": Reason.OTHER_OPERATION,
+        "p=a": Reason.RUN_BUDGET,
+    }
+    assert converted.batches == ()
+    assert {b.partitions for b in rewritten.batches} == {("p=b",)}
+    converted, rewritten = plans(table, policy_of(rewrite, WindowsPolicy(max_bytes_per_run=500)))
+    assert ["a", "b"] in inputs(converted)
+    assert Leftover("p=b", Reason.OTHER_OPERATION, 1, 10) in rewritten.leftovers
+
+
+@pytest.mark.parametrize("by", [CONVERT, REWRITE])
+@pytest.mark.parametrize("held", [{"quarantined": True}, {"not_before_ms": NOW_MS + 1}])
+def test_unit_of_which_either_operation_holds_a_partition_is_rewritten_without_it(
+    by: Operation, held: Mapping[str, object]
+) -> None:
+    """Were it asked by each operation of its own, each could leave the others of the unit to the other."""
+    table, policy = global_table(), cleaning()
+    past = {o: TableHistory() for o in (CONVERT, REWRITE)}
+    past[by] = TableHistory(partitions={"p=b": PartitionHistory(**held)})  # type: ignore[arg-type]
+    decisions = [
+        decide(table, policy, past[o], beside=past[other], operation=o)
+        for o, other in ((CONVERT, REWRITE), (REWRITE, CONVERT))
+    ]
+    converted, rewritten = (plan(table, policy, d) for d in decisions)
+    assert converted.batches == ()
+    assert {"a", "all"} <= {p for paths in inputs(rewritten) for p in paths}
