@@ -55,9 +55,12 @@ $(FLINK)/.complete: requirements/flink.txt $(STAMP)
 	  --target "$(FLINK)" -r requirements/flink.txt
 	@touch $@
 
+# One JVM and one Python that wait for each other keep one core busy.
+WORKERS := 2
+
 .PHONY: test
 test: setup lint types  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(WORKERS)
 
 .PHONY: test-fast
 test-fast: setup  ## only the tests that need neither a JVM nor a server
@@ -70,7 +73,7 @@ SEED  := 1000
 .PHONY: test-deep
 test-deep: setup  ## equality deletes all ways; random writers and maintenance (STEPS=5000, SEED=1000)
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
-	$(PY) -m pytest -s iceberg_maint_tests/spark/equality
+	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/equality
 
 .PHONY: lint
 lint: setup  ## ruff: rules and format

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.java import JavaHome, find_java
-from iceberg_maint.spark.settings import DEFAULTS, SparkSettings, catalog_conf
+from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+from iceberg_maint_tests.scheduling import Scheduling, order_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +32,10 @@ settings.register_profile(
     "project", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("project")
+
+# Of every Spark, those of the programs that tests start as well. Small work on two cores: compiling it well
+# costs more than running it.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +76,6 @@ def spark_settings(jars: list[Path], lake_dir: Path) -> SparkSettings:
             "spark.app.name": "iceberg_maint_tests",
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
-            # Small work on two cores: compiling it well costs more than running it.
-            "spark.driver.extraJavaOptions": f"{DEFAULTS['spark.driver.extraJavaOptions']} "
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
         local_dir=str(lake_dir / "spark"),
     )
@@ -124,8 +128,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests of a module marked `in_order`, which tell one story, back in its order after the shuffle."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the tests of a module marked `in_order`, which tell one story, back in its order after the shuffle;
+    of several workers' tests the long ones come first, that none works alone at the end."""
     places: dict[str, list[int]] = {}
     for i, item in enumerate(items):
         if item.get_closest_marker("in_order"):
@@ -134,3 +139,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ordered = sorted((items[i] for i in module), key=lambda item: item.location[1] or 0)
         for place, item in zip(module, ordered, strict=True):
             items[place] = item
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: order_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Hands out the tests in their order and whole modules where these share what they set up."""
+    return Scheduling(config, log)

@@ -327,15 +327,15 @@ def run_programs(
     first_seed: int,
     tell: Callable[[str], None],
     *,
-    steps_each: int = STEPS_EACH,
+    every: int,
 ) -> Tally:
-    """Programs of seeds in order until so many steps are done. One that fails is told with its trail, and the
-    next one runs."""
+    """Programs of every so manieth seed until so many steps are done. One that fails is told with its trail,
+    and the next one runs."""
     tally = Tally()
-    for seed in itertools.count(first_seed):
+    for seed in itertools.count(first_seed, every):
         program = Program(maintainer, seed)
         try:
-            program.run(min(steps_each, steps - tally.steps))
+            program.run(min(STEPS_EACH, steps - tally.steps))
         except Exception:  # noqa: BLE001 - whatever went wrong is the finding
             tally.differences.append(Difference(seed, traceback.format_exc()))
             tell(tally.differences[-1].why)
