@@ -134,10 +134,10 @@ def catalog_conf(
 
     `kind` is jdbc, rest, hive or glue; `uri` for jdbc is in SQLAlchemy's form, the JDBC form is
     derived. Raises ConfigurationError ICM-100 for another kind or a URI it cannot translate,
-    ICM-105 for a caching catalog, ICM-106 for a Hadoop catalog.
+    RefusedError ICM-105 for a caching catalog, ICM-106 for a Hadoop catalog.
     """
     if kind == "hadoop":
-        raise ConfigurationError(
+        raise RefusedError(
             "ICM-106",
             f"catalogs.{name}.type is hadoop: its commits are not atomic across processes",
             "use jdbc, rest, hive or glue.",

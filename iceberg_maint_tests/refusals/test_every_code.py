@@ -1,0 +1,103 @@
+"""Every code: documented with the exit code it really has, given by the program, and shown by a test that makes
+its situation real."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+
+import pytest
+
+from iceberg_maint import errors
+from iceberg_maint.errors import CODES, IcebergMaintError, StaleBatchError
+from iceberg_maint_tests.conftest import PROJECT
+
+MADE_REAL = {
+    "ICM-100": "config/test_load.py::test_wrong_file_is_refused",
+    "ICM-101": "catalog/test_pyiceberg_catalog.py::test_pin_of_a_table_whose_metadata_is_gone_is_refused",
+    "ICM-102": "spark/test_verify.py::test_verify_of_a_table_made_anew_is_refused",
+    "ICM-103": "spark/test_jars.py::test_resolve_fetched_jar_with_another_checksum_is_refused_and_not_cached",
+    "ICM-104": "catalog/test_pyiceberg_catalog.py::"
+    "test_catalog_that_is_down_is_refused_in_one_line_without_its_password",
+    "ICM-105": "spark/test_session.py::test_check_session_catalog_with_cache_is_refused",
+    "ICM-106": "config/test_load.py::test_wrong_file_is_refused",
+    "ICM-107": "config/test_load.py::test_hive_table_without_a_lock_is_refused_where_it_is_acted_on",
+    "ICM-108": "catalog/test_metadata.py::test_parse_metadata_newer_format_version_is_refused",
+    "ICM-109": "cli/test_foreign.py::test_run_is_refused_and_says_by_whom",
+    "ICM-110": "orphans/test_scan.py::test_table_whose_owner_forbids_it_is_refused",
+    "ICM-111": "orphans/test_scan.py::test_location_of_another_table_is_refused",
+    "ICM-112": "orphans/test_scan.py::test_files_elsewhere_need_a_declared_prefix",
+    "ICM-113": "orphans/test_scan.py::test_scheme_without_mapping_is_refused_and_with_it_matches",
+    "ICM-114": "orphans/test_scan.py::test_policy_below_the_floor_is_refused",
+    "ICM-115": "orphans/test_scan.py::test_clock_that_is_off_is_refused",
+    "ICM-116": "defs/test_observe.py::test_instance_on_sqlite_is_refused_more_than_one_run",
+    "ICM-117": "defs/test_observe.py::test_instance_that_would_block_after_a_crash_is_refused",
+    "ICM-118": "config/test_load.py::test_wrong_file_is_refused",
+    "ICM-119": "spark/test_convert.py::test_convert_by_a_key_that_cannot_be_compared_is_refused",
+    "ICM-120": "spark/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
+    "ICM-121": "cli/test_run.py::test_unknown_commit_exits_4_as_long_as_it_waits",
+    "ICM-122": "orphans/test_trash.py::test_abnormal_share_needs_the_digest_of_this_very_scan",
+    "ICM-124": "spark/test_convert.py::"
+    "test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
+    "ICM-125": "cli/test_doctor.py::test_folder_that_cannot_be_written_is_refused",
+    "ICM-126": "security/test_identifiers.py::test_no_table_is_found_by_a_hostile_name",
+    "ICM-127": "spark/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
+    "ICM-128": "ledger/test_database.py::test_database_lost_later_is_an_error_with_its_code",
+    "ICM-129": "spark/test_staging.py::test_load_planned_table_expired_snapshot_is_stale",
+}
+
+
+@cache
+def module(path: str) -> tuple[str, dict[str, str]]:
+    """A test module's source, and that of each of its tests."""
+    source = (PROJECT / "iceberg_maint_tests" / path).read_text("utf-8")
+    tests = {
+        node.name: ast.get_source_segment(source, node) or ""
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    return source, tests
+
+
+@cache
+def given() -> dict[str, set[int]]:
+    """Exit codes of the errors the program makes with a code, by code."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for file in (PROJECT / "iceberg_maint").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                continue
+            kind, first = getattr(errors, node.func.id, None), node.args[0]
+            if (
+                isinstance(kind, type)
+                and issubclass(kind, IcebergMaintError)
+                and isinstance(first, ast.Constant)
+            ):
+                found[str(first.value)].add(kind.exit_code)
+    stale = StaleBatchError("x")
+    found[stale.code].add(stale.exit_code)
+    # Told by the program as a whole, of an outcome: no error ends the run.
+    found["ICM-121"].add(errors.EXIT_UNKNOWN)
+    return found
+
+
+def test_every_code_has_its_test() -> None:
+    assert list(MADE_REAL) == list(CODES)
+
+
+@pytest.mark.parametrize(("code", "node"), MADE_REAL.items())
+def test_test_of_a_code_exists_and_names_it(code: str, node: str) -> None:
+    path, name = node.split("::")
+    source, tests = module(path)
+    assert name in tests
+    told = tests[name] if "parametrize" not in source else source
+    assert code in told or (code, "StaleBatchError" in told) == ("ICM-129", True)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_code_is_given_with_the_exit_code_that_is_documented(code: str) -> None:
+    page = (PROJECT / "docs" / "errors.md").read_text("utf-8")
+    (exits,) = re.findall(rf"^\| `{code}` \| .* \| (\d[^|]*) \| .* \|$", page, re.MULTILINE)
+    assert given()[code] == {int(n) for n in re.findall(r"\d", exits)}
