@@ -194,18 +194,17 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[F
     return tuple(found)
 
 
-def layout_columns(health: PartitionHealth) -> int:
-    """The columns the layout is measured by."""
-    bounded = health.data_files - health.unbounded_files
-    return health.sort_ranges // bounded if bounded else 0
+def ideal_overlap_depth(health: PartitionHealth) -> float:
+    """The overlap depth of so many files once they are sorted."""
+    files = health.data_files - health.unbounded_files
+    return ideal_depth(files, health.sort_ranges // files) if files else 1.0
 
 
 def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[Finding]:
     """Depth beyond a multiple of the ideal one, that of so many sorted files."""
     if not policy.enabled or not health.sort_ranges:
         return
-    columns = layout_columns(health)
-    ideal = ideal_depth(health.sort_ranges // columns, columns)
+    ideal = ideal_overlap_depth(health)
     for multiple, severity, key in (
         (policy.overlap_depth_act, Severity.ERROR, "overlap_depth_act"),
         (policy.overlap_depth_warn, Severity.WARN, "overlap_depth_warn"),

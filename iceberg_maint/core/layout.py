@@ -23,6 +23,8 @@ _HEAD_BYTES = 7
 
 _Line = tuple[tuple[float, float], ...]
 """Ranges of the measured columns of one file, placed on lines."""
+_AS_BAD = 0.5
+"""Share of what the last file needed covers per byte, from which others come along."""
 _FAR = 1e300
 """Where infinite bounds lie on a line."""
 
@@ -124,13 +126,15 @@ def choose(files: Sequence[SortFile], limits: SortLimits) -> SortChoice:
     """The smallest set of files, by bytes, whose rewrite should bring the depth to the goal, and
     where none can, the set of all if that gains enough; nothing where it does not.
 
-    Taken first are files that cover the starts of many others per byte of theirs.
+    Taken first are files that cover the starts of many others per byte of theirs; those about as
+    bad as the last one needed come along.
     """
     bounded = [i for i, f in enumerate(files) if f.is_bounded]
     lines = _on_lines([files[i].ranges for i in bounded])
     placed = dict(zip(bounded, lines, strict=True))
     before = overlap_of(files)
-    order = _by_cover_per_byte(files, placed)
+    cover = _cover_per_byte(files, placed)
+    order = sorted(cover, key=lambda i: (-cover[i], i))
     if not order or _is_good(before, lines, limits):
         return SortChoice((), before, before)
 
@@ -144,7 +148,8 @@ def choose(files: Sequence[SortFile], limits: SortLimits) -> SortChoice:
             many = middle
         else:
             few = middle + 1
-    found = predicted(many)
+    as_bad = bisect_right(order, -cover[order[many - 1]] * _AS_BAD, key=lambda i: -cover[i])
+    found = min((predicted(many), predicted(max(many, as_bad))), key=lambda c: c.after.depth)
     most = (1 - limits.min_gain_ratio) * before.depth
     gains = found.after.depth < before.depth and found.after.depth <= most
     return found if gains else SortChoice((), before, before)
@@ -235,15 +240,16 @@ def _outputs(lines: Sequence[_Line], sizes: Sequence[int], limits: SortLimits) -
     ]
 
 
-def _by_cover_per_byte(files: Sequence[SortFile], placed: dict[int, _Line]) -> list[int]:
+def _cover_per_byte(files: Sequence[SortFile], placed: dict[int, _Line]) -> dict[int, float]:
+    """Of files that may be sorted, the starts of other files in their ranges."""
     cover = dict.fromkeys(placed, 0)
     for column in range(len(next(iter(placed.values()), ()))):
         starts = sorted(line[column][0] for line in placed.values())
         for i, line in placed.items():
             low, high = line[column]
-            cover[i] += bisect_left(starts, high) - bisect_left(starts, low)
-    free = [i for i in placed if not files[i].fixed and cover[i]]
-    return sorted(free, key=lambda i: (-cover[i] / max(1, files[i].size_bytes), i))
+            cover[i] += bisect_left(starts, high) - bisect_left(starts, low) - (low < high)
+    free = [i for i, line in placed.items() if not files[i].fixed and any(low < high for low, high in line)]
+    return {i: cover[i] / max(1, files[i].size_bytes) for i in free}
 
 
 def _on_lines(ranges: Sequence[tuple[Range | None, ...]]) -> list[_Line]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.judge import excess_files, too_many_average_bytes
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.core.judge import excess_files, ideal_overlap_depth, too_many_average_bytes
+from iceberg_maint.core.policy import LayoutPolicy, RewriteDataFilesPolicy
 from iceberg_maint.core.reasons import Finding
 
 _SECTION = "rewrite_data_files"
@@ -33,6 +33,7 @@ def compare(
     found: tuple[Finding, ...],
     sources: Mapping[str, str],
     now_ms: int,
+    layout: LayoutPolicy,
 ) -> tuple[Comparison, ...]:
     """Every threshold of the operation against what it judges.
 
@@ -41,9 +42,10 @@ def compare(
     """
     small_found = any(f.threshold_key == f"{_SECTION}.min_input_files" for f in found)
     rows = (*_files(health, policy, target_bytes, small_found=small_found), *_deletes(health, policy, now_ms))
+    named = ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
     return tuple(
         Comparison(metric, value, rule, limit, key, sources[key], _crosses(value, rule, limit))
-        for metric, value, rule, limit, key in ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
+        for metric, value, rule, limit, key in (*named, *_overlap(health, layout))
     )
 
 
@@ -79,6 +81,18 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: in
         yield metric, count, "≥", None if limit is None else 1, key
         if count and since_ms is not None:
             yield "seconds since the oldest of them", (now_ms - since_ms) / 1000, "≥", limit, key
+
+
+def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[_Row]:
+    """Only of a table that is to be sorted."""
+    if not policy.enabled or not health.sort_ranges:
+        return
+    ideal = ideal_overlap_depth(health)
+    for key, multiple in (
+        ("layout.overlap_depth_act", policy.overlap_depth_act),
+        ("layout.overlap_depth_warn", policy.overlap_depth_warn),
+    ):
+        yield "overlap_depth", health.overlap_depth, ">", None if multiple is None else multiple * ideal, key
 
 
 def _crosses(value: float, rule: str, threshold: float | None) -> bool:

@@ -14,6 +14,7 @@ from iceberg_maint.core.record import Record
 from iceberg_maint.report.compare import Comparison, compare
 from iceberg_maint.report.document import Document, record_document, values_document
 from iceberg_maint.report.text import duration, moment, number, sentence
+from iceberg_maint.report.upkeep import UpkeepWhy, upkeep_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class PartitionWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """A table explained. `truth` is the one sentence to read first."""
+    """A table explained. `truth` is the one sentence on its data to read first; `upkeep` is what
+    concerns the table as a whole, one per operation."""
 
     decision: Decision
     truth: str
@@ -40,6 +42,7 @@ class Why:
     values: Mapping[str, object]
     sources: Mapping[str, str]
     last: Record | None
+    upkeep: tuple[UpkeepWhy, ...] = ()
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -58,6 +61,7 @@ def explain(
     history: TableHistory,
     last: Record | None,
     now_ms: int,
+    upkeep: tuple[UpkeepWhy, ...] = (),
 ) -> Why:
     """The explanation of a decision taken on these values."""
     partitions = tuple(
@@ -71,6 +75,7 @@ def explain(
         policy_values(policy),
         sources,
         last,
+        upkeep,
     )
 
 
@@ -98,6 +103,7 @@ def why_document(why: Why) -> Document:
             }
             for p in why.partitions
         ],
+        "housekeeping": [upkeep_document(u) for u in why.upkeep],
         "last": None if why.last is None else record_document(why.last),
         "next": {
             "verdict": why.decision.verdict.value,
@@ -120,7 +126,13 @@ def _partition(
 ) -> PartitionWhy:
     health = measured.partitions.get(one.partition, PartitionHealth())
     comparisons = compare(
-        health, policy.rewrite_data_files, measured.target_file_size_bytes, one.findings, sources, now_ms
+        health,
+        policy.rewrite_data_files,
+        measured.target_file_size_bytes,
+        one.findings,
+        sources,
+        now_ms,
+        policy.layout,
     )
     past = history.of(one.partition)
     return PartitionWhy(

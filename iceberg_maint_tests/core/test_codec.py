@@ -21,7 +21,7 @@ from iceberg_maint.core.proof import Fingerprint, Proof
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.settle import AttemptEvidence, Settlement
-from iceberg_maint.core.state import LiveFile, Snapshot, TableState
+from iceberg_maint.core.state import Snapshot, TableState
 
 PERSISTED = (
     AttemptEvidence,
@@ -33,7 +33,6 @@ PERSISTED = (
     Fingerprint,
     InputFile,
     Leftover,
-    LiveFile,
     Measured,
     OperationOutcome,
     PartitionDecision,
