@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -69,6 +70,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     if configured.status == FAILED:
         return
     app = session.app()
+    yield from _permissions(app)
     yield _try("java", lambda: _java(app))
     yield _try("jars", lambda: _jars(app))
     for name in app.catalogs:
@@ -94,6 +96,28 @@ def _try(name: str, body: Callable[[], str]) -> Check:
 def _packages() -> str:
     found = {p: metadata.version(p) for p in _PACKAGES}
     return ", ".join(f"{p} {v}" for p, v in found.items())
+
+
+def _permissions(app: App) -> Iterator[Check]:
+    """Warnings of files that others may write or read."""
+    from iceberg_maint.config.storage import sqlite_file
+
+    file = Path(app.config.source)
+    if file.is_file() and file.stat().st_mode & stat.S_IWOTH:
+        yield Check(
+            "permissions",
+            WARNING,
+            f"{file} may be written by every user of this machine, who would choose what this one runs; "
+            f"chmod o-w {file}",
+        )
+    ledger = sqlite_file(app.config.ledger_url)
+    if ledger is not None and ledger.is_file() and ledger.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield Check(
+            "permissions",
+            WARNING,
+            f"{ledger} is open to other users than its owner: names and paths of every table are in it; "
+            f"chmod go= {ledger}",
+        )
 
 
 def _java(app: App) -> str:
