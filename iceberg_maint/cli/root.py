@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("past", "Show the records of what was done."),
     "reconcile": ("past", "Settle attempts whose process never reported back."),
     "verify": ("verify", "Prove a maintenance commit again, from its files."),
+    "orphans": ("orphans", "Look for files that nothing reaches; set them aside, put them back."),
     "pause": ("hold", "Leave a table, or the fleet, alone."),
     "resume": ("hold", "End a pause."),
     "release": ("hold", "Release partitions from quarantine and back-off."),

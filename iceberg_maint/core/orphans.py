@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from iceberg_maint.core.state import TableState
 TRASH = ".iceberg-maint-trash"
 """Folder below a prefix that orphans are set aside in; hidden, so that nobody lists it as data."""
 
+_FOLDER_LEVELS = 2
 _METADATA_FILE = re.compile(r".*\.json|.*\.metadata\.json\.gz|version-hint.*")
 # FlinkManifestUtil: <job id>-<operator id>-<subtask>-<attempt>-<checkpoint>-<count>.avro
 _FLINK_MANIFEST = re.compile(r"[0-9a-f]{32}-.*\.avro")
@@ -135,3 +137,51 @@ def approved_until_ms(digest: str) -> int:
     """The time in a digest; 0 for a text that is none, which then approves nothing."""
     youngest, _, _ = digest.partition("-")
     return int(youngest) if youngest.isascii() and youngest.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanFolder:
+    """Orphans below one folder."""
+
+    folder: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanSummary:
+    """What a person looks at before the orphans go: the folders with most bytes, the largest files,
+    and the times of the oldest and the youngest; None where there is no orphan."""
+
+    folders: tuple[OrphanFolder, ...]
+    largest: tuple[Orphan, ...]
+    oldest_ms: int | None
+    youngest_ms: int | None
+
+
+def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) -> OrphanSummary:
+    """Folders two levels below their prefix, and files, `limit` of each, most bytes first."""
+    roots = [p.rstrip("/") for p in prefixes]
+    folders: dict[str, tuple[int, int]] = {}
+    largest: list[tuple[int, str, Orphan]] = []
+    oldest_ms: int | None = None
+    youngest_ms: int | None = None
+    for orphan in orphans:
+        root = next((r for r in roots if orphan.path.startswith(r + "/")), "")
+        below = orphan.path[len(root) + 1 :].split("/")[:-1]
+        folder = "/".join((root, *below[:_FOLDER_LEVELS]))
+        files, size_bytes = folders.get(folder, (0, 0))
+        folders[folder] = (files + 1, size_bytes + orphan.size_bytes)
+        heapq.heappush(largest, (orphan.size_bytes, orphan.path, orphan))
+        if len(largest) > limit:
+            heapq.heappop(largest)
+        at = orphan.modified_ms
+        oldest_ms = at if oldest_ms is None else min(oldest_ms, at)
+        youngest_ms = at if youngest_ms is None else max(youngest_ms, at)
+    most = sorted(folders.items(), key=lambda item: (-item[1][1], item[0]))[:limit]
+    return OrphanSummary(
+        folders=tuple(OrphanFolder(name, files, size) for name, (files, size) in most),
+        largest=tuple(o for _, _, o in sorted(largest, key=lambda item: (-item[0], item[1]))),
+        oldest_ms=oldest_ms,
+        youngest_ms=youngest_ms,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
@@ -86,11 +87,14 @@ class OrphanPass:
         self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
     ) -> Iterator[Scan]:
         """What a pass would move, for the body to read; moves nothing. Raises what `scan` raises."""
-        found = self._scan(self._target(state, policy, in_flight), policy, self._around.store(state))
-        try:
-            yield found
-        finally:
-            found.paths.close()
+        target, store = self._target(state, policy, in_flight), self._around.store(state)
+        # Nobody's lease is needed to look, so that others may be at it as well.
+        with TemporaryDirectory(dir=self._scratch()) as scratch:
+            found = self._scan(target, policy, store, Path(scratch))
+            try:
+                yield found
+            finally:
+                found.paths.close()
 
     def marks(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashMark, ...]:
         """What was put into the table's trash and is not swept yet, oldest first."""
@@ -141,7 +145,7 @@ class OrphanPass:
     ) -> None:
         approved = self._scope.approved
         reachability = self._around.reachability(target.state)
-        found = self._scan(target, policy, store, reachability)
+        found = self._scan(target, policy, store, self._scratch(), reachability)
         try:
             done.counts, done.digest = found.counts, found.digest
             if found.digest != approved and (approved is not None or found.needs_approval):
@@ -164,6 +168,7 @@ class OrphanPass:
         target: Target,
         policy: RemoveOrphanFilesPolicy,
         store: Store,
+        scratch: Path,
         reachability: Reachability | None = None,
     ) -> Scan:
         return scan(
@@ -171,7 +176,7 @@ class OrphanPass:
             policy,
             store,
             reachability or self._around.reachability(target.state),
-            self._scratch(),
+            scratch,
             self._around.now_ms(),
             approved=self._scope.approved,
         )

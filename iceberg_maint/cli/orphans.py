@@ -1,0 +1,291 @@
+"""Commands on orphan files: what would go, what is in the trash, and how it comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
+from iceberg_maint.cli.session import Session, command, overrides_option
+from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.record import Record
+from iceberg_maint.core.upkeep import MARK
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, RefusedError, UnknownTableError
+from iceberg_maint.maintain import Event, PlanReady, Request, maintain
+from iceberg_maint.orphans.operation import Scope
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from iceberg_maint.core.policy import Policy
+    from iceberg_maint.core.state import TableState
+    from iceberg_maint.orphans.trash import Emptied
+    from iceberg_maint.ports import Lease
+    from iceberg_maint.wiring import App
+
+_SHOWN = 20
+_EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
+
+
+@click.group()
+def orphans() -> None:
+    """Files that nothing reaches: look, set aside, put back, remove for good.
+
+    They go in two steps: into the trash, a hidden folder of the table, and from there for good once
+    the hold is over. Both steps prove every file anew.
+    """
+
+
+@orphans.command()
+@click.argument("name", metavar="TABLE")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="File for all orphans, as JSON lines."
+)
+@overrides_option
+@command
+def scan(session: Session, name: str, output: Path | None, overrides: dict[str, str]) -> int:
+    """Show what of TABLE looks orphaned; moves nothing."""
+    from iceberg_maint.core.orphans import summarize
+    from iceberg_maint.report.orphans import draw_scan, orphan_document, scan_document
+
+    app = session.app()
+    table = app.find(name)
+    state, policy = _pinned(app, table, overrides)
+    section = policy.remove_orphan_files
+    in_flight = frozenset(f.path for a in app.ledger.open_attempts(state.uuid) for f in a.files or ())
+    with app.orphan_files(table).look(state, section, in_flight=in_flight) as found:
+        summary = summarize(found.paths.orphans(), found.target.prefixes, _SHOWN)
+        if output is not None:
+            with output.open("w", encoding="utf-8") as lines:
+                lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in found.paths.orphans())
+        document = scan_document(
+            str(table), found.counts, summary, digest=found.digest, needs_approval=found.needs_approval
+        )
+    session.emit(document, lambda console: draw_scan(console, document, summary, section.max_orphan_ratio))
+    return EXIT_DONE
+
+
+@orphans.command("list")
+@click.argument("name", metavar="TABLE")
+@overrides_option
+@command
+def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
+    """Show the trash of TABLE: what was set aside, what was put back."""
+    from iceberg_maint.report.orphans import draw_marks
+
+    app = session.app()
+    table = app.find(name)
+    marks = _trash(app, table, overrides)
+    session.emit({"table": str(table), "trash": marks}, lambda console: draw_marks(console, marks))
+    return EXIT_DONE
+
+
+@orphans.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--approve", metavar="DIGEST", help="Move just what the scan with this digest found.")
+@overrides_option
+@command
+def trash(session: Session, name: str, approve: str | None, overrides: dict[str, str]) -> int:
+    """Set the orphans of TABLE aside now."""
+    return _pass(session, name, Scope(sweeps=False, approved=approve), overrides)
+
+
+@orphans.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--mark", "mark_id", metavar="ID", help="Only this mark; see list.")
+@overrides_option
+@command
+def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
+    """Remove for good what has been in the trash of TABLE for the hold."""
+    app = session.app()
+    _check_mark(app, app.find(name), mark_id, overrides)
+    return _pass(session, name, Scope(marks=False, mark_id=mark_id), overrides)
+
+
+@orphans.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--mark", "mark_id", metavar="ID", help="Only this mark; see list.")
+@overrides_option
+@command
+def restore(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
+    """Put the files in the trash of TABLE back to their places; nothing there is replaced."""
+    from iceberg_maint.report.draw import draw_rows
+
+    app = session.app()
+    table = app.find(name)
+    _check_mark(app, table, mark_id, overrides)
+    state, policy = _pinned(app, table, overrides)
+    run_id = _run_id()
+    done: list[Emptied] = []
+    started_ms = app.clock.now_ms()
+    with _leased(app, state, run_id) as lease, terminated_by_signals(lambda: None):
+        try:
+            app.orphan_files(table).restore(
+                state,
+                policy.remove_orphan_files,
+                mark_id=mark_id,
+                holds=lambda: app.ledger.holds(lease),
+                tell=done.append,
+            )
+        finally:
+            app.ledger.append_record(_restored(state, policy, run_id, started_ms, app.clock.now_ms(), done))
+    shown = [
+        {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files} for e in done
+    ]
+    trash = _trash(app, table, overrides)
+
+    def draw(console: Console) -> None:
+        if not shown:
+            console.print("the trash holds nothing to put back")
+            return
+        draw_rows(console, ["mark", "put back", "left in the trash"], [list(e.values()) for e in shown])
+
+    session.emit({"run_id": run_id, "table": str(table), "restored": shown, "trash": trash}, draw)
+    return EXIT_FAILED if any(e.left_files for e in done) else EXIT_DONE
+
+
+def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
+    """One orphan pass by the loop that every other one takes: leased, judged, on record."""
+    from iceberg_maint.report.document import outcome_document
+    from iceberg_maint.report.draw import draw_outcome
+    from iceberg_maint.report.orphans import draw_marks
+
+    app = session.app()
+    table = app.find(name)
+    tools = replace(app.tools(table), orphans=lambda: app.orphan_files(table, scope))
+    request = Request(_run_id(), force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
+    plans: list[PlanReady] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, PlanReady):
+            plans.append(event)
+
+    try:
+        with terminated_by_signals(lambda: None):
+            [outcome] = maintain(table, app.policy_of(overrides), request, tools, observe)
+    except (Terminated, KeyboardInterrupt) as why:
+        session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its place or in the trash")
+        return EXIT_FAILED
+    waits = not scope.marks and any(b.strategy == MARK for p in plans for b in p.plan.batches)
+    if waits:
+        session.say(
+            f"{table}: nothing is swept before its snapshots have expired; run expire_snapshots first"
+        )
+    if message := next((b.message for b in outcome.batches if b.message), outcome.message):
+        session.say(f"{table}: {message}")
+    marks = _trash(app, table, overrides)
+
+    def draw(console: Console) -> None:
+        draw_outcome(console, outcome)
+        draw_marks(console, marks)
+
+    session.emit(
+        {
+            "run_id": request.run_id,
+            "table": str(table),
+            "operation": outcome_document(outcome),
+            "waits_for": Operation.EXPIRE_SNAPSHOTS.value if waits else None,
+            "trash": marks,
+        },
+        draw,
+    )
+    held = outcome.reason is Reason.LEASE_HELD
+    return EXIT_REFUSED if held else _EXIT_CODES.get(outcome.outcome, EXIT_DONE)
+
+
+def _pinned(app: App, table: TableId, overrides: dict[str, str]) -> tuple[TableState, Policy]:
+    state = app.catalogs[table.catalog].pin(table)
+    return state, app.policy_of(overrides)(state)
+
+
+def _trash(app: App, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
+    from iceberg_maint.report.orphans import mark_document
+
+    state, policy = _pinned(app, table, overrides)
+    section = policy.remove_orphan_files
+    return [
+        mark_document(m.header, m.files, m.size_bytes, section.hold_seconds, restored=m.restored)
+        for m in app.orphan_files(table).marks(state, section)
+    ]
+
+
+def _check_mark(app: App, table: TableId, mark_id: str | None, overrides: dict[str, str]) -> None:
+    if mark_id is None:
+        return
+    held = [m["mark_id"] for m in _trash(app, table, overrides) if m["state"] == "held"]
+    if mark_id not in held:
+        raise UnknownTableError(
+            "ICM-126",
+            f"{table}: the trash holds no mark '{mark_id}'.",
+            f"held are: {', '.join(dict.fromkeys(held)) or 'none'}.",
+        )
+
+
+@contextmanager
+def _leased(app: App, state: TableState, run_id: str) -> Iterator[Lease]:
+    from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
+
+    with leased(
+        app.ledger,
+        app.clock,
+        table_uuid=state.uuid,
+        table=str(state.table),
+        owner=run_id,
+        min_fence=state.newest_fence(),
+        wait_seconds=LEASE_TTL_SECONDS + 5,
+    ) as lease:
+        if lease is None:
+            raise RefusedError(
+                "ICM-109",
+                f"{state.table}: another run holds the lease.",
+                "wait for it to end, then try again.",
+            )
+        yield lease
+
+
+def _restored(
+    state: TableState, policy: Policy, run_id: str, started_ms: int, ended_ms: int, done: list[Emptied]
+) -> Record:
+    from iceberg_maint.core.codec import digest
+
+    files, left = sum(e.restored_files for e in done), sum(e.left_files for e in done)
+    status = OutcomeStatus.FAILED if left else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP
+    snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
+    marks = ", ".join(dict.fromkeys(e.mark_id for e in done)) or "no mark"
+    return Record(
+        record_id=uuid.uuid4().hex,
+        run_id=run_id,
+        table=str(state.table),
+        table_uuid=state.uuid,
+        operation=Operation.REMOVE_ORPHAN_FILES,
+        started_ms=started_ms,
+        ended_ms=ended_ms,
+        plan_id=None,
+        policy_digest=digest(policy),
+        versions={},
+        outcome=OperationOutcome(
+            table=str(state.table),
+            operation=Operation.REMOVE_ORPHAN_FILES,
+            outcome=status,
+            reason=Reason.FORCED,
+            snapshot_before=snapshot_id,
+            snapshot_after=snapshot_id,
+            batches=(),
+            partitions=(),
+            message=f"put back {files} files of {marks}; {left} are left in the trash",
+        ),
+    )
+
+
+def _run_id() -> str:
+    return f"orphans-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,116 @@
+"""Orphan files and the trash, as documents and as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from iceberg_maint.core.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts
+from iceberg_maint.report.document import Document
+from iceberg_maint.report.draw import draw_rows
+from iceberg_maint.report.text import inert, moment, number, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def scan_document(
+    table: str, counts: ScanCounts, summary: OrphanSummary, *, digest: str, needs_approval: bool
+) -> Document:
+    """What `orphans scan` found."""
+    return {
+        "table": table,
+        "listed_files": counts.listed_files,
+        "listed_bytes": counts.listed_bytes,
+        "orphan_files": counts.orphan_files,
+        "orphan_bytes": counts.orphan_bytes,
+        "oldest_ms": summary.oldest_ms,
+        "youngest_ms": summary.youngest_ms,
+        "kept": {why.value: files for why, files in sorted(counts.kept.items())},
+        "folders": [
+            {"folder": told(f.folder), "files": f.files, "bytes": f.size_bytes} for f in summary.folders
+        ],
+        "largest": [orphan_document(o) for o in summary.largest],
+        "needs_approval": needs_approval,
+        "digest": digest,
+    }
+
+
+def orphan_document(orphan: Orphan) -> Document:
+    """One orphan file."""
+    return {"path": told(orphan.path), "bytes": orphan.size_bytes, "modified_ms": orphan.modified_ms}
+
+
+def mark_document(
+    header: MarkHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
+) -> Document:
+    """One mark of the trash; `sweep_after_ms` is null for what was put back."""
+    return {
+        "mark_id": header.mark_id,
+        "prefix": told(header.prefix),
+        "state": "restored" if restored else "held",
+        "marked_ms": header.marked_ms,
+        "sweep_after_ms": None if restored else header.marked_ms + hold_seconds * 1000,
+        "files": files,
+        "bytes": size_bytes,
+        "digest": header.digest,
+    }
+
+
+def draw_scan(console: Console, found: Mapping[str, object], summary: OrphanSummary, limit: float) -> None:
+    """A scan, for people."""
+    from rich.markup import escape
+
+    files, listed = found["orphan_files"], found["listed_files"]
+    console.print(
+        f"[bold]{escape(str(found['table']))}[/]: {number(files)} of {number(listed)} files look orphaned, "
+        f"{size(_int(found['orphan_bytes']))} of {size(_int(found['listed_bytes']))}"
+    )
+    kept = found["kept"]
+    if isinstance(kept, Mapping):
+        console.print("kept: " + (", ".join(f"{why} {number(n)}" for why, n in kept.items()) or "none"))
+    if summary.oldest_ms is None or summary.youngest_ms is None:
+        return
+    console.print(f"last written between {moment(summary.oldest_ms)} and {moment(summary.youngest_ms)}")
+    folders = [[escape(inert(told(f.folder))), number(f.files), size(f.size_bytes)] for f in summary.folders]
+    draw_rows(console, ["folder", "files", "size"], folders)
+    largest = [
+        [escape(inert(told(o.path))), size(o.size_bytes), moment(o.modified_ms)] for o in summary.largest
+    ]
+    draw_rows(console, ["largest files", "size", "last written"], largest)
+    if found["needs_approval"]:
+        console.print(
+            f"[yellow]more than {limit:.0%}: a person must approve it[/]: "
+            f"iceberg-maint orphans trash {escape(str(found['table']))} --approve {found['digest']}"
+        )
+
+
+def draw_marks(console: Console, marks: list[Document]) -> None:
+    """The trash of a table, for people."""
+    from rich.markup import escape
+
+    if not marks:
+        console.print("the trash is empty")
+        return
+    rows = [
+        [
+            m["mark_id"],
+            m["state"],
+            moment(m["marked_ms"]),
+            "" if m["sweep_after_ms"] is None else moment(m["sweep_after_ms"]),
+            number(m["files"]),
+            size(m["bytes"]),
+            escape(inert(m["prefix"])),
+        ]
+        for m in marks
+    ]
+    draw_rows(console, ["mark", "state", "marked", "swept after", "files", "size", "prefix"], rows)
+
+
+def told(path: str) -> str:
+    """A path as text that can be printed: file names need not be Unicode."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,180 @@
+"""Orphan files from the command line, on real files: look, set aside, put back, remove for good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from iceberg_maint.catalog import store as stores
+from iceberg_maint.cli import iceberg_maint
+from iceberg_maint.cli.session import Session
+from iceberg_maint.config import load_config
+from iceberg_maint.core.orphans import TRASH
+from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.wiring import App
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.orphans.passes import NoEngine, StoreClock
+
+ALL = ORPHANS + 1
+Program = Callable[..., Result]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return LAYOUTS[0].build(tmp_path)
+
+
+@pytest.fixture
+def store() -> ShiftedStore:
+    return ShiftedStore()
+
+
+@pytest.fixture
+def app(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) -> App:
+    monkeypatch.setattr(stores, "open_store", lambda _io, _location: store)
+    file = Path(lake.folder) / "maint.yaml"
+    file.write_text(
+        f"ledger: sqlite:///{lake.folder}/ledger.db\n"
+        f"catalogs:\n  lake: {{type: jdbc, uri: 'sqlite:///{lake.database}', warehouse: '{lake.folder.as_uri()}'}}\n"
+    )
+    config = load_config(file, {"ICEBERG_MAINT_HOME": f"{lake.folder}/home"}, "")
+    return App(config, clock=StoreClock(store), engine=NoEngine())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def program(app: App) -> Program:
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(iceberg_maint, ["orphans", *arguments], obj=Session(load=lambda _path: app))
+
+    return call
+
+
+def document(result: Result, exit_code: int = 0) -> Any:
+    assert result.exit_code == exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def trashed(lake: Lake) -> int:
+    return sum(p.is_file() for p in lake.folder.rglob(f"{TRASH}/files/**/*"))
+
+
+def test_scan_tells_what_would_go_and_moves_nothing(program: Program, lake: Lake) -> None:
+    output = Path(lake.folder) / "all.jsonl"
+    before = {p: p.stat().st_mtime_ns for p in lake.folder.glob("warehouse/**/*") if p.is_file()}
+    found = document(program("scan", "lake.db.t", "--json", "--output", str(output)))
+    root = f"file://{lake.folder}/warehouse/db/t"
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert (found["orphan_files"], found["needs_approval"]) == (ALL, False)
+    assert found["orphan_bytes"] == sum(map(len, lake.orphans.values()))
+    assert {f["folder"]: f["files"] for f in found["folders"]} == {
+        f"{root}/data": ORPHANS,
+        f"{root}/metadata": 1,
+    }
+    assert (len(found["largest"]), found["largest"][0]["bytes"]) == (20, max(map(len, lake.orphans.values())))
+    assert found["oldest_ms"] <= found["youngest_ms"]
+    assert found["listed_files"] == found["orphan_files"] + sum(found["kept"].values())
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {line["path"] for line in lines} == {f"file://{p}" for p in lake.orphans}
+    assert document(program("scan", "db.t", "--json")) == found
+    assert f"{ALL} of" in program("scan", "db.t").stdout
+    assert list(lake.folder.glob("home/orphans/*")) == []
+
+
+def test_files_go_come_back_and_stay(program: Program, lake: Lake, store: ShiftedStore, app: App) -> None:
+    moved = document(program("trash", "db.t", "--json"))
+    [mark] = moved["trash"]
+    assert moved["operation"]["batches"][0]["counts"]["trashed_files"] == mark["files"] == ALL
+    assert (mark["state"], mark["sweep_after_ms"]) == ("held", mark["marked_ms"] + 3 * DAY_MS)
+    assert (lake.remaining(), lake.lost()) == ([], [])
+
+    early = document(program("sweep", "db.t", "--json"))
+    assert early["operation"]["batches"][0]["counts"]["swept_files"] == 0
+    back = document(program("restore", "db.t", "--mark", mark["mark_id"], "--json"))
+    assert back["restored"] == [{"mark_id": mark["mark_id"], "restored_files": ALL, "left_files": 0}]
+    assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
+    assert document(program("list", "db.t", "--json"))["trash"] == back["trash"]
+    assert back["trash"][0]["state"] == "restored"
+
+    again = document(program("trash", "db.t", "--json"))
+    assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
+    assert isinstance(app.ledger, SqlLedger)
+    [restored] = [r for r in app.ledger.records(None, 10) if r.outcome.message.startswith("put back")]
+    assert restored.outcome.message == f"put back {ALL} files of {mark['mark_id']}; 0 are left in the trash"
+
+
+def test_sweep_after_the_hold_removes_one_mark_for_good(
+    program: Program, lake: Lake, store: ShiftedStore
+) -> None:
+    [mark] = document(program("trash", "db.t", "--json"))["trash"]
+    store.ahead_ms = 3 * DAY_MS + 60_000
+    lake.plant(lake.orphans, lake.folder / "warehouse/db/t/data/one-more", b"x")
+    lake.age()
+    [_, second] = document(program("trash", "db.t", "--json"))["trash"]
+    store.ahead_ms *= 3
+    swept = document(program("sweep", "db.t", "--mark", second["mark_id"], "--json"))
+    assert swept["operation"]["batches"][0]["counts"]["swept_files"] == 1
+    assert ([m["mark_id"] for m in swept["trash"]], trashed(lake)) == ([mark["mark_id"]], ALL)
+    assert document(program("sweep", "db.t", "--json"))["trash"] == []
+    assert (trashed(lake), lake.lost()) == (0, [])
+
+
+def test_sweep_waits_for_snapshots_that_are_to_expire(
+    program: Program, lake: Lake, store: ShiftedStore
+) -> None:
+    program("trash", "db.t")
+    store.ahead_ms = 4 * DAY_MS
+    expires = ("--set", "expire_snapshots.min_snapshots_to_keep=1")
+    waits = program("sweep", "db.t", "--json", *expires)
+    assert (document(waits)["waits_for"], trashed(lake)) == ("expire_snapshots", ALL)
+    assert "run expire_snapshots first" in waits.stderr
+
+
+def test_abnormal_share_is_refused_until_its_digest_is_approved(program: Program, lake: Lake) -> None:
+    strict = ("--set", "remove_orphan_files.max_orphan_ratio=0.01")
+    refused = program("trash", "db.t", *strict)
+    assert (refused.exit_code, trashed(lake)) == (3, 0)
+    assert "ICM-122 21 of" in refused.stderr
+    found = document(program("scan", "db.t", *strict, "--json"))
+    assert found["needs_approval"]
+    assert f"--approve {found['digest']}" in refused.stderr
+    assert program("trash", "db.t", *strict, "--approve", "0-abc").exit_code == 3
+    assert program("trash", "db.t", *strict, "--approve", found["digest"]).exit_code == 0
+    assert trashed(lake) == ALL
+
+
+def test_what_cannot_go_back_stays_in_the_trash(program: Program, lake: Lake) -> None:
+    program("trash", "db.t")
+    taken = next(iter(lake.orphans))
+    taken.write_bytes(b"somebody's")
+    result = document(program("restore", "db.t", "--json"), exit_code=1)
+    assert (result["restored"][0]["restored_files"], result["restored"][0]["left_files"]) == (ORPHANS, 1)
+    assert (taken.read_bytes(), result["trash"][0]["state"]) == (b"somebody's", "held")
+
+
+def test_lease_of_another_run_is_waited_for_and_then_respected(
+    program: Program, lake: Lake, app: App
+) -> None:
+    program("trash", "db.t")
+    uuid = lake.target().state.uuid
+    assert app.ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
+    for call in (("trash",), ("sweep",), ("restore",)):
+        assert program(*call, "db.t").exit_code == 3
+    assert trashed(lake) == ALL
+    assert program("scan", "db.t").exit_code == program("list", "db.t").exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [("restore", "db.t", "--mark", "x"), ("sweep", "db.t", "--mark", "x")])
+def test_mark_that_is_not_there_is_a_usage_error(program: Program, arguments: tuple[str, ...]) -> None:
+    result = program(*arguments)
+    assert result.exit_code == 2
+    assert "ICM-126 lake.db.t: the trash holds no mark 'x'." in result.stderr
+
+
+def test_mode_advise_moves_nothing(program: Program, lake: Lake) -> None:
+    result = document(program("trash", "db.t", "--set", "mode=advise", "--json"))
+    assert (result["operation"]["reason"], trashed(lake)) == ("advise", 0)
