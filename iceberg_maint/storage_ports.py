@@ -118,3 +118,9 @@ class Reachability(Protocol):
         read, RefusedError ICM-102 when the table is another one by now.
         """
         ...
+
+    def second_opinion(self, most: int) -> Iterator[str]:
+        """Files that the last call of `paths` must have given, found by another decoder: all of a
+        small table, of a large one a sample of about `most`. Raises UnreadableTableError ICM-101.
+        """
+        ...

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Iterator
 from typing import Any
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import read_manifest_list as read_manifest_list_again
 
 from iceberg_maint.catalog.manifests import (
     PATH,
@@ -17,7 +21,7 @@ from iceberg_maint.catalog.manifests import (
 from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.errors import RefusedError, UnknownTableError
+from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
 
 
 class MetadataWalk:
@@ -30,6 +34,7 @@ class MetadataWalk:
     def __init__(self, catalog: PyIcebergCatalog, table: TableId, table_uuid: str) -> None:
         self._catalog, self._table, self._uuid = catalog, table, table_uuid
         self._read: set[str] = set()
+        self._heads: tuple[str, ...] = ()
 
     def metadata_location(self) -> str:
         """The catalog's pointer now. Raises UnknownTableError ICM-126."""
@@ -54,6 +59,8 @@ class MetadataWalk:
                 f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
                 "none; the next run looks at the new table.",
             )
+        heads = {state.snapshot and state.snapshot.snapshot_id, *(r.snapshot_id for r in state.refs)}
+        self._heads = tuple(s.manifest_list for s in state.snapshots if s.snapshot_id in heads)
         yield location
         yield from _named_files(data)
         for snapshot in state.snapshots:
@@ -69,6 +76,34 @@ class MetadataWalk:
                     yield from read_live_entries(io, manifest, str(self._table), (PATH,)).more[0]
                 self._read.add(manifest.path)
             self._read.add(manifest_list)
+
+    def second_opinion(self, most: int) -> Iterator[str]:
+        """Files of the heads of the branches and tags that `paths` has walked last, decoded by
+        PyIceberg instead: of manifests taken at random until they list `most` files.
+
+        Raises UnreadableTableError ICM-101.
+        """
+        io = self._catalog.io_of(self._table)
+        try:
+            manifests: dict[str, ManifestFile] = {}
+            for manifest_list in self._heads:
+                yield manifest_list
+                found = read_manifest_list_again(io.new_input(manifest_list))
+                manifests |= {m.manifest_path: m for m in found}
+            yield from manifests
+            left = most
+            for path in random.sample(sorted(manifests), len(manifests)):
+                for entry in manifests[path].fetch_manifest_entry(io, discard_deleted=True):
+                    yield entry.data_file.file_path
+                    left -= 1
+                if left <= 0:
+                    return
+        except Exception as error:  # each file system and decoder raises its own
+            raise UnreadableTableError(
+                "ICM-101",
+                f"{self._table}: manifests that were read cannot be read again by another decoder: {error}.",
+                "report it; nothing was removed.",
+            ) from error
 
 
 def _named_files(data: bytes) -> Iterator[str]:

@@ -41,6 +41,8 @@ MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 _MAX_UNLISTED = 10_000
 """Reached files not listed that are looked up one by one: those committed since the listing."""
 
+_SECOND_OPINION_FILES = 50_000
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -176,6 +178,8 @@ def scan(
         _check_reached(paths, target, store, started_ms)
         _check_foreign(paths, target, store)
         counts = _counts(paths)
+        if counts.orphan_files:
+            _check_second_opinion(paths, target, reachability)
         return Scan(target, policy, counts, orphans_digest(paths.orphans()), metadata_location, paths)
     except BaseException:
         paths.close()
@@ -243,6 +247,18 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
                 "ICM-122",
                 f"{target.state.table}: the metadata reaches {path}, which the listing does not hold.",
                 "find out whether the file is lost or is spelled differently; nothing is removed meanwhile.",
+            )
+
+
+def _check_second_opinion(paths: PathTables, target: Target, reachability: Reachability) -> None:
+    """What another decoder finds reached, ours must have found: a manifest that we misread or left out
+    would make live files look orphaned, one by one nothing to notice."""
+    for path in reachability.second_opinion(_SECOND_OPINION_FILES):
+        if not paths.reaches(path):
+            raise RefusedError(
+                "ICM-122",
+                f"{target.state.table}: two ways of reading its metadata disagree: one of them does not find {path}.",
+                "report it; nothing is removed meanwhile.",
             )
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.catalog import reachable
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.location import Claim, Equivalences
 from iceberg_maint.core.orphans import Kept
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.storage_ports import StoredFile
 from iceberg_maint_tests.orphans.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
@@ -330,3 +331,44 @@ def test_prefixes_hold_none_within_another(lake: Lake) -> None:
     assert nested.prefixes == (at, f"file://{lake.folder}/x")
     above = replace(target, exclusive_prefixes=(f"file://{lake.folder}",))
     assert above.prefixes == (f"file://{lake.folder}",)
+
+
+def test_decoders_that_disagree_are_refused(run: Run, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our decoder leaves out a file that PyIceberg's finds."""
+    monkeypatch.setattr(reachable, "read_live_entries", lossy(reachable.read_live_entries, "0007.parquet"))
+    with pytest.raises(RefusedError, match=r"ICM-122 lake.db.t: two ways .*0007.parquet"):
+        run()
+
+
+def test_decoders_are_compared_only_where_there_are_orphans(
+    run: Run, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_input: object) -> object:
+        raise EOFError("no such thing")
+
+    monkeypatch.setattr(reachable, "read_manifest_list_again", fail)
+    with pytest.raises(UnreadableTableError, match=r"ICM-101 lake.db.t: manifests .* by another decoder"):
+        run()
+    for place in lake.orphans:
+        place.unlink()
+    assert run().counts.orphan_files == 0
+
+
+def test_second_opinion_of_a_large_table_is_a_sample(lake: Lake) -> None:
+    target = lake.target()
+    walk = lake.walk(target)
+    every = set(walk.paths())
+    head = set(walk.second_opinion(10_000))
+    assert head < every
+    assert len([p for p in head if p.endswith(".parquet")]) == DATA_FILES
+    assert len([p for p in walk.second_opinion(1) if p.endswith(".parquet")]) == DATA_FILES // 2
+
+
+def lossy(read: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A decoder that loses one file."""
+
+    def lose(*arguments: Any) -> Any:
+        entries = read(*arguments)
+        return replace(entries, more=([p for p in entries.more[0] if not p.endswith(name)],))
+
+    return lose
