@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from iceberg_maint.core.due import asking, candidate_bytes, either_may_clean, has_old_deletes
+from iceberg_maint.core.due import (
+    asking,
+    candidate_bytes,
+    either_may_clean,
+    has_old_deletes,
+    partition_findings,
+)
 from iceberg_maint.core.foreign import foreign_stop
-from iceberg_maint.core.health import Measured, PartitionHealth
+from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
-from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
-from iceberg_maint.core.judge import findings, is_due, score, worst
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.judge import is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
+from iceberg_maint.core.position_deletes import may_merge
 from iceberg_maint.core.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.windows import HELD, hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
@@ -40,18 +47,17 @@ def decide(
     a conversion those with younger equality deletes. Table-wide stops (pause, blackout, …) leave
     the partitions' own findings in the result, so that `why` can show them.
     """
+    measured = replace(measured, format_version=format_version)
     found = {
-        key: findings(
-            health, policy.rewrite_data_files, measured.target_file_size_bytes, now_ms, policy.layout
-        )
-        for key, health in sorted(measured.partitions.items())
+        key: partition_findings(measured, key, policy, now_ms)
+        for key in sorted(measured.partitions)
         if requested is None or key in requested
     }
 
     def on_partitions(of: Operation, past: TableHistory) -> list[PartitionDecision]:
         asked = requested is not None
         return [
-            _partition(of, key, measured.partitions[key], own, policy, past.of(key), now_ms, asked, force)
+            _partition(of, key, measured, own, policy, past.of(key), now_ms, asked, force)
             for key, own in found.items()
         ]
 
@@ -71,8 +77,8 @@ def decide(
         return decision_of(operation, measured, verdict, reason, stopped, evidence)
     other = other_data_operation(operation)
     others = beside or TableHistory()
-    theirs = []
-    if table_stop(other, measured, format_version, policy, others, now_ms) is None:
+    theirs: list[PartitionDecision] = []
+    if other is not None and table_stop(other, measured, format_version, policy, others, now_ms) is None:
         theirs = on_partitions(other, others)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
     either = {key for key, own in found.items() if either_may_clean(own, policy)}
@@ -138,7 +144,7 @@ def joint(decisions: Sequence[Decision]) -> Decision:
 
 
 def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
-    held = [p for p in found if p.reason in HELD]
+    held = [p for p in found if p.reason in HELD and other_data_operation(p.operation)]
     if any(has_old_deletes(p.findings) for p in held):
         return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
     return min(found, key=lambda p: _GRAVITY.index(p.verdict))
@@ -148,9 +154,13 @@ def _rank(verdict: Verdict, reason: Reason) -> tuple[int, int]:
     return _GRAVITY.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0
 
 
-def other_data_operation(operation: Operation) -> Operation:
-    """The operation that shares the work on data with this one."""
-    return next(o for o in DATA_OPERATIONS if o is not operation)
+_SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
+
+
+def other_data_operation(operation: Operation) -> Operation | None:
+    """The operation that shares the cleaning of equality deletes with this one; None for those that
+    take no part in it."""
+    return next((o for o in _SHARING if o is not operation), None) if operation in _SHARING else None
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:
@@ -193,6 +203,9 @@ def table_stop(
         return Verdict.SKIP, Reason.EMPTY, {}
     if operation is Operation.REWRITE_DATA_FILES and not policy.rewrite_data_files.enabled:
         return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
+    merges = operation is Operation.REWRITE_POSITION_DELETE_FILES
+    if merges and not policy.rewrite_position_delete_files.enabled:
+        return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_position_delete_files.enabled"}
     if policy.paused:
         return Verdict.DEFER, Reason.PAUSED, {"by": "policy"}
     if history.paused:
@@ -208,7 +221,7 @@ def table_stop(
 def _partition(
     operation: Operation,
     key: str,
-    health: PartitionHealth,
+    measured: Measured,
     found: tuple[Finding, ...],
     policy: Policy,
     past: PartitionHistory,
@@ -216,8 +229,15 @@ def _partition(
     asked: bool,
     force: bool,
 ) -> PartitionDecision:
-    ours = asking(operation, found, policy)
-    forced = force and (operation is Operation.REWRITE_DATA_FILES or bool(ours))
+    ours, health = asking(operation, found, policy), measured.partitions[key]
+    forced = force and (
+        operation is Operation.REWRITE_DATA_FILES
+        or bool(ours)
+        or (
+            operation is Operation.REWRITE_POSITION_DELETE_FILES
+            and may_merge(health, measured.format_version)
+        )
+    )
     base = PartitionDecision(
         key,
         Verdict.SKIP,

@@ -47,7 +47,11 @@ class Operation(StrEnum):
     REMOVE_ORPHAN_FILES = "remove_orphan_files"
 
 
-DATA_OPERATIONS = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
+DATA_OPERATIONS = (
+    Operation.CONVERT_EQUALITY_DELETES,
+    Operation.REWRITE_DATA_FILES,
+    Operation.REWRITE_POSITION_DELETE_FILES,
+)
 """What one materialization of a table's data does, in this order."""
 
 HOUSEKEEPING_OPERATIONS = (

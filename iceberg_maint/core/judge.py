@@ -179,6 +179,7 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[F
             )
             break
     positional = health.position_delete_files + health.deletion_vectors
+    positional -= health.dangling_position_delete_files
     if policy.max_delete_files is not None and positional > policy.max_delete_files:
         found.append(
             Finding(

@@ -21,8 +21,9 @@ from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.layout_gain import PlannedLayout
 from iceberg_maint.core.partition import ALL
-from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_id, make_plan
+from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.policy import Policy, WindowsPolicy
+from iceberg_maint.core.position_deletes import plan_position_deletes
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.route import left_to_conversion, units
 from iceberg_maint.core.sorting import SortedGroup, sorted_groups
@@ -40,6 +41,8 @@ def partitions_to_read(operation: Operation, decision: Decision, measured: Measu
     equality deletes apply to: only all of them tell which of these deletes may be dropped.
     """
     due = frozenset(p.partition for p in decision.due())
+    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
+        return due
     under = {key for key, health in measured.partitions.items() if health.applicable_equality_delete_files}
     everywhere = measured.partitions.get(ALL)
     touches = operation is Operation.CONVERT_EQUALITY_DELETES or not due.isdisjoint(under)
@@ -63,6 +66,8 @@ def plan_operation(
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs;
     `memory_correction` is what is learned of the memory that applying equality deletes takes.
     """
+    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
+        return plan_position_deletes(state, decision, live_files, policy, target_bytes)
     plan = plan_conversion if operation is Operation.CONVERT_EQUALITY_DELETES else plan_rewrite
     return plan(state, decision, live_files, policy, target_bytes, memory_correction=memory_correction)
 
@@ -265,22 +270,10 @@ def _chunks(
 def _batch(
     state: TableState, groups: tuple[FileGroup, ...], target_bytes: int, reasons: Mapping[str, Reason]
 ) -> Batch:
-    if state.snapshot is None:
-        raise ValueError("an empty table has no batches")
     paths = frozenset(f.path for g in groups for f in g.files)
-    operation = Operation.REWRITE_DATA_FILES
-    return Batch(
-        batch_id=batch_id(state.uuid, operation, state.snapshot.snapshot_id, paths),
-        table=str(state.table),
-        table_uuid=state.uuid,
-        operation=operation,
-        strategy=NATIVE,
-        format_version=state.format_version,
-        snapshot_id=state.snapshot.snapshot_id,
-        snapshot_sequence_number=state.snapshot.sequence_number,
-        schema_id=state.schema_id,
+    return replace(
+        batch_at(state, Operation.REWRITE_DATA_FILES, NATIVE, paths, target_bytes),
         groups=groups,
-        target_file_size_bytes=target_bytes,
         reasons=tuple(sorted({reasons[g.partition] for g in groups})),
     )
 

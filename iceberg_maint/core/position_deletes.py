@@ -71,6 +71,12 @@ def position_delete_findings(
             )
 
 
+def may_merge(health: PartitionHealth, format_version: int) -> bool:
+    """Whether there is anything to merge or to drop, however little."""
+    merged = health.position_delete_files if format_version >= 3 else health.mergeable_delete_files
+    return merged + health.dangling_position_delete_files > 0
+
+
 def plan_position_deletes(
     state: TableState,
     decision: Decision,

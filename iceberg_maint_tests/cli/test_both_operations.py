@@ -9,7 +9,7 @@ from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint_tests.cli.conftest import UNKNOWN, Lake
 
 SICK = TableId.parse("lake.db.sick")
-CONVERT, REWRITE = DATA_OPERATIONS
+CONVERT, REWRITE, MERGE = DATA_OPERATIONS
 
 
 def hold(lake: Lake, operation: Operation, *partitions: str) -> None:

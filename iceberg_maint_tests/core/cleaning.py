@@ -22,7 +22,7 @@ from iceberg_maint_tests.core.build import (
 )
 
 EQ = FileKind.EQUALITY_DELETES
-CONVERT, REWRITE = DATA_OPERATIONS
+CONVERT, REWRITE = DATA_OPERATIONS[:2]
 EVOLVED = (BY_P, PartitionSpec(1, ()))
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import update
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
 from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.intent import keeps_data_files, merges_position_deletes
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OperationOutcome, Rejection, together
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
@@ -196,7 +197,8 @@ class World:
 
 
 class LoopEngine:
-    """`ports.Engine` over the world's table: one output file per group, faults where the world puts them."""
+    """`ports.Engine` over the world's table: one output file per group (of deletes, of its first data file),
+    faults where the world puts them."""
 
     def __init__(self, world: World, process: Process) -> None:
         self.world = world
@@ -214,7 +216,7 @@ class LoopEngine:
         self.world.before_write(batch)
         self.world.writes.append(batch.partitions)
         number = len(self.world.writes)
-        converts = batch.operation == Operation.CONVERT_EQUALITY_DELETES
+        converts = keeps_data_files(batch)
         files = tuple(
             WrittenFile(
                 f"out-{number}-{i}",
@@ -227,6 +229,7 @@ class LoopEngine:
                 referenced_data_file=g.files[0].path if converts else None,
             )
             for i, g in enumerate(batch.groups)
+            if not merges_position_deletes(batch) or any(not d.void for d in batch.position_deletes)
         )
         rows = sum(f.record_count for f in files)
         self.process.step("after:write")
@@ -268,8 +271,8 @@ class LoopEngine:
             for f in written.files
         ]
         dropped = {d.path for d in batch.equality_deletes if d.drop}
-        converts = batch.operation == Operation.CONVERT_EQUALITY_DELETES
-        removed = dropped if converts else batch.paths() | dropped
+        dropped |= {d.path for d in batch.position_deletes}
+        removed = dropped if keeps_data_files(batch) else batch.paths() | dropped
         world.tokens.append(ticket.token)
         summary = {TOKEN_PROPERTY: ticket.token, FENCE_PROPERTY: str(ticket.fence)}
         summary["removed-delete-files"] = str(len(dropped))

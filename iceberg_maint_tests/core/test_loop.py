@@ -17,7 +17,7 @@ from iceberg_maint.core.record import Record
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
 from iceberg_maint.maintain import BatchEnded
-from iceberg_maint_tests.core.build import data, delete
+from iceberg_maint_tests.core.build import data, delete, policy_of, rewrite_policy
 from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, World
 from iceberg_maint_tests.core.test_loop_crashes import check_healed
 
@@ -240,9 +240,7 @@ def test_useless_commit_is_told_and_backs_off() -> None:
 
 def test_due_partition_that_cannot_gain_backs_off() -> None:
     """Its findings stay, so without a wait automation would ask for it at every tick."""
-    world = World("a")
-    younger = [replace(f, file_sequence_number=9) for f in world.now.live_files[:1]]
-    world.commit([f.path for f in world.now.live_files], [*younger, delete("d", seq=2, records=9)])
+    world = World("a", policy_of(rewrite_policy(max_group_bytes=10)))
     found = world.run()
     assert (found.outcome, found.partitions) == (
         OutcomeStatus.NO_OP,

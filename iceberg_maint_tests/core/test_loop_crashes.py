@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.policy import WindowsPolicy
 from iceberg_maint.core.reasons import Reason
@@ -176,7 +177,8 @@ def test_resume_leaves_out_a_batch_with_newer_deletes() -> None:
     world.expire_leases()
     world.commit((), [delete("d", of="p=a/0", seq=2)])
     world.run()
-    (batch,) = [e.plan.batches[0] for e in world.events if isinstance(e, PlanReady)][-1:]
+    plans = [e.plan for e in world.events if isinstance(e, PlanReady)]
+    (batch,) = [p.batches[0] for p in plans if p.operation == Operation.REWRITE_DATA_FILES][-1:]
     assert batch.snapshot_sequence_number == 2
     assert next(f for f in batch.groups[0].files if f.path == "p=a/0").delete_files == ("d",)
 

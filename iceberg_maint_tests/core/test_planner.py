@@ -22,6 +22,7 @@ from iceberg_maint_tests.core.build import (
     data,
     decide,
     delete,
+    due,
     plan,
     policy_of,
     rewrite_policy,
@@ -139,9 +140,11 @@ def test_plan_files_younger_than_a_delete_are_not_its_business() -> None:
     rewritten = replace(data("a", 100, seq=2), file_sequence_number=3)
     scoped = delete("d", POS, seq=2, records=9)
     table = table_of([rewritten, scoped])
-    assert decide(table, policy_of()).reason is Reason.DELETE_RATIO
     for policy in (policy_of(), policy_of(rewrite_policy(max_delete_files=0))):
-        found = plan(table, policy)
+        assert decide(table, policy).reason is Reason.HEALTHY
+        asked = decide(table, policy)
+        ratio = replace(asked, partitions=(due(reason=Reason.DELETE_RATIO),))
+        found = plan(table, policy, ratio)
         assert (found.batches, found.leftovers) == ((), (Leftover("p=a", Reason.NO_GAIN),))
     older = replace(rewritten, file_sequence_number=2)
     assert groups_of(plan(table_of([older, scoped]), policy_of())) == [["a"]]
