@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.large_table import MANIFESTS, large_table
+from iceberg_maint.catalog.entries import read_entries
 from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
 from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.gate import check
@@ -282,7 +283,9 @@ def _commit(bridge: Bridge, commit: Commit, holds: Callable[[], bool]) -> TimedG
         commit.dropped,
     )
     io = PyArrowFileIO()
-    reader = MetadataReader(lambda location: read_manifest_list(io, location), make_reader(io))
+    reader = MetadataReader(
+        lambda at: read_manifest_list(io, at), make_reader(io), lambda m: read_entries(io, m)
+    )
     gate = TimedGate(bridge, table.operations(), intent, reader, check, holds, lambda *_: None)
     with bridge.callbacks():
         commit.prepare(gate.table(TABLE)).commit()

@@ -190,6 +190,7 @@ class _Native:
     """The product's way from the pinned state to the commit."""
 
     def __init__(self, spark: Any, folder: Path, proof: str) -> None:
+        from iceberg_maint.catalog.entries import read_entries
         from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
         from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
         from iceberg_maint.core.change import MetadataReader
@@ -207,7 +208,9 @@ class _Native:
             from iceberg_maint.core.ids import TableId
 
             io = self.catalog.io_of(TableId.parse(table))
-            return MetadataReader(lambda location: read_manifest_list(io, location), make_reader(io))
+            return MetadataReader(
+                lambda at: read_manifest_list(io, at), make_reader(io), lambda m: read_entries(io, m)
+            )
 
         self.engine = SparkEngine(lambda: spark, reader_of)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from iceberg_maint.core.expiry import expired
 from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.manifests import manifest_findings
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy
@@ -70,7 +71,7 @@ def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: st
 
 
 def judge_housekeeping(
-    batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools, _policy: Policy
+    batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools, policy: Policy
 ) -> Ended:
     """The outcome from the table itself: the token of a rewrite of manifests, the absence of what
     expired, of which no snapshot tells."""
@@ -92,6 +93,8 @@ def judge_housekeeping(
         after = int(snapshot.summary.get("manifests-created", "0"))
         counts = {"manifests_replaced": len(batch.manifests), "manifests_created": after}
     better = expires or counts["manifests_created"] < counts["manifests_replaced"]
+    # As many as before, where each holds fewer partitions than before.
+    better = better or not manifest_findings(state, policy.rewrite_manifests)
     forced = Reason.FORCED in batch.reasons
     return Ended(
         OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,

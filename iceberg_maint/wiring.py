@@ -17,6 +17,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Verifier
+from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import PolicyOf, Tools
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SystemClock:
 class App:
     """One process's view of everything outside: nothing connects or starts before it is used.
 
-    Catalogs, ledger, clock and engine may be given, for tests; else they are the real ones.
+    Catalogs, ledger, clock, engine and orphan passes may be given, for tests; else they are the real ones.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class App:
         ledger: Ledger | None = None,
         clock: Clock | None = None,
         engine: Engine | None = None,
+        orphans: Callable[[TableId], OrphanFiles] | None = None,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -67,6 +69,7 @@ class App:
         if ledger is not None:
             self.ledger = ledger
         self._engine = engine
+        self._orphans = orphans or self.orphan_files
 
     @cached_property
     def catalogs(self) -> Mapping[str, Catalog]:
@@ -142,7 +145,7 @@ class App:
             self.ledger,
             self.clock,
             self.engine,
-            lambda: self.orphan_files(table),
+            lambda: self._orphans(table),
             lambda text: redact(text, secrets),
         )
 
@@ -246,11 +249,16 @@ class App:
 
     def metadata_reader(self, table: str) -> MetadataReader:
         """How the commit gate reads the table's manifests: by the reader that measured them."""
+        from iceberg_maint.catalog.entries import read_entries
         from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
 
         name = TableId.parse(table)
         io = self._metadata_catalog(name.catalog).io_of(name)
-        return MetadataReader(lambda location: read_manifest_list(io, location), make_reader(io))
+        return MetadataReader(
+            lambda location: read_manifest_list(io, location),
+            make_reader(io),
+            lambda manifest: read_entries(io, manifest),
+        )
 
     def _metadata_catalog(self, name: str) -> PyIcebergCatalog:
         from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog

@@ -37,7 +37,7 @@ EQUALITY_IDS, SORT_ORDER_ID, REFERENCED_FILE, CONTENT_OFFSET, CONTENT_BYTES = 13
 
 _STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth of reading an entry
 
-_LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513)
+_LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513, 507, 520)
 _ENTRY_FIELDS = (
     *(STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, CONTENT, PATH, FORMAT),
     *(PARTITION, RECORDS, REFERENCED_FILE, CONTENT_OFFSET),
@@ -61,7 +61,7 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
 
 def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
     """The manifests of one snapshot. Raises UnreadableTableError ICM-101."""
-    columns = _columns(io, location, _LIST_FIELDS, "manifest list")
+    columns = read_fields(io, location, _LIST_FIELDS, "manifest list")
     return tuple(
         Manifest(
             path=path,
@@ -76,6 +76,9 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
             deleted_files=deleted,
             added_rows=added_rows,
             existing_rows=existing_rows,
+            # Flags of NULL and NaN come first, one of them only in newer lists.
+            bounds=tuple((field[-2], field[-1]) for field in fields or ()),
+            first_row_id=first_row_id,
         )
         for (
             path,
@@ -90,6 +93,8 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
             deleted,
             added_rows,
             existing_rows,
+            fields,
+            first_row_id,
         ) in zip(*columns, strict=True)
     )
 
@@ -98,7 +103,7 @@ def make_reader(io: FileIO) -> ManifestReader:
     """A reader of whole manifests, one value per entry, for the gate and for settling."""
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
-        columns = _columns(io, path, _ENTRY_FIELDS, "manifest")
+        columns = read_fields(io, path, _ENTRY_FIELDS, "manifest")
         columns[_REFERENCED] = _referenced(io, path, columns)
         for status, snapshot, seq, content, file, form, partition, rows, referenced, offset in zip(
             *columns, strict=True
@@ -106,9 +111,9 @@ def make_reader(io: FileIO) -> ManifestReader:
             yield ManifestEntry(
                 status=_STATUSES[status],
                 snapshot_id=snapshot_id if snapshot is None else snapshot,
-                data_sequence_number=_inherited(seq, status, sequence_number, path),
+                data_sequence_number=inherited(seq, status, sequence_number, path),
                 path=file,
-                kind=KINDS[_kind(content, form)],
+                kind=KINDS[kind_of(content, form)],
                 partition=partition,
                 record_count=rows,
                 referenced_data_file=referenced,
@@ -130,12 +135,12 @@ def _referenced(io: FileIO, path: str, columns: Sequence[Column]) -> Column:
     given = columns[_REFERENCED]
     contents, formats = (columns[_ENTRY_FIELDS.index(i)] for i in (CONTENT, FORMAT))
     lacking = [
-        own is None and content == POSITION_DELETES and _kind(content, form) == POSITION_DELETES
+        own is None and content == POSITION_DELETES and kind_of(content, form) == POSITION_DELETES
         for own, content, form in zip(given, contents, formats, strict=True)
     ]
     if not any(lacking):
         return given
-    found = _columns(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest", (DELETE_FILE_PATH,))
+    found = read_fields(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest", (DELETE_FILE_PATH,))
     bounds = zip(*found, strict=True)
     return [only_path(*b) if lacks else own for b, lacks, own in zip(bounds, lacking, given, strict=True)]
 
@@ -189,20 +194,20 @@ def read_live_entries(
     """
     kinds = (CONTENT, FORMAT, CONTENT_BYTES) if manifest.is_deletes else ()
     wanted = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, PARTITION, RECORDS, FILE_BYTES, *kinds, *more)
-    found = _columns(io, manifest.path, wanted, f"{table}: manifest", bounds_of)
+    found = read_fields(io, manifest.path, wanted, f"{table}: manifest", bounds_of)
     columns = dict(zip(wanted, found, strict=True))
     status, records = _integers(columns[STATUS]), _integers(columns[RECORDS])
     _check_counts(manifest, table, status, records)
     live = status != EntryStatus.DELETED
     kind, size_bytes = np.zeros(len(status), np.int64), _integers(columns[FILE_BYTES])
     if manifest.is_deletes:
-        kind = _integers([_kind(c, f) for c, f in zip(columns[CONTENT], columns[FORMAT], strict=True)])
+        kind = _integers([kind_of(c, f) for c, f in zip(columns[CONTENT], columns[FORMAT], strict=True)])
         sizes = zip(columns[CONTENT_BYTES], columns[FILE_BYTES], kind, strict=True)
         size_bytes = _integers(
             [own if code == DELETION_VECTOR and own is not None else whole for own, whole, code in sizes]
         )
     sequence_numbers = [
-        _inherited(seq, code, manifest.sequence_number, manifest.path)
+        inherited(seq, code, manifest.sequence_number, manifest.path)
         for seq, code in zip(columns[SEQUENCE_NUMBER], columns[STATUS], strict=True)
     ]
     snapshot_ids = [manifest.added_snapshot_id if s is None else s for s in columns[SNAPSHOT_ID]]
@@ -221,9 +226,10 @@ def read_live_entries(
     )
 
 
-def _columns(
+def read_fields(
     io: FileIO, location: str, wanted: tuple[int, ...], what: str, bounds_of: tuple[int, ...] = ()
 ) -> list[Column]:
+    """One column for each of these fields, by id. Raises UnreadableTableError ICM-101."""
     data = read_bytes(io, location, what)
     try:
         return read_columns(data, wanted, bounds_of)
@@ -242,13 +248,14 @@ def _integers(values: Sequence[int]) -> Integers:
     return np.array(values, dtype=np.int64)
 
 
-def _kind(content: int | None, file_format: str) -> int:
+def kind_of(content: int | None, file_format: str) -> int:
+    """The code of a file's kind."""
     if content == POSITION_DELETES and file_format.upper() == "PUFFIN":
         return DELETION_VECTOR
     return content or DATA
 
 
-def _inherited(own: int | None, status: int, of_manifest: int, path: str) -> int:
+def inherited(own: int | None, status: int, of_manifest: int, path: str) -> int:
     """An entry's data sequence number: only ADDED entries inherit, and those of v1 manifests."""
     if own is not None:
         return own

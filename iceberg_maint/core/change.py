@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.state import FileKind, Manifest, ManifestReader
@@ -16,12 +17,31 @@ Identity = tuple[str, int | None]
 """A file's path, and for a deletion vector the offset of its blob."""
 
 
+class LiveEntry(NamedTuple):
+    """One live entry of a manifest with all that a reader takes from it but its column statistics,
+    inheritance resolved. Of partition values floats are their bits; `kind` is as in `FileKind`."""
+
+    path: str
+    content_offset: int | None
+    kind: FileKind
+    partition: tuple[object, ...]
+    data_sequence_number: int
+    file_sequence_number: int | None
+    snapshot_id: int
+    first_row_id: int | None
+    record_count: int
+    size_bytes: int
+    referenced_data_file: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataReader:
-    """How manifest lists (by location) and manifests are read."""
+    """How manifest lists (by location) and manifests are read: entry by entry as the rules of files
+    need them, or the live entries whole."""
 
     manifest_list: Callable[[str], Sequence[Manifest]]
     manifest: ManifestReader
+    live_entries: Callable[[Manifest], Sequence[LiveEntry]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ STALE_RULES = frozenset(
 )
 """Rules whose break means that the plan is out of date, not that something is wrong."""
 
-RACED_RULES = frozenset({Rule.DROPPED_DELETE, Rule.SCOPE, Rule.FOREIGN_REPLACE})
+RACED_RULES = frozenset({Rule.DROPPED_DELETE, Rule.SCOPE, Rule.FOREIGN_REPLACE, Rule.MANIFESTS})
 """Rules that a commit of somebody else's since the plan can break: then planning again is the answer
 as well. Without any such commit the plan itself was wrong."""
 

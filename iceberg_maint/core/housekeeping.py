@@ -21,7 +21,34 @@ class RewriteManifestsPolicy:
     enabled: bool = field(default=True, metadata={"doc": "whether manifests are rewritten at all"})
     max_manifests: int = field(
         default=100,
-        metadata={"doc": "due when the current snapshot has more manifests that are worth it", "minimum": 1},
+        metadata={
+            "doc": "due when one partition spec has more manifests below three quarters of their target size",
+            "minimum": 1,
+        },
+    )
+    min_manifests: int = field(
+        default=30,
+        metadata={
+            "doc": "fewer manifests of one partition spec are left alone, small or scattered as they may be",
+            "minimum": 2,
+        },
+    )
+    small_manifest_ratio: float = field(
+        default=0.25,
+        metadata={
+            "doc": "due when manifests are smaller on average than this share of the table's "
+            "commit.manifest.target-size-bytes",
+            "minimum": 0.0,
+            "maximum": 1.0,
+        },
+    )
+    max_partition_spread: float | None = field(
+        default=10.0,
+        metadata={
+            "doc": "due when files of one value of the leading partition field may lie in more manifests "
+            "than this, on average; null: never for this",
+            "minimum": 1.0,
+        },
     )
 
 

@@ -57,7 +57,12 @@ class Ref:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One manifest of the pinned snapshot's manifest list. Counts are None where a v1 writer
-    left them out."""
+    left them out.
+
+    `bounds` are the lowest and highest value of each partition field in single-value serialization
+    (None: no value but NULL), () where the list does not say. `first_row_id` is what row ids of its
+    entries start from; a manifest that had none gets one with the first commit in format v3.
+    """
 
     path: str
     length_bytes: int
@@ -71,6 +76,8 @@ class Manifest:
     deleted_files: int | None
     added_rows: int | None
     existing_rows: int | None
+    bounds: tuple[tuple[bytes | None, bytes | None], ...] = ()
+    first_row_id: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """Upkeep: whether manifests, snapshots and orphan files of a table are due, and the plan of it.
 
-Each concerns the table as a whole: a decision has the one unit `WHOLE_TABLE`, a plan at most one batch.
+Each concerns the table as a whole: a decision has the one unit `WHOLE_TABLE`, a plan one batch, of
+manifests one for each spec and kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from iceberg_maint.core.decide import backs_off, decision_of, table_stop
 from iceberg_maint.core.health import Measured
@@ -25,7 +27,7 @@ from iceberg_maint.core.reasons import (
     Verdict,
 )
 from iceberg_maint.core.retention import Retention, gc_enabled
-from iceberg_maint.core.state import TableState
+from iceberg_maint.core.state import Snapshot, TableState
 
 REGROUP = "regroup"
 EXPIRE = "expire"
@@ -128,48 +130,27 @@ def plan_upkeep(
     *,
     sweeps: bool,
 ) -> Plan:
-    """The plan of one operation of housekeeping: its one batch where the decision says RUN.
-    `sweeps`: see `may_sweep`."""
+    """The plan of one operation of housekeeping: its batch where the decision says RUN;
+    of manifests one for each spec and kind. `sweeps`: see `may_sweep`."""
     leftovers = tuple(
         Leftover(p.partition, p.reason)
         for p in decision.partitions
         if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
     )
-    batches = []
+    batches: list[Batch] = []
     if state.snapshot is not None and decision.due():
-        manifests: tuple[str, ...] = ()
-        snapshots: tuple[int, ...] = ()
-        refs: tuple[str, ...] = ()
-        strategy = SWEEP_AND_MARK if sweeps else MARK
+        reasons = tuple(p.reason for p in decision.due())
+        batch = partial(_batch, operation, state, state.snapshot, reasons)
         if operation is Operation.REWRITE_MANIFESTS:
-            strategy, manifests = REGROUP, due_manifests(state, policy.rewrite_manifests)
-        elif operation is Operation.EXPIRE_SNAPSHOTS:
-            strategy, snapshots, refs = EXPIRE, retention.expire, retention.expire_refs
-        inputs = frozenset((strategy, *manifests, *map(str, snapshots), *refs))
-        if operation is Operation.REMOVE_ORPHAN_FILES:
+            regrouped = due_manifests(state, policy.rewrite_manifests, force=Reason.FORCED in reasons)
+            batches += [batch(REGROUP, manifests=due.paths) for due in regrouped]
+        elif operation is Operation.REMOVE_ORPHAN_FILES:
             # Storage has no snapshot: each pass is another one, whatever the table is at.
-            inputs |= {f"after {history.last_done_ms}"}
-        if manifests or snapshots or refs or operation is Operation.REMOVE_ORPHAN_FILES:
-            batches.append(
-                Batch(
-                    batch_id=batch_id(state.uuid, operation, state.snapshot.snapshot_id, inputs),
-                    table=str(state.table),
-                    table_uuid=state.uuid,
-                    operation=operation,
-                    strategy=strategy,
-                    format_version=state.format_version,
-                    snapshot_id=state.snapshot.snapshot_id,
-                    snapshot_sequence_number=state.snapshot.sequence_number,
-                    schema_id=state.schema_id,
-                    groups=(),
-                    target_file_size_bytes=0,
-                    reasons=tuple(p.reason for p in decision.due()),
-                    manifests=manifests,
-                    snapshots=snapshots,
-                    refs=refs,
-                )
-            )
-        else:
+            after = f"after {history.last_done_ms}"
+            batches.append(batch(SWEEP_AND_MARK if sweeps else MARK, after=after))
+        elif retention.expire or retention.expire_refs:
+            batches.append(batch(EXPIRE, snapshots=retention.expire, refs=retention.expire_refs))
+        if not batches:
             leftovers += (Leftover(WHOLE_TABLE, Reason.NO_GAIN),)
     return make_plan(
         str(state.table),
@@ -178,6 +159,38 @@ def plan_upkeep(
         state.snapshot.snapshot_id if state.snapshot else None,
         tuple(batches),
         leftovers,
+    )
+
+
+def _batch(
+    operation: Operation,
+    state: TableState,
+    snapshot: Snapshot,
+    reasons: tuple[Reason, ...],
+    strategy: str,
+    *,
+    manifests: tuple[str, ...] = (),
+    snapshots: tuple[int, ...] = (),
+    refs: tuple[str, ...] = (),
+    after: str = "",
+) -> Batch:
+    inputs = frozenset((strategy, *manifests, *map(str, snapshots), *refs, *((after,) if after else ())))
+    return Batch(
+        batch_id=batch_id(state.uuid, operation, snapshot.snapshot_id, inputs),
+        table=str(state.table),
+        table_uuid=state.uuid,
+        operation=operation,
+        strategy=strategy,
+        format_version=state.format_version,
+        snapshot_id=snapshot.snapshot_id,
+        snapshot_sequence_number=snapshot.sequence_number,
+        schema_id=state.schema_id,
+        groups=(),
+        target_file_size_bytes=0,
+        reasons=reasons,
+        manifests=manifests,
+        snapshots=snapshots,
+        refs=refs,
     )
 
 
@@ -204,7 +217,9 @@ def _unit(
     past = history.of(WHOLE_TABLE)
     unit = PartitionDecision(WHOLE_TABLE, Verdict.SKIP, Reason.HEALTHY, found, operation=operation)
     if force:
-        return replace(unit, verdict=Verdict.RUN, reason=found[0].reason if found else Reason.FORCED)
+        # Of manifests it takes all, not only those that are due.
+        due = found[0].reason if found and operation is not Operation.REWRITE_MANIFESTS else Reason.FORCED
+        return replace(unit, verdict=Verdict.RUN, reason=due)
     if not found:
         return unit
     if past.quarantined:

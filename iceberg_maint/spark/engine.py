@@ -33,6 +33,7 @@ from iceberg_maint.spark.marks import Work
 from iceberg_maint.spark.memory import measured
 from iceberg_maint.spark.position_merge import merge
 from iceberg_maint.spark.preflight import check_keys, preflight_of
+from iceberg_maint.spark.regroup import commit_regrouping
 from iceberg_maint.spark.session import keeping_sigint
 from iceberg_maint.spark.staging import (
     GroupTasks,
@@ -140,6 +141,9 @@ class SparkEngine:
         bridge = self._active()
         if batch.operation == Operation.EXPIRE_SNAPSHOTS:
             return commit_expiry(bridge, batch, ticket, pause=self._pause)
+        reader = self._reader_of(batch.table)
+        if batch.operation == Operation.REWRITE_MANIFESTS:
+            return commit_regrouping(bridge, batch, written, ticket, reader=reader, pause=self._pause)
         prepared = self._prepared.pop(batch.batch_id, None)
         if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
             prepared = _revived(bridge, batch, written)
@@ -151,7 +155,7 @@ class SparkEngine:
             sources=prepared.sources,
             outputs=tuple(prepared.outputs.values()),
             deletes=prepared.deletes,
-            reader=self._reader_of(batch.table),
+            reader=reader,
             pause=self._pause,
         )
 

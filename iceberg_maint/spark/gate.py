@@ -167,10 +167,10 @@ class CommitGate(Gate):
 def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
     """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
     specs = spec_values(bridge, bridge.iterate(base.specs()))
-    before = _version(base, specs, reader)
+    before = table_version(base, specs, reader)
     if not base.specs().equals(new.specs()):
         specs = spec_values(bridge, bridge.iterate(new.specs()))
-    after = _version(new, specs, reader)
+    after = table_version(new, specs, reader)
     pinned = _pinned_manifests(base, before, intent, reader)
     return Change(
         base=before,
@@ -190,7 +190,8 @@ def _pinned_manifests(
     return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 
 
-def _version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: MetadataReader) -> TableVersion:
+def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: MetadataReader) -> TableVersion:
+    """The head of a Java `TableMetadata` as values; `specs` are all of the table's."""
     snapshot = metadata.currentSnapshot()
     parent = snapshot.parentId()
     return TableVersion(

@@ -59,6 +59,22 @@ class Lambdas:
         """A predicate: the file is one of these."""
         return self._as("java.util.function.Predicate", self._then(self._location, self._among(paths)))
 
+    def manifest_in(self, paths: Collection[str]) -> Any:
+        """A predicate: the manifest is one of these."""
+        path = self._getter("org.apache.iceberg.ManifestFile", "path", "java.lang.String")
+        return self._as("java.util.function.Predicate", self._then(path, self._among(paths)))
+
+    def partition_run(self, starts: Any) -> Any:
+        """A function of a data file: the last of `starts` (a `TreeMap` by partition, which holds the
+        first of all) that is not after the file's partition."""
+        anything = "java.lang.Object"
+        partition = self._getter(
+            "org.apache.iceberg.ContentFile", "partition", "org.apache.iceberg.StructLike"
+        )
+        floor = self._bound(starts, "java.util.TreeMap", "floorKey", anything, anything)
+        of_partition = floor.asType(self._type(anything, "org.apache.iceberg.StructLike"))
+        return self._as("java.util.function.Function", self._then(partition, of_partition))
+
     def equality_delete_paths(self, tasks: Any) -> set[str]:
         """Paths of all equality deletes that apply to one of these tasks (a `java.util.List`)."""
         deletes = tasks.stream().flatMap(self.task_deletes).filter(self.is_equality_delete)

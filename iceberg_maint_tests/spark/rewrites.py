@@ -9,6 +9,7 @@ from typing import Any
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyroaring import BitMap64
 
+from iceberg_maint.catalog.entries import read_entries
 from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
 from iceberg_maint.core.change import Change, MetadataReader
 from iceberg_maint.core.gate import Violation, check
@@ -29,7 +30,11 @@ from iceberg_maint.spark.tries import Pause
 from iceberg_maint_tests.spark.writers import Row, Writers
 
 IO = PyArrowFileIO()
-READER = MetadataReader(lambda location: read_manifest_list(IO, location), make_reader(IO))
+READER = MetadataReader(
+    lambda location: read_manifest_list(IO, location),
+    make_reader(IO),
+    lambda manifest: read_entries(IO, manifest),
+)
 NO_PAUSE = Pause(0, 0, jitter=lambda: 0.0, sleep=lambda _: None)
 
 

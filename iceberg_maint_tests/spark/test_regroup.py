@@ -1,0 +1,214 @@
+"""Manifests of real tables through the whole loop: regrouped by partition, every live entry as it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.change import LiveEntry
+from iceberg_maint.core.housekeeping import RewriteManifestsPolicy
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.manifests import partition_spread
+from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus, Rejection
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.regroup import Regrouping, check_regrouping
+from iceberg_maint.core.state import FENCE_PROPERTY, TOKEN_PROPERTY
+from iceberg_maint.housekeep import NOTHING_WRITTEN
+from iceberg_maint.ports import Ticket
+from iceberg_maint.spark.regroup import commit_regrouping
+from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.spark.upkeep import KEEP_ONE, Keeper
+from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
+
+pytestmark = pytest.mark.spark
+REGROUP = Operation.REWRITE_MANIFESTS
+EAGER = replace(KEEP_ONE, rewrite_manifests=RewriteManifestsPolicy(max_manifests=1, min_manifests=2))
+UNMERGED = {"commit.manifest-merge.enabled": "false"}
+
+
+@pytest.fixture(scope="module")
+def workshop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop_of(spark, lake_dir)
+
+
+@pytest.fixture
+def keeper(workshop: Workshop) -> Keeper:
+    return Keeper(workshop, EAGER)
+
+
+def entries(keeper: Keeper, name: str) -> Counter[LiveEntry]:
+    return Counter(e for m in keeper.state(name).manifests for e in READER.live_entries(m))
+
+
+def scattered(workshop: Workshop, version: int, **properties: str) -> tuple[str, Any]:
+    """Partitions a to d, each with a file of each of six commits."""
+    name = workshop.new_name("regroup")
+    settings = {**UNMERGED, **{k.replace("__", "."): v for k, v in properties.items()}}
+    table = workshop.writers.create(
+        name, "id int, p string", version=version, partitioned_by="p", properties=settings
+    )
+    for number in range(6):
+        appending = table.newAppend()
+        for p in "abcd":
+            rows = [{"id": number, "p": p}, {"id": number + 10, "p": p}]
+            appending.appendFile(workshop.writers.data(table, rows, partition=[p]))
+        appending.commit()
+    return name, table
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_regrouping_keeps_every_live_entry(keeper: Keeper, workshop: Workshop, version: int) -> None:
+    name, _ = scattered(workshop, version)
+    before, rows = entries(keeper, name), workshop.writers.rows(name)
+    lineage = workshop.lineage(name) if version == 3 else None
+
+    outcome = keeper.run(name, REGROUP)
+
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.IMPROVED, Reason.MANIFESTS)
+    assert dict(outcome.batches[0].counts) == {"manifests_replaced": 6, "manifests_created": 1}
+    state = keeper.state(name)
+    assert len(state.manifests) == 1
+    assert entries(keeper, name) == before
+    assert sum(before.values()) == 24
+    assert workshop.writers.rows(name) == rows
+    assert lineage is None or workshop.lineage(name) == lineage
+    assert state.snapshot is not None
+    assert {TOKEN_PROPERTY, FENCE_PROPERTY} < state.snapshot.summary.keys()
+    assert keeper.run(name, REGROUP).reason is Reason.HEALTHY
+
+
+def test_regrouping_makes_runs_of_partitions(keeper: Keeper, workshop: Workshop) -> None:
+    """Manifests of a target that holds half of the files: no partition lies in both."""
+    name, table = scattered(workshop, 2)
+    size = sum(m.length_bytes for m in keeper.state(name).manifests)
+    workshop.sql(f"alter table {name} set tblproperties ('commit.manifest.target-size-bytes'='{size // 2}')")
+    state = keeper.state(name)
+    assert partition_spread(state.manifests, state.specs[0]) == 6
+    before = entries(keeper, name)
+    keeper.run(name, REGROUP, force=True)
+    state = keeper.state(name)
+    assert len(state.manifests) == 2
+    assert partition_spread(state.manifests, state.specs[0]) == 1
+    assert entries(keeper, name) == before
+    table.refresh()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_regrouping_takes_specs_and_deletes_apart(keeper: Keeper, workshop: Workshop, version: int) -> None:
+    name, table = scattered(workshop, version, write__delete__mode="merge-on-read")
+    table.updateSpec().addField("id").commit()
+    for number in range(3):
+        row = {"id": number, "p": "e"}
+        workshop.writers.append(table, [row], partition=["e", number])
+    workshop.sql(f"delete from {name} where id = 1 and p = 'a'")
+    table.refresh()
+    workshop.writers.delete_where(table, [{"id": 2, "p": "b"}], workshop.writers.spec(table, 0), ["b"])
+    workshop.sql(f"delete from {name} where id = 3 and p = 'c'")
+    before, rows = entries(keeper, name), workshop.writers.rows(name)
+
+    outcome = keeper.run(name, REGROUP, force=True)
+
+    assert outcome.outcome is OutcomeStatus.IMPROVED
+    assert [b.counts["manifests_created"] for b in outcome.batches] == [1, 1, 1]
+    classes = Counter((m.spec_id, m.is_deletes) for m in keeper.state(name).manifests)
+    assert classes == {(0, False): 1, (1, False): 1, (0, True): 1}
+    assert entries(keeper, name) == before
+    assert workshop.writers.rows(name) == rows == workshop.rows(name)
+
+
+def test_regrouping_over_a_foreign_append_keeps_its_manifest(keeper: Keeper, workshop: Workshop) -> None:
+    name, table = scattered(workshop, 2)
+    keeper.before_commit = lambda _b: workshop.writers.append(table, [{"id": 9, "p": "a"}], partition=["a"])
+    outcome = keeper.run(name, REGROUP)
+    assert outcome.outcome is OutcomeStatus.IMPROVED
+    assert len(keeper.state(name).manifests) == 2
+    assert len(workshop.writers.rows(name)) == 49
+
+
+def test_regrouping_of_a_manifest_that_is_gone_is_planned_again(keeper: Keeper, workshop: Workshop) -> None:
+    name, table = scattered(workshop, 2)
+    doomed = workshop.writers.files(table)[:4]
+    met: list[str] = []
+
+    def remove(batch: Batch) -> None:
+        if not met:
+            met.append(batch.batch_id)
+            deleting = table.newDelete()
+            for file in doomed:
+                deleting.deleteFile(file)
+            deleting.commit()
+
+    keeper.before_commit = remove
+    outcome = keeper.run(name, REGROUP)
+    assert [b.reason for b in outcome.batches] == [Reason.STALE, Reason.MANIFESTS]
+    assert len(workshop.writers.rows(name)) == 40
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (lambda c: replace(c, before=c.before[1:]), "entries"),
+        (lambda c: replace(c, after=[*c.after[1:], c.after[0]._replace(data_sequence_number=99)]), "entries"),
+        (
+            lambda c: replace(c, new=replace(c.new, manifests=(replace(c.new.manifests[0], spec_id=1),))),
+            "manifests",
+        ),
+    ],
+    ids=["lost", "altered", "other spec"],
+)
+def test_gate_lets_no_regrouping_pass_that_changes_more(
+    keeper: Keeper, workshop: Workshop, spoil: Any, rule: str
+) -> None:
+    name, _ = scattered(workshop, 2)
+    batch = keeper.batch(name, REGROUP)
+    before = keeper.state(name)
+
+    def check(batch: Batch, change: Regrouping) -> Any:
+        assert check_regrouping(batch, change) == ()
+        return check_regrouping(batch, spoil(change))
+
+    ticket = Ticket("token", 1, "run", 3, lambda: True, lambda *_: None)
+    result = commit_regrouping(
+        workshop.bridge, batch, NOTHING_WRITTEN, ticket, reader=READER, pause=NO_PAUSE, check=check
+    )
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.REFUSED)
+    assert rule in result.message
+    assert keeper.state(name).metadata_location == before.metadata_location
+
+
+VALUES = {
+    "boolean": "true",
+    "int": "{n}",
+    "bigint": "500000000{n}",
+    "date": "date '2020-01-0{n}'",
+    "timestamp": "timestamp '1969-12-31 23:59:5{n}.5'",
+    "timestamp_ntz": "timestamp_ntz '2020-01-01 00:00:0{n}'",
+    "decimal(20,4)": "1{n}.5",
+    "binary": "x'0{n}ff'",
+    "string": "'ü{n}/=\\''",
+    "double": "0.{n}",
+}
+
+
+def test_runs_start_at_values_of_every_type(keeper: Keeper, workshop: Workshop) -> None:
+    """One table per type of partition value, each with NULL: no file is lost between the runs."""
+    for kind, literal in VALUES.items():
+        name = workshop.new_name("regroup_types")
+        table = workshop.writers.create(name, f"id int, p {kind}", partitioned_by="p", properties=UNMERGED)
+        for n in range(3):
+            value = literal.replace("{n}", str(n + 1)) if n else "null"
+            workshop.sql(f"insert into {name} select {n}, cast({value} as {kind})")
+        size = sum(m.length_bytes for m in keeper.state(name).manifests)
+        table.refresh()
+        table.updateProperties().set("commit.manifest.target-size-bytes", str(size // 3)).commit()
+        before = entries(keeper, name)
+        assert keeper.run(name, REGROUP, force=True).batches[0].snapshot_after is not None, kind
+        assert entries(keeper, name) == before, kind
+        runs = {"boolean": 2, "double": 1}.get(kind, 3)
+        assert len(keeper.state(name).manifests) == runs, kind
