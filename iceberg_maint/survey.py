@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_maint.core.decide import decide, joint, other_data_operation
+from iceberg_maint.core.decide import decide, other_data_operation
 from iceberg_maint.core.foreign import in_company
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory, joint_history
 from iceberg_maint.core.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.joint import joint
 from iceberg_maint.core.memory import learned_correction
 from iceberg_maint.core.partition import decode_partition
 from iceberg_maint.core.plan import Plan

@@ -9,7 +9,6 @@ from iceberg_maint.core.due import (
     asking,
     candidate_bytes,
     either_may_clean,
-    has_old_deletes,
     partition_findings,
 )
 from iceberg_maint.core.foreign import foreign_stop
@@ -20,11 +19,10 @@ from iceberg_maint.core.judge import is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.position_deletes import may_merge
 from iceberg_maint.core.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
-from iceberg_maint.core.windows import HELD, hour_budget, in_blackout, in_order, plan_budget, run_budget, take
+from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
-_GRAVITY = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
-_QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
+_SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
 
 
 def decide(
@@ -89,7 +87,7 @@ def decide(
     rest = [p for p in verdicts if p.verdict is not Verdict.RUN]
     their_hour = hour_budget(policy.windows, others.hour_partitions, others.hour_bytes)
     their_window = take(in_order(theirs, verdicts, either, policy.windows.order, changed), run, their_hour)
-    verdict, reason = _table_verdict(window + rest)
+    verdict, reason = table_verdict(window + rest)
     if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
         # The partitions stay RUN, so that the plan shows what would be done.
         verdict, reason = Verdict.SKIP, Reason.ADVISE
@@ -104,57 +102,6 @@ def decide(
         budget_partitions=min(left, default=None),
         beside={p.partition: p for p in (*theirs, *their_window)},
     )
-
-
-def joint(decisions: Sequence[Decision]) -> Decision:
-    """Several operations' decisions as one view of the table: of each partition the gravest verdict
-    (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's, and the same of the table.
-
-    A partition whose old equality deletes both may clean is held as soon as one of the operations
-    holds it: the plan may leave it to just that one. Budgets are those of the operation the
-    table's verdict is of. Raises ValueError for no decisions.
-    """
-    if not decisions:
-        raise ValueError("no decisions to join")
-    by_key: dict[str, list[PartitionDecision]] = {}
-    for decision in decisions:
-        for p in decision.partitions:
-            by_key.setdefault(p.partition, []).append(p)
-    partitions = sorted(map(_gravest, by_key.values()), key=lambda p: p.verdict is not Verdict.RUN)
-    runs = {p.operation for p in partitions if p.verdict is Verdict.RUN}
-    # A table whose only work is held waits, though an operation alone would run.
-    free = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
-    gravest = min(free or decisions, key=lambda d: _rank(d.verdict, d.reason))
-    verdict, reason = gravest.verdict, gravest.reason
-    if not free:
-        verdict, reason = _table_verdict(partitions)
-    waits = [p.until_ms for p in partitions if p.until_ms is not None]
-    evidence = dict(gravest.evidence)
-    if "due_partitions" in evidence:
-        due = sum(p.verdict is Verdict.RUN for p in partitions)
-        evidence["due_partitions"] = str(max(due, int(evidence["due_partitions"])))
-    return replace(
-        gravest,
-        verdict=verdict,
-        reason=reason,
-        partitions=tuple(partitions),
-        evidence=evidence,
-        until_ms=min(waits, default=None) if verdict is Verdict.DEFER else None,
-    )
-
-
-def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
-    held = [p for p in found if p.reason in HELD and other_data_operation(p.operation)]
-    if any(has_old_deletes(p.findings) for p in held):
-        return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
-    return min(found, key=lambda p: _GRAVITY.index(p.verdict))
-
-
-def _rank(verdict: Verdict, reason: Reason) -> tuple[int, int]:
-    return _GRAVITY.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0
-
-
-_SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
 
 
 def other_data_operation(operation: Operation) -> Operation | None:
@@ -265,7 +212,8 @@ def _partition(
     return replace(base, verdict=Verdict.RUN, reason=worst(ours).reason)
 
 
-def _table_verdict(partitions: list[PartitionDecision]) -> tuple[Verdict, Reason]:
+def table_verdict(partitions: Sequence[PartitionDecision]) -> tuple[Verdict, Reason]:
+    """The table's verdict, of its partitions'."""
     if all(p.reason is Reason.EMPTY for p in partitions):
         return Verdict.SKIP, Reason.EMPTY
     for verdict in (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER):

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iceberg_maint.core.candidate import Candidate, candidates
 from iceberg_maint.core.equality import scope_of
 from iceberg_maint.core.groups import input_file
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, PositionDeleteFile, batch_id, make_plan
+from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, PositionDeleteFile, batch_at, make_plan
 from iceberg_maint.core.policy import Policy, RewritePositionDeleteFilesPolicy, WindowsPolicy
 from iceberg_maint.core.reasons import (
     Check,
@@ -288,23 +288,13 @@ def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]
 def _batch(
     state: TableState, chunk: Sequence[_Unit], reasons: Mapping[str, Reason], target_bytes: int
 ) -> Batch:
-    assert state.snapshot is not None
     deletes = tuple(d for unit in chunk for d in unit.deletes)
     inputs = frozenset(
         d.path if d.content_offset is None else f"{d.path}@{d.content_offset}" for d in deletes
     )
-    return Batch(
-        batch_id=batch_id(state.uuid, _OPERATION, state.snapshot.snapshot_id, inputs),
-        table=str(state.table),
-        table_uuid=state.uuid,
-        operation=_OPERATION,
-        strategy=MERGE,
-        format_version=state.format_version,
-        snapshot_id=state.snapshot.snapshot_id,
-        snapshot_sequence_number=state.snapshot.sequence_number,
-        schema_id=state.schema_id,
+    return replace(
+        batch_at(state, _OPERATION, MERGE, inputs, target_bytes),
         groups=tuple(_groups(chunk)),
-        target_file_size_bytes=target_bytes,
         reasons=tuple(sorted({reasons[unit.partition] for unit in chunk})),
         position_deletes=deletes,
     )
