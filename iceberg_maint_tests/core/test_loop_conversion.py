@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.reasons import Reason, Verdict
 from iceberg_maint.core.state import FileKind, LiveFile
 from iceberg_maint.maintain import OperationEnded
+from iceberg_maint.survey import decide_stored, survey
 from iceberg_maint_tests.core.build import data, delete
-from iceberg_maint_tests.core.loop import POLICY, Killed, Process, World
+from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, World
 
 
 def captured_changes(partition: str = "c") -> World:
@@ -121,3 +123,21 @@ def test_conversion_left_open_is_not_resumed_once_a_streaming_reader_is_named() 
     world.run()
     assert kinds(world, "c") == [FileKind.DATA]
     assert world.open_work() == (0, 0)
+
+
+def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
+    """p=c is worse than p=d, but may be left to the rewrite, which has it in quarantine."""
+    world = captured_changes()
+    number = world.now.state.last_sequence_number
+    world.commit(
+        (), [equality_delete("c/e2", "c", number + 1), data("d/0", 100, partition="p=d", seq=number)]
+    )
+    world.commit((), [equality_delete("d/e", "d", number + 2)])
+    world.policy = replace(world.policy, windows=replace(world.policy.windows, max_partitions_per_run=1))
+    uuid = world.now.state.uuid
+    held = {"p=c": PartitionHistory(quarantined=True)}
+    world.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
+    seen = survey(TABLE, lambda _state: world.policy, world._tools(Process()))
+    assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
+    _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())
+    assert {p.partition: p.verdict for p in stored.partitions}["p=d"] is Verdict.RUN
