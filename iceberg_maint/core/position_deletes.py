@@ -43,32 +43,30 @@ _OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
 _SECTION = _OPERATION.value
 
 
-def position_delete_findings(
+def thresholds(
     health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
-) -> Iterator[Finding]:
-    """Position delete files that could be fewer, and position deletes that mark nothing.
+) -> Iterator[tuple[str, int, int | None, str]]:
+    """What is counted, how many there are, from how many on they are due, and the key that says so.
 
-    In v3 each becomes a deletion vector, so all count that are left; before, those that one file
-    per data file would leave out.
+    In v3 each position delete file becomes a deletion vector, so all count that are left; before,
+    those that one file per data file would leave out.
     """
     merged = (REMAINING, health.position_delete_files)
     if format_version < 3:
         merged = (MERGEABLE, health.mergeable_delete_files)
-    unmarking = (UNMARKING, health.dangling_position_delete_files)
-    for (metric, files), threshold, key in (
-        (merged, policy.min_input_files, "min_input_files"),
-        (unmarking, policy.min_dangling_files, "min_dangling_files"),
-    ):
+    yield *merged, policy.min_input_files, f"{_SECTION}.min_input_files"
+    unmarking = health.dangling_position_delete_files
+    yield UNMARKING, unmarking, policy.min_dangling_files, f"{_SECTION}.min_dangling_files"
+
+
+def position_delete_findings(
+    health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
+) -> Iterator[Finding]:
+    """Position delete files that could be fewer, and position deletes that mark nothing."""
+    for metric, files, threshold, key in thresholds(health, policy, format_version):
         if threshold is not None and files >= threshold:
-            yield Finding(
-                Check.DELETE_FILES,
-                Severity.ERROR,
-                Reason.POSITION_DELETES,
-                metric,
-                files,
-                threshold,
-                f"{_SECTION}.{key}",
-            )
+            reason = Reason.POSITION_DELETES
+            yield Finding(Check.DELETE_FILES, Severity.ERROR, reason, metric, files, threshold, key)
 
 
 def may_merge(health: PartitionHealth, format_version: int) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.judge import excess_files, ideal_overlap_depth, too_many_average_bytes
-from iceberg_maint.core.policy import LayoutPolicy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy import LayoutPolicy, RewriteDataFilesPolicy, RewritePositionDeleteFilesPolicy
+from iceberg_maint.core.position_deletes import thresholds
 from iceberg_maint.core.reasons import Finding
 
 _SECTION = "rewrite_data_files"
@@ -34,8 +35,10 @@ def compare(
     sources: Mapping[str, str],
     now_ms: int,
     layout: LayoutPolicy,
+    merges: RewritePositionDeleteFilesPolicy,
+    format_version: int,
 ) -> tuple[Comparison, ...]:
-    """Every threshold of the operation against what it judges.
+    """Every threshold of the operations on data against what it judges.
 
     Where there are enough small files and `found` still says nothing of them, the gain decides,
     so it is shown too; so are the average size beside `max_files` and the age of equality deletes.
@@ -45,7 +48,11 @@ def compare(
     named = ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
     return tuple(
         Comparison(metric, value, rule, limit, key, sources[key], _crosses(value, rule, limit))
-        for metric, value, rule, limit, key in (*named, *_overlap(health, layout))
+        for metric, value, rule, limit, key in (
+            *named,
+            *_position_deletes(health, merges, format_version),
+            *_overlap(health, layout),
+        )
     )
 
 
@@ -69,6 +76,7 @@ def _files(
 
 def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: int) -> Iterator[_Row]:
     positional = health.position_delete_files + health.deletion_vectors
+    positional -= health.dangling_position_delete_files
     yield "delete_ratio", health.delete_ratio, "≥", policy.delete_ratio_act, "delete_ratio_act"
     yield "delete_ratio", health.delete_ratio, "≥", policy.delete_ratio_warn, "delete_ratio_warn"
     yield "delete_files", positional, ">", policy.max_delete_files, "max_delete_files"
@@ -81,6 +89,13 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: in
         yield metric, count, "≥", None if limit is None else 1, key
         if count and since_ms is not None:
             yield "seconds since the oldest of them", (now_ms - since_ms) / 1000, "≥", limit, key
+
+
+def _position_deletes(
+    health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
+) -> Iterator[_Row]:
+    for metric, files, threshold, key in thresholds(health, policy, format_version):
+        yield metric, files, "≥", threshold, key
 
 
 def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[_Row]:

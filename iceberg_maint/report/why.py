@@ -133,6 +133,8 @@ def _partition(
         sources,
         now_ms,
         policy.layout,
+        policy.rewrite_position_delete_files,
+        measured.format_version,
     )
     past = history.of(one.partition)
     return PartitionWhy(

@@ -1,4 +1,4 @@
-"""What is held and what was done, of conversions and rewrites alike, on the command line."""
+"""What is held and what was done, of all operations on data alike, on the command line."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ def held(lake: Lake) -> dict[str, set[str]]:
     return {o: set(lake.app.ledger.history(uuid, str(SICK), o).partitions) for o in DATA_OPERATIONS}
 
 
-def test_release_clears_what_either_operation_holds_and_names_each_partition_once(lake: Lake) -> None:
-    hold(lake, CONVERT, "day=1", "day=3")
+def test_release_clears_what_any_operation_holds_and_names_each_partition_once(lake: Lake) -> None:
+    hold(lake, CONVERT, "day=1")
     hold(lake, REWRITE, "day=1", "day=2")
+    hold(lake, MERGE, "day=1", "day=3")
     assert lake.json("release", "db.sick") == {
         "released": [{"table": "lake.db.sick", "partitions": ["day=1", "day=2", "day=3"]}]
     }
-    assert held(lake) == {CONVERT: set(), REWRITE: set()}
+    assert held(lake) == {CONVERT: set(), REWRITE: set(), MERGE: set()}
 
 
-def test_release_of_a_partition_clears_it_in_both_operations_and_no_other(lake: Lake) -> None:
+def test_release_of_a_partition_clears_it_in_all_operations_and_no_other(lake: Lake) -> None:
     hold(lake, CONVERT, "day=1", "day=3")
     hold(lake, REWRITE, "day=1", "day=2")
+    hold(lake, MERGE, "day=1")
     lake.json("release", "db.sick", "--partition", "day=1")
-    assert held(lake) == {CONVERT: {"day=3"}, REWRITE: {"day=2"}}
+    assert held(lake) == {CONVERT: {"day=3"}, REWRITE: {"day=2"}, MERGE: set()}
 
 
 def test_history_shows_a_run_again_whose_commit_was_settled_after_it(lake: Lake) -> None:
