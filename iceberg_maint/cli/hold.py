@@ -8,7 +8,7 @@ import click
 
 from iceberg_maint.cli.session import Session, command, gravest
 from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.ids import CYCLE, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
 def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:
     """Clears the held partitions' history and names them; asked-for ones must be held."""
     uuid = app.catalogs[table.catalog].pin(table).uuid
-    held = {o: _held(app, table, uuid, o) for o in DATA_OPERATIONS}
+    held = {o: _held(app, table, uuid, o) for o in CYCLE}
     all_held = sorted(frozenset().union(*held.values()))
     unknown = sorted(partitions - set(all_held))
     if unknown:

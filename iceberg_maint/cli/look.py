@@ -9,7 +9,7 @@ import click
 
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, TableId
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.core.state import TableState
@@ -121,7 +121,10 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
 def plan(
     session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
 ) -> int:
-    """Show what would run and why; changes nothing."""
+    """Show what would run and why; changes nothing.
+
+    With partitions named, of their data only.
+    """
     from iceberg_maint.report.document import plan_document
     from iceberg_maint.report.draw import draw_decision, draw_plan
     from iceberg_maint.report.estimate import estimate_seconds
@@ -139,7 +142,9 @@ def plan(
         return replace(policy, mode=Mode.ACT)
 
     tools = app.tools(table)
-    seen = survey(table, as_if_acting, tools, requested=frozenset(partitions) or None, force=force)
+    operations = DATA_OPERATIONS if partitions else CYCLE
+    requested = frozenset(partitions) or None
+    seen = survey(table, as_if_acting, tools, operations, requested=requested, force=force)
     made = make_plans(seen, tools)
     records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
     parts = [
@@ -154,8 +159,8 @@ def plan(
         if advised:
             console.print("mode is advise: a run would not execute this")
 
-    operations = [plan_document(*part) for part in parts]
-    session.emit({"table": str(table), "executes": not advised, "operations": operations}, draw)
+    shown = [plan_document(*part) for part in parts]
+    session.emit({"table": str(table), "executes": not advised, "operations": shown}, draw)
     return 0
 
 
@@ -168,15 +173,18 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     """Explain a table's decision.
 
     Effective policy with the source of every value, metric against threshold, last and next
-    decision, and what would have to change.
+    decision, what would have to change, and who holds snapshots back.
     """
     from iceberg_maint.report.draw import draw_why
+    from iceberg_maint.report.upkeep import explain_upkeep
     from iceberg_maint.report.why import explain, why_document
     from iceberg_maint.survey import survey
 
     app = session.app()
     table = app.find(name)
-    seen = survey(table, app.policy_of(overrides), app.tools(table))
+    operations = DATA_OPERATIONS if partition else CYCLE
+    whole = survey(table, app.policy_of(overrides), app.tools(table), operations)
+    seen = whole.only(DATA_OPERATIONS)
     if partition is not None and partition not in seen.measured.partitions:
         raise UnknownTableError(
             "ICM-126",
@@ -184,15 +192,21 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
             f"list the keys with 'iceberg-maint observe {table}'.",
         )
     effective = app.effective_policy(table, seen.state.properties, overrides)
-    last = app.ledger.records(str(table), 1)
+    records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
+    last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
     explained = explain(
         seen.decision if partition is None else _narrowed(seen.decision, partition),
         seen.measured,
         effective.policy,
         effective.sources,
         seen.history,
-        last[0] if last else None,
+        last,
         app.clock.now_ms(),
+        tuple(
+            explain_upkeep(decision, history, whole.retention, whole.policy)
+            for decision, history in zip(whole.decisions, whole.histories, strict=True)
+            if decision.operation in HOUSEKEEPING_OPERATIONS
+        ),
     )
     session.emit(why_document(explained), lambda console: draw_why(console, explained))
     return 0

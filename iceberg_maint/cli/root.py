@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reconcile": ("past", "Settle attempts whose process never reported back."),
     "verify": ("verify", "Prove a maintenance commit again, from its files."),
     "orphans": ("orphans", "Look for files that nothing reaches; set them aside, put them back."),
+    "readers": ("readers", "Who reads a table's changes; expiry waits for them."),
     "pause": ("hold", "Leave a table, or the fleet, alone."),
     "resume": ("hold", "End a pause."),
     "release": ("hold", "Release partitions from quarantine and back-off."),

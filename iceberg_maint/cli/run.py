@@ -47,6 +47,8 @@ _REFUSALS = {
     Reason.FORMAT_VERSION: "ICM-108",
     Reason.LEASE_HELD: "ICM-109",
     Reason.FOREIGN_MAINTAINER: "ICM-109",
+    Reason.APPROVAL: "ICM-122",
+    Reason.GC_DISABLED: "ICM-110",
 }
 
 
@@ -131,11 +133,17 @@ def run(
     force: bool,
     overrides: dict[str, str],
 ) -> int:
-    """Maintain tables: resume what was left, then do what is due, worst first."""
+    """Maintain tables: resume what was left, then do what is due, worst first.
+
+    With partitions named, their data only; else the whole cycle, manifests, snapshots and orphan
+    files included.
+    """
     from iceberg_maint.report.draw import draw_outcome
     from iceberg_maint.report.progress import RunProgress
 
-    wanted = tuple(o for o in CYCLE if o.value in operations) or DATA_OPERATIONS
+    wanted = tuple(o for o in CYCLE if o.value in operations) or (DATA_OPERATIONS if partitions else CYCLE)
+    if partitions and not set(wanted) <= set(DATA_OPERATIONS):
+        raise click.UsageError("--partition goes with operations on data only.")
     if partitions and len(names) != 1:
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
@@ -217,8 +225,7 @@ def _judge_exit(app: App, result: _Result, session: Session) -> None:
     waiting = 0
     if measured is not None:
         waiting = sum(
-            app.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits
-            for o in DATA_OPERATIONS
+            app.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits for o in CYCLE
         )
     if waiting or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(

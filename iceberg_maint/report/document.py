@@ -78,6 +78,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "proof": None if batch.proof is None else proof_document(batch.proof),
         "memory": to_data(batch.memory),
         "layout": to_data(batch.layout),
+        "counts": dict(batch.counts),
         "message": batch.message,
     }
 
@@ -138,6 +139,9 @@ def _planned_batch(batch: Batch) -> Document:
         "equality_deletes": to_data(batch.equality_deletes),
         "memory": to_data(batch.memory),
         "layout": to_data(batch.layout),
+        "manifests": list(batch.manifests),
+        "snapshots": list(batch.snapshots),
+        "refs": list(batch.refs),
     }
 
 

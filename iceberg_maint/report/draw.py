@@ -10,11 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_maint.core.health import Measured
+from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.core.record import Record
 from iceberg_maint.report.text import duration, moment, number, sentence, size
+from iceberg_maint.report.upkeep import draw_upkeep, planned_upkeep
 from iceberg_maint.report.why import Why
 
 SHOWN_PARTITIONS = 20
@@ -115,6 +117,11 @@ def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
     """A plan's batches and leftovers."""
     if not plan.batches:
         console.print("plan: no batches")
+    elif plan.operation in HOUSEKEEPING_OPERATIONS:
+        for batch in plan.batches:
+            console.print(
+                f"plan {plan.plan_id}: {escape(planned_upkeep(batch))}, at snapshot {plan.snapshot_id}"
+            )
     else:
         time = "" if seconds is None else f", about {duration(seconds)}"
         console.print(
@@ -152,6 +159,9 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
             table.add_row(*_batch_row(b))
         console.print(table)
     for b in outcome.batches:
+        if b.counts:
+            counted = ", ".join(f"{name} {number(value)}" for name, value in b.counts.items())
+            console.print(f"  {b.batch_id}: {counted}")
         if b.message and b.outcome is not OutcomeStatus.IMPROVED:
             console.print(f"  {b.batch_id}: {escape(b.message)}")
 
@@ -198,6 +208,8 @@ def draw_why(console: Console, why: Why) -> None:
         if p.change:
             console.print(f"  for another decision: {escape(p.change)}")
     _and_more(console, len(why.partitions))
+    for upkeep in why.upkeep:
+        draw_upkeep(console, upkeep, _COLOURS)
     console.print()
     draw_policy(console, why.values, why.sources)
 
@@ -259,6 +271,8 @@ def _batch_row(b: BatchOutcome) -> list[str]:
 
 
 def _some(names: tuple[str, ...]) -> str:
+    if names == (WHOLE_TABLE,):
+        return "the whole table"
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 

@@ -23,6 +23,7 @@ from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
 from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.core.loop import SetClock
@@ -126,6 +127,7 @@ class Lake:
     engine: SwapEngine
     clock: SetClock
     home: Path
+    orphans: FakeOrphanFiles
 
     def __call__(self, *arguments: str) -> Result:
         """The program's result; what it prints is `stdout` and `stderr`."""
@@ -146,6 +148,9 @@ class Lake:
         self.app.config = load_config(file, {}, "")
 
 
+REWRITE = 1
+"""Place of `rewrite_data_files` among the operations of a document."""
+
 MakeLake = Callable[..., Lake]
 
 
@@ -161,5 +166,13 @@ def lake(tmp_path: Path) -> Lake:
     )
     engine, clock = SwapEngine(catalog), SetClock(NOW_MS)
     config: Config = load_config(None, {"ICEBERG_MAINT_HOME": str(tmp_path)}, "")
-    app = App(config, catalogs={"lake": catalog}, ledger=memory_ledger(), clock=clock, engine=engine)
-    return Lake(app, catalog, engine, clock, tmp_path)
+    orphans = FakeOrphanFiles()
+    app = App(
+        config,
+        catalogs={"lake": catalog},
+        ledger=memory_ledger(),
+        clock=clock,
+        engine=engine,
+        orphans=lambda _table: orphans,
+    )
+    return Lake(app, catalog, engine, clock, tmp_path, orphans)

@@ -96,6 +96,6 @@ def test_advice_is_not_refused_and_its_plan_tells_what_acting_would_come_to(lake
     rewritten_by_others(lake)
     lake.configure("defaults: {mode: advise}\n")
     assert lake("run", "db.sick").exit_code == 0
-    _, rewrite = lake.json("plan", "db.sick")["operations"]
+    _, rewrite, *_rest = lake.json("plan", "db.sick")["operations"]
     assert (rewrite["decision"]["verdict"], rewrite["decision"]["reason"]) == ("REFUSE", "foreign_maintainer")
     assert rewrite["plan"]["batches"] == []

@@ -13,7 +13,7 @@ from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.policy import policy_keys
 from iceberg_maint.core.state import FileKind
-from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, Lake, table_of
+from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
 
 SICK = TableId.parse("lake.db.sick")
 
@@ -112,9 +112,9 @@ def test_observe_of_everything_goes_on_after_a_table_that_fails(lake: Lake) -> N
 def test_plan_is_what_run_executes(lake: Lake) -> None:
     planned = lake.json("plan", "db.sick")
     assert planned["executes"] is True
-    assert planned["operations"][-1]["decision"]["verdict"] == "RUN"
+    assert planned["operations"][REWRITE]["decision"]["verdict"] == "RUN"
     lake("run", "db.sick")
-    assert [b["batch_id"] for b in planned["operations"][-1]["plan"]["batches"]] == lake.engine.batches
+    assert [b["batch_id"] for b in planned["operations"][REWRITE]["plan"]["batches"]] == lake.engine.batches
 
 
 def test_plan_changes_nothing(lake: Lake) -> None:
@@ -128,14 +128,16 @@ def test_plan_changes_nothing(lake: Lake) -> None:
 def test_plan_in_advise_mode_plans_and_says_that_nothing_is_executed(lake: Lake) -> None:
     document = lake.json("plan", "db.sick", "--set", "mode=advise")
     assert document["executes"] is False
-    assert len(document["operations"][-1]["plan"]["batches"]) == 1
+    assert len(document["operations"][REWRITE]["plan"]["batches"]) == 1
     assert "a run would not execute this" in lake("plan", "db.sick", "--set", "mode=advise").stdout
 
 
 def test_plan_of_chosen_partitions(lake: Lake) -> None:
-    assert lake.json("plan", "db.sick", "--partition", "day=3")["operations"][-1]["plan"]["batches"] == []
+    assert (
+        lake.json("plan", "db.sick", "--partition", "day=3")["operations"][REWRITE]["plan"]["batches"] == []
+    )
     forced = lake.json("plan", "db.sick", "--partition", "day=3", "--force")
-    assert [b["input_files"] for b in forced["operations"][-1]["plan"]["batches"]] == [2]
+    assert [b["input_files"] for b in forced["operations"][REWRITE]["plan"]["batches"]] == [2]
 
 
 def test_why_tells_four_different_truths(lake: Lake) -> None:

@@ -8,16 +8,17 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.fleet import fleet, fleet_frame
-from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake
+from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
 
 SICK = TableId.parse("lake.db.sick")
 
 
 def test_history_shows_records_newest_first(lake: Lake) -> None:
     lake.engine.results = [REJECTED]
-    lake("run", "db.sick")
+    data = ("run", "db.sick", "--operation", "rewrite_data_files")
+    lake(*data)
     lake.clock.sleep(400)
-    lake("run", "db.sick")
+    lake(*data)
     records = lake.json("history", "db.sick")["records"]
     assert [r["outcome"] for r in records] == ["IMPROVED", "FAILED"]
     assert records[0]["versions"] == {"iceberg": "1.12.0", "spark": "4.1.4"}
@@ -28,7 +29,7 @@ def test_history_shows_records_newest_first(lake: Lake) -> None:
 
 
 def test_history_of_a_table_that_is_gone_is_still_there(lake: Lake) -> None:
-    lake("run", "db.sick")
+    lake("run", "db.sick", "--operation", "rewrite_data_files")
     del lake.catalog.content[SICK]
     assert len(lake.json("history", "db.sick")["records"]) == 1
 
@@ -69,19 +70,19 @@ def test_pause_of_a_table_holds_it_until_resume(lake: Lake) -> None:
         "paused": "lake.db.sick",
         "note": "migration",
     }
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["reason"] == "paused"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["reason"] == "paused"
     assert lake.json("why", "db.sick")["truth"] == "Paused: migration."
     assert lake.engine.batches == []
     lake("resume", "db.sick")
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["outcome"] == "IMPROVED"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
 def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
     assert lake("pause").stdout == "paused: the whole fleet\n"
-    reasons = {t["operations"][-1]["reason"] for t in lake.json("run")["tables"]}
+    reasons = {t["operations"][REWRITE]["reason"] for t in lake.json("run")["tables"]}
     assert reasons == {"paused"}
     lake("resume")
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["outcome"] == "IMPROVED"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
 def test_release_clears_back_off_and_quarantine_of_what_was_asked(lake: Lake) -> None:

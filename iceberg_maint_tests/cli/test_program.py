@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -148,9 +150,18 @@ def test_gravest_exit_code_holds() -> None:
     assert gravest(set()) == 0
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_takes_config_and_json(name: str) -> None:
-    text = CliRunner().invoke(iceberg_maint, [name, "--help"]).stdout
+def every_command() -> Iterator[tuple[str, ...]]:
+    """All commands as they are called, those of a group each."""
+    for name in COMMANDS:
+        found = iceberg_maint.get_command(click.Context(iceberg_maint), name)
+        yield from (
+            ((name, inner) for inner in found.commands) if isinstance(found, click.Group) else [(name,)]
+        )
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_takes_config_and_json(words: tuple[str, ...]) -> None:
+    text = CliRunner().invoke(iceberg_maint, [*words, "--help"]).stdout
     assert "--config" in text
     assert "--json" in text
 

@@ -14,7 +14,7 @@ from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import FileKind, LiveFile
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake
+from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
 
 BATCH_KEYS = [
     "batch_id",
@@ -31,14 +31,14 @@ BATCH_KEYS = [
 
 
 def outcomes(document: Any) -> dict[str, str]:
-    return {t["table"]: t["operations"][-1]["outcome"] for t in document["tables"]}
+    return {t["table"]: t["operations"][REWRITE]["outcome"] for t in document["tables"]}
 
 
 def test_sick_table_is_healed_and_healthy_one_left_alone(lake: Lake) -> None:
     document = lake.json("run")
     assert outcomes(document) == {"lake.db.healthy": "NO_OP", "lake.db.sick": "IMPROVED"}
     (sick,) = (t for t in document["tables"] if t["table"] == "lake.db.sick")
-    operation = sick["operations"][-1]
+    operation = sick["operations"][REWRITE]
     assert (operation["operation"], operation["reason"]) == ("rewrite_data_files", "small_files")
     assert operation["snapshot_after"] == operation["snapshot_before"] + 1
     (batch,) = operation["batches"]
@@ -56,7 +56,7 @@ def test_catalog_may_be_left_out_of_the_name(lake: Lake) -> None:
 
 def test_only_the_asked_for_partition_is_touched(lake: Lake) -> None:
     document = lake.json("run", "db.sick", "--partition", "day=2")
-    (batch,) = document["tables"][0]["operations"][-1]["batches"]
+    (batch,) = document["tables"][0]["operations"][REWRITE]["batches"]
     assert batch["partitions"] == ["day=2"]
     left = lake.catalog.content[TableId.parse("lake.db.sick")].live_files
     assert sum(f.partition == "day=1" for f in left) == 10
@@ -64,15 +64,15 @@ def test_only_the_asked_for_partition_is_touched(lake: Lake) -> None:
 
 def test_healthy_partition_is_rewritten_only_by_force(lake: Lake) -> None:
     asked = ("run", "db.sick", "--partition", "day=3")
-    assert lake.json(*asked)["tables"][0]["operations"][-1]["batches"] == []
-    (batch,) = lake.json(*asked, "--force")["tables"][0]["operations"][-1]["batches"]
+    assert lake.json(*asked)["tables"][0]["operations"][REWRITE]["batches"] == []
+    (batch,) = lake.json(*asked, "--force")["tables"][0]["operations"][REWRITE]["batches"]
     assert (batch["input_files"], batch["output_files"]) == (2, 1)
 
 
 def test_batches_are_limited_over_all_tables(lake: Lake) -> None:
     lake.configure("defaults: {windows: {max_partitions_per_batch: 1}}\n")
-    document = lake.json("run", "--max-batches", "1")
-    assert sum(len(t["operations"][-1]["batches"]) for t in document["tables"]) == 1
+    document = lake.json("run", "--operation", "rewrite_data_files", "--max-batches", "1")
+    assert sum(len(o["batches"]) for t in document["tables"] for o in t["operations"]) == 1
     assert len(lake.engine.batches) == 1
 
 
@@ -81,7 +81,7 @@ def test_policy_value_of_the_command_line_wins(lake: Lake) -> None:
         "lake.db.sick": "NO_OP"
     }
     document = lake.json("run", "db.sick", "--set", "mode=advise")
-    assert document["tables"][0]["operations"][-1]["reason"] == "advise"
+    assert document["tables"][0]["operations"][REWRITE]["reason"] == "advise"
     assert lake.engine.batches == []
 
 
@@ -89,7 +89,7 @@ def test_failed_batch_exits_1_and_the_other_tables_are_done(lake: Lake) -> None:
     lake.engine.results = [REJECTED]
     document = lake.json("run", exit_code=1)
     assert outcomes(document) == {"lake.db.healthy": "NO_OP", "lake.db.sick": "FAILED"}
-    assert lake.json("run")["tables"][1]["operations"][-1]["reason"] == "back_off"
+    assert lake.json("run")["tables"][1]["operations"][REWRITE]["reason"] == "back_off"
 
 
 def test_unknown_commit_exits_4_as_long_as_it_waits(lake: Lake) -> None:
@@ -98,7 +98,7 @@ def test_unknown_commit_exits_4_as_long_as_it_waits(lake: Lake) -> None:
     assert result.exit_code == 4
     assert "ICM-121" in result.stderr
     assert "iceberg-maint reconcile lake.db.sick" in result.stderr
-    assert lake.json("run", "db.healthy")["tables"][0]["operations"][-1]["outcome"] == "NO_OP"
+    assert lake.json("run", "db.healthy")["tables"][0]["operations"][REWRITE]["outcome"] == "NO_OP"
     lake("pause", "db.sick")
     assert lake("run").exit_code == 4
     assert lake("reconcile").exit_code == 4
@@ -119,7 +119,7 @@ def test_equality_deletes_of_a_dropped_column_are_refused_with_their_code(lake: 
     assert result.exit_code == 3
     assert "lake.db.cdc: ICM-119" in result.stderr
     (table,) = json.loads(result.stdout)["tables"]
-    assert [o["outcome"] for o in table["operations"]] == ["UNSUPPORTED", "UNSUPPORTED"]
+    assert [o["outcome"] for o in table["operations"][:2]] == ["UNSUPPORTED", "UNSUPPORTED"]
 
 
 def test_lease_of_another_run_is_refused_with_its_code(lake: Lake) -> None:
@@ -147,7 +147,7 @@ def test_table_that_cannot_be_read_does_not_keep_the_others_ill(
         "operations": [],
         "error": {"code": "ICM-101", "message": "manifest m1 is broken.", "fix": "restore it."},
     }
-    assert document["tables"][1]["operations"][-1]["outcome"] == "IMPROVED"
+    assert document["tables"][1]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
 def test_table_dropped_since_it_was_listed_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_wrong_table_property_is_a_configuration_error_of_that_table(lake: Lake)
     table.state.properties["maintenance.mode"] = "on"  # type: ignore[index]
     document = lake.json("run", exit_code=2)
     assert document["tables"][0]["error"]["code"] == "ICM-100"
-    assert document["tables"][1]["operations"][-1]["outcome"] == "IMPROVED"
+    assert document["tables"][1]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
 def test_unexpected_error_of_a_table_is_reported_and_exits_1(
@@ -208,13 +208,13 @@ def test_signal_stops_before_the_next_batch_and_gives_the_lease_back(
     document = lake.json("run", "db.sick", exit_code=1)
     assert document["tables"][0]["error"]["message"] == f"terminated by {number.name}"
     assert cancelled.__self__.cancelled >= 1
-    operation = document["tables"][0]["operations"][-1]
+    operation = document["tables"][0]["operations"][REWRITE]
     assert (operation["outcome"], operation["reason"]) == ("FAILED", "terminated")
     assert [(b["outcome"], b["partitions"]) for b in operation["batches"]] == [("IMPROVED", ["day=1"])]
     assert operation["snapshot_after"] == operation["batches"][0]["snapshot_after"]
     assert len(lake.engine.batches) == 1
     lake.engine.write = write  # type: ignore[method-assign]
-    again = lake.json("run", "db.sick")["tables"][0]["operations"][-1]
+    again = lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]
     assert [b["partitions"] for b in again["batches"]] == [["day=2"]]
     assert signal.getsignal(number) is not None
 
@@ -223,7 +223,7 @@ def test_interrupt_by_spark_s_own_handler_is_a_termination_too(lake: Lake) -> No
     lake.engine.errors = [KeyboardInterrupt()]
     document = lake.json("run", "db.sick", exit_code=1)
     assert document["tables"][0]["error"]["message"] == "terminated by SIGINT"
-    assert lake.json("run", "db.sick")["tables"][0]["operations"][-1]["outcome"] == "IMPROVED"
+    assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,8 @@ def test_interrupt_by_spark_s_own_handler_is_a_termination_too(lake: Lake) -> No
         (["run", "db.sick", "db.healthy", "--partition", "day=1"], "--partition needs exactly one TABLE"),
         (["run", "--force"], "--force needs a TABLE"),
         (["run", "--max-batches", "0"], "--max-batches"),
-        (["run", "--operation", "expire_snapshots"], "--operation"),
+        (["run", "--operation", "vacuum"], "--operation"),
+        (["run", "db.sick", "--partition", "day=1", "--operation", "expire_snapshots"], "on data only"),
         (["run", "db.sick", "--set", "mode"], "--set mode: must be KEY=VALUE"),
         (["run", "db.sick", "--set", "mde=act"], "--set mde is unknown; did you mean mode?"),
         (["run", "db.sik"], "did you mean lake.db.sick"),

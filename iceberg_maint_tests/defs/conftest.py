@@ -13,7 +13,6 @@ import pytest
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.partition import ALL, PartitionField, PartitionSpec
@@ -26,8 +25,8 @@ from iceberg_maint.defs.keys import OBSERVE_JOB, asset_key
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports import Ticket, Written, WrittenFile
-from iceberg_maint.storage_ports import OrphanWork
 from iceberg_maint_tests.core.loop import SetClock
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
@@ -127,27 +126,6 @@ class Catalog(FakeCatalog):
         return super().measure(state, policy)
 
 
-class MemoryOrphans:
-    """storage_ports.OrphanFiles that finds what it is told to."""
-
-    def __init__(self) -> None:
-        self.found = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, orphan_bytes=0)
-        self.swept: list[bool] = []
-
-    def run(
-        self,
-        _state: TableState,
-        _policy: RemoveOrphanFilesPolicy,
-        *,
-        in_flight: frozenset[str],
-        sweep: bool,
-        holds: Callable[[], bool],
-    ) -> OrphanWork:
-        assert (in_flight, holds()) == (frozenset(), True)
-        self.swept.append(sweep)
-        return self.found
-
-
 class MemoryEngine:
     """ports.Engine that replaces files of a Table; the hooks are where faults are put."""
 
@@ -205,7 +183,7 @@ class World:
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.catalog = Catalog()
         self.engine = MemoryEngine(self.catalog)
-        self.orphans = MemoryOrphans()
+        self.orphans = FakeOrphanFiles()
         self.clock = SetClock(NOW_MS)
         self.ledger = memory_ledger()
         self.policy = POLICY

@@ -110,7 +110,7 @@ def test_force_looks_again_at_once(world: World) -> None:
 
 
 def test_abnormal_share_waits_for_a_person_and_backs_off(world: World) -> None:
-    world.orphans.found = OrphanWork(10, 100, 9, 90, digest="abc", needs_approval=True)
+    world.orphans.work = OrphanWork(10, 100, 9, 90, digest="abc", needs_approval=True)
     world.observe()
     assert requested(world)
     assert housekeep(world).success

@@ -1,0 +1,87 @@
+"""`readers`: who reads a table's changes and how far they have come, so that expiry waits for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iceberg_maint.cli.session import Session, command
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import UnknownTableError
+
+if TYPE_CHECKING:
+    from iceberg_maint.wiring import App
+
+
+@click.group()
+def readers() -> None:
+    """Readers of a table's changes; snapshots that one still needs do not expire."""
+
+
+@readers.command("list")
+@click.argument("name", metavar="TABLE")
+@command
+def list_(session: Session, name: str) -> int:
+    """Show the registered readers of TABLE."""
+    from iceberg_maint.report.text import moment
+
+    app = session.app()
+    state = _pinned(app, name)
+    known = app.ledger.readers(state.uuid)
+    shown = [{"reader": r.name, "snapshot": r.snapshot_id, "seen_ms": r.seen_ms} for r in known]
+    lines = [f"{r.name}: has read snapshot {r.snapshot_id}, said so at {moment(r.seen_ms)}" for r in known]
+    session.emit(
+        {"table": str(state.table), "readers": shown}, lambda console: _print(console, lines or ["none"])
+    )
+    return 0
+
+
+@readers.command("set")
+@click.argument("name", metavar="TABLE")
+@click.argument("reader")
+@click.option("--snapshot", type=int, help="Id of the last snapshot read; the current one if left out.")
+@command
+def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
+    """Register READER of TABLE, or note how far it has come."""
+    app = session.app()
+    state = _pinned(app, name)
+    head = state.snapshot.snapshot_id if state.snapshot is not None else None
+    at = head if snapshot is None else snapshot
+    if at is None or state.snapshot_by_id(at) is None:
+        raise UnknownTableError(
+            "ICM-126",
+            f"{state.table} has no snapshot {at}.",
+            "name one that the table still has.",
+        )
+    app.ledger.put_reader(state.uuid, reader, at)
+    document = {"table": str(state.table), "reader": reader, "snapshot": at}
+    session.emit(document, lambda console: _print(console, [f"{reader} has read snapshot {at}"]))
+    return 0
+
+
+@readers.command("remove")
+@click.argument("name", metavar="TABLE")
+@click.argument("reader")
+@command
+def remove(session: Session, name: str, reader: str) -> int:
+    """Forget READER of TABLE: it holds nothing back any more."""
+    app = session.app()
+    state = _pinned(app, name)
+    if not app.ledger.remove_reader(state.uuid, reader):
+        known = ", ".join(r.name for r in app.ledger.readers(state.uuid)) or "none"
+        raise UnknownTableError(
+            "ICM-126", f"{state.table} has no reader '{reader}'.", f"registered are: {known}."
+        )
+    document = {"table": str(state.table), "reader": reader}
+    session.emit(document, lambda console: _print(console, [f"{reader} is forgotten"]))
+    return 0
+
+
+def _pinned(app: App, name: str) -> TableState:
+    table = app.find(name)
+    return app.catalogs[table.catalog].pin(table)
+
+
+def _print(console: Any, lines: list[str]) -> None:
+    console.print("\n".join(lines), markup=False)

@@ -1,0 +1,33 @@
+"""The orphan pass without storage, for tests of everything around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.state import TableState
+from iceberg_maint.storage_ports import OrphanWork
+
+NOTHING_FOUND = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, orphan_bytes=0)
+
+
+class FakeOrphanFiles:
+    """`storage_ports.OrphanFiles` that did what it is told to have done; `swept` is what each pass
+    was asked."""
+
+    def __init__(self, work: OrphanWork = NOTHING_FOUND) -> None:
+        self.work = work
+        self.swept: list[bool] = []
+
+    def run(
+        self,
+        _state: TableState,
+        _policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],  # noqa: ARG002 - the port's signature
+        sweep: bool,
+        holds: Callable[[], bool],  # noqa: ARG002 - same
+    ) -> OrphanWork:
+        """The work, at once."""
+        self.swept.append(sweep)
+        return self.work
