@@ -159,7 +159,7 @@ def every_command() -> Iterator[tuple[str, ...]]:
         )
 
 
-@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
 def test_every_command_takes_config_and_json(words: tuple[str, ...]) -> None:
     text = CliRunner().invoke(iceberg_maint, [*words, "--help"]).stdout
     assert "--config" in text
