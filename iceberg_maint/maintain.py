@@ -20,7 +20,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.execute import execute
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Lease
-from iceberg_maint.prepare import back_off_stale, narrower, prepare
+from iceberg_maint.prepare import back_off_stale, narrower, prepare, waits
 from iceberg_maint.reconcile import require_same, settle_open_attempts
 from iceberg_maint.request import (
     BatchEnded,
@@ -194,12 +194,20 @@ def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: Run, lease: Leas
     """Executes in order; True when a batch was stale and the rest should be planned again."""
     stale = False
     before = seen.measured.partitions
+    history, touched = seen.history, set[str]()
     for batch in batches:
         run.stopped_by = _budget_stop(seen, run)
         if run.stopped_by is not None:
             return stale
+        if not touched.isdisjoint(batch.partitions):
+            history = run.tools.ledger.history(seen.state.uuid, str(seen.state.table), run.operation)
+            if not run.request.force and waits(batch, history, run):
+                # An earlier batch of it has failed just now; each counts once a run.
+                run.leftovers |= dict.fromkeys(batch.partitions, Reason.BACK_OFF)
+                continue
+        touched |= set(batch.partitions)
         run.observer(BatchStarted(batch))
-        outcome = execute(batch, seen.policy, seen.history, run.tools, lease, run.request.run_id)
+        outcome = execute(batch, seen.policy, history, run.tools, lease, run.request.run_id)
         run.outcomes.append(outcome)
         after = before
         if outcome.snapshot_after is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from iceberg_maint.core.backoff import failed
 from iceberg_maint.core.decide import backs_off
 from iceberg_maint.core.due import may_convert
+from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.intent import is_conversion
 from iceberg_maint.core.plan import Batch, Plan
@@ -88,9 +89,15 @@ def _held(batch: Batch, seen: Survey, run: Run) -> bool:
     kill the next one as well."""
     if run.request.force:
         return False
-    past = [seen.history.of(p) for p in batch.partitions]
-    waits = run.request.partitions is None and any(backs_off(h, run.tools.clock.now_ms()) for h in past)
-    return waits or any(h.quarantined for h in past)
+    if run.request.partitions is None and waits(batch, seen.history, run):
+        return True
+    return any(seen.history.of(p).quarantined for p in batch.partitions)
+
+
+def waits(batch: Batch, history: TableHistory, run: Run) -> bool:
+    """Whether a partition of the batch backs off now."""
+    now_ms = run.tools.clock.now_ms()
+    return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
 
 
 def _back_off_gainless(plan: Plan, seen: Survey, run: Run) -> None:

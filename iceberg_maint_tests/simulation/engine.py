@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.intent import keeps_data_files
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy
@@ -84,8 +85,8 @@ class SimEngine:
     ) -> Iterable[WrittenFile]:
         lake = self._lake
         for index, group in enumerate(batch.groups):
-            if batch.operation == Operation.CONVERT_EQUALITY_DELETES:
-                planned = {d.path for d in batch.equality_deletes}
+            if keeps_data_files(batch):
+                planned = {d.path for d in (*batch.equality_deletes, *batch.position_deletes)}
                 others = [d for d in deletes if d.path not in planned]
                 for file in (by_path[f.path] for f in group.files):
                     marked = lake.left_of(file, others) - lake.left_of(file, deletes)
@@ -142,10 +143,10 @@ class SimEngine:
             raise _StaleError("the pinned snapshot is gone")
         before = lake.every[base.uuid].files[base.snapshot.snapshot_id]
         dropped = {d.path for d in batch.equality_deletes if d.drop}
+        dropped |= {d.path for d in batch.position_deletes}
         if not batch.paths() | dropped <= {f.path for f in before}:
             raise _StaleError("an input is gone")
-        converts = batch.operation == Operation.CONVERT_EQUALITY_DELETES
-        removed = dropped if converts else batch.paths() | dropped
+        removed = dropped if keeps_data_files(batch) else batch.paths() | dropped
         kept = [f for f in before if f.path not in removed and f.referenced_data_file not in removed]
         added = [self._added(f, batch, base) for f in written.files]
         if lake.visible([*kept, *added]) != lake.visible(before):
@@ -188,13 +189,17 @@ class SimEngine:
             world.send_late(swap)
         if answer in (Answer.GONE_BEFORE, Answer.GONE_AFTER):
             self._process.engine_gone = True
-        world.trace(f"{ticket.run_id} swap of {ticket.token[:8]}: {answer}")
+        world.trace(f"{ticket.run_id} swap: {answer}")
+        world.watch.found[str(answer)] += 1
         message = "" if answer in SILENT else str(answer)
 
         def read_back() -> int | None:
             if answer in NO_READING_BACK:
                 raise ConnectionError(str(answer))
-            found = world.shown(TableId.parse(batch.table)).snapshot_by_token(ticket.token)
+            now = self._load(batch)
+            if now is None:
+                raise ConnectionError("no such table")
+            found = now.snapshot_by_token(ticket.token)
             return found.snapshot_id if found is not None else None
 
         try:
@@ -225,7 +230,7 @@ def _written(file: LiveFile, group: int) -> WrittenFile:
 
 
 def _summary(batch: Batch, ticket: Ticket, written: Written) -> dict[str, str]:
-    dropped = sum(d.drop for d in batch.equality_deletes)
+    dropped = sum(d.drop for d in batch.equality_deletes) + len(batch.position_deletes)
     return {
         TOKEN_PROPERTY: ticket.token,
         FENCE_PROPERTY: str(ticket.fence),

@@ -73,6 +73,7 @@ class Faults:
     answers: Collection[Answer] = ()
     script: list[tuple[str, At]] = field(default_factory=list)
     answer_script: list[Answer] = field(default_factory=list)
+    spares: int = 0
 
     @classmethod
     def drawn(cls, choose: random.Random) -> Faults:
@@ -89,8 +90,12 @@ class Faults:
         self.answer_script.clear()
 
     def of_call(self, name: str) -> At | None:
-        """The fault of this call, scripted ones first: `script` names calls in the order they come."""
+        """The fault of this call, scripted ones first: `script` names calls in the order they come,
+        of which the first `spares` times pass."""
         if self.script and self.script[0][0] == name:
+            if self.spares:
+                self.spares -= 1
+                return None
             return self.script.pop(0)[1]
         if self.at and self.choose.random() < self.rate:
             return self.choose.choice(list(self.at))

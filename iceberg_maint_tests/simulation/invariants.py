@@ -52,7 +52,7 @@ class Attempted:
     tries: int = 0
     status: str = "STARTED"
     given_up: bool = False
-    reported: bool = False
+    handed_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ class Watch:
                 self.hold("I-12", not lost, f"{attempt} is given up and in the table")
             attempt.status = status
             if not row["settled"]:
-                attempt.reported = True
+                attempt.handed_back = row["partitions"] == "[]"
                 self._backed_off(attempt, status, json.loads(row["body"]))
 
     def _backed_off(self, attempt: Attempted, status: str, body: dict[str, Any]) -> None:

@@ -263,7 +263,8 @@ class Lake:
     def _mark(self, table: SimTable, partition: str, live: list[LiveFile]) -> None:
         file = self.choose.choice(live)
         row = self.choose.choice(sorted(self.content[file.path]))
-        delete = self.new_file(partition, [row], table.next_number(), FileKind.POSITION_DELETES, of=file.path)
+        scope = self.choose.choice([file.path, None])
+        delete = self.new_file(partition, [row], table.next_number(), FileKind.POSITION_DELETES, of=scope)
         table.commit((*table.live, delete), "overwrite")
 
     def _remove(self, table: SimTable, partition: str, live: list[LiveFile]) -> None:

@@ -26,6 +26,7 @@ class Lived:
 
     steps: int
     found: Counter[str]
+    digest: int
 
 
 class Life:
@@ -210,7 +211,8 @@ class Life:
                 told[record.run_id, batch.batch_id] = batch.outcome
         of_batch: dict[tuple[str, str], set[str]] = {}
         for attempt in world.watch.seen.attempts.values():
-            if attempt.table_uuid == uuid:
+            # Of what was handed back the run's own record tells by its reason.
+            if attempt.table_uuid == uuid and not attempt.handed_back:
                 of_batch.setdefault((attempt.run_id, attempt.batch_id), set()).add(attempt.status)
         for (run_id, batch_id), ended in of_batch.items():
             outcome = told.get((run_id, batch_id))
@@ -235,4 +237,4 @@ def live(seed: int, steps: int = STEPS) -> Lived:
         life = Life(world)
         life.live(steps)
         life.end()
-        return Lived(world.steps, world.watch.found)
+        return Lived(world.steps, world.watch.found, world.trace_digest)

@@ -41,6 +41,7 @@ class Process:
         fault = self.world.faults.of_call(name)
         if fault is not None:
             self.world.trace(f"{self.request.run_id} {name}: {fault}")
+            self.world.watch.found[str(fault)] += 1
         match fault:
             case At.KILL_BEFORE:
                 self.kill()

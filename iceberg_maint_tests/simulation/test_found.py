@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.outcome import OutcomeStatus
+from iceberg_maint.core.policy import WindowsPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.simulation.faults import At
-from iceberg_maint_tests.simulation.world import NAMES, World, calm
+from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
 
 TABLE = NAMES[0]
 REWRITE = Operation.REWRITE_DATA_FILES
@@ -95,3 +99,39 @@ def test_settling_under_the_lease_of_another_table_is_refused() -> None:
         state = world.lake.tables[NAMES[1]].state
         with pytest.raises(RefusedError, match="ICM-102"):
             world.settle_now(state, lease)
+
+
+def test_partition_of_two_batches_whose_first_fails_counts_once_and_waits() -> None:
+    """Each batch would fail alike, and a run would put it into quarantine by itself."""
+    faults = calm()
+    faults.script = [("write", At.FAIL_BEFORE)]
+    with World(0, faults).alive() as world:
+        world.policy = replace(POLICY, windows=WindowsPolicy(max_files_per_batch=6))
+        (table,) = world.lake.tables.values()
+        world.lake.append(table, "p=a", 6)
+        process = world.start(TABLE, partitions=frozenset({"p=a"}), operations=(REWRITE,))
+        world.run_until_idle()
+        (outcome,) = process.outcomes
+        assert [b.outcome for b in outcome.batches] == [OutcomeStatus.FAILED]
+        past = world.ledger.history(table.uuid, str(TABLE), REWRITE).of("p=a")
+        assert (past.ineffective, past.crashes) == (1, 0)
+        assert len(world.ledger.open_batches(table.uuid, REWRITE)) == 1
+
+
+def test_partition_of_two_batches_starts_the_second_with_a_clean_slate_once_the_first_has_worked() -> None:
+    """Else the second batch would go on counting the crash before the first."""
+    faults = calm()
+    faults.script = [("write", At.KILL_BEFORE)]
+    with World(0, faults).alive() as world:
+        world.policy = replace(POLICY, windows=WindowsPolicy(max_files_per_batch=6))
+        (table,) = world.lake.tables.values()
+        world.lake.append(table, "p=a", 6)
+        for writes in (["write"], ["write", "write"]):
+            faults.script = [(name, At.KILL_BEFORE) for name in writes[-1:]]
+            faults.spares = len(writes) - 1
+            world.start(TABLE, partitions=frozenset({"p=a"}), operations=(REWRITE,))
+            world.run_until_idle()
+            world.pass_time(60_000)
+        assert world.watch.found["reported DONE"] == 1
+        past = world.ledger.history(table.uuid, str(TABLE), REWRITE).of("p=a")
+        assert past.crashes == 1

@@ -4,6 +4,7 @@ processes of the real program whose steps come in any order."""
 from __future__ import annotations
 
 import random
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from iceberg_maint.core.policy import (
     Policy,
     RetryPolicy,
     RewriteDataFilesPolicy,
+    RewritePositionDeleteFilesPolicy,
     WindowsPolicy,
 )
 from iceberg_maint.core.state import Snapshot, TableState
@@ -49,6 +51,7 @@ POLICY = Policy(
     # Others compact here all the time: the protocol beside them is what is simulated.
     foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE),
     rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=100, equality_delete_max_age_seconds=60),
+    rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_input_files=2, min_dangling_files=1),
     windows=WindowsPolicy(max_partitions_per_batch=1),
     retry=RetryPolicy(
         commit_tries=3,
@@ -100,7 +103,9 @@ class World:
         return self.lake.now_ms / DAY_MS + _UNIX_EPOCH_JULIAN
 
     def trace(self, line: str) -> None:
-        self.trace_lines.append(f"{self.steps:5} {(self.lake.now_ms - NOW_MS) / 1000:9.2f}s {line}")
+        told = f"{self.steps:5} {(self.lake.now_ms - NOW_MS) / 1000:9.2f}s {line}"
+        self.trace_lines.append(told)
+        self.trace_digest = zlib.crc32(told.encode(), self.trace_digest)
 
     # what processes ask for
 
@@ -232,7 +237,9 @@ class World:
         for late in due:
             self.late.remove(late)
             won = self.land(late[1])
-            self.trace(f"late swap lands: {won is not None}")
+            told = f"late swap {'won' if won is not None else 'lost'}"
+            self.trace(told)
+            self.watch.found[told] += 1
         if due:
             self.watch.check()
 
