@@ -239,6 +239,10 @@ class Twin:
         """Live data files of `main`."""
         return {str(task.file().location()) for task in self.writers.tasks(self.table)}
 
+    def count_of_data_files(self) -> int:
+        """How many these are, as the snapshot's summary says."""
+        return int(self.table.currentSnapshot().summary()["total-data-files"])
+
     # parts
 
     def partition_of(self, spec_id: int, row: Row) -> tuple[Any, ...]:
