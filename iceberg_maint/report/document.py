@@ -137,6 +137,7 @@ def _planned_batch(batch: Batch) -> Document:
         "target_file_size_bytes": batch.target_file_size_bytes,
         "groups": to_data(batch.groups),
         "equality_deletes": to_data(batch.equality_deletes),
+        "position_deletes": to_data(batch.position_deletes),
         "memory": to_data(batch.memory),
         "layout": to_data(batch.layout),
         "manifests": list(batch.manifests),

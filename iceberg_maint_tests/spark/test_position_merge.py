@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import (
     Policy,
@@ -25,9 +25,14 @@ from iceberg_maint.core.position_deletes import plan_position_deletes, position_
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.verification import Compared, StoredProof, VerificationStatus, find_commit
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.maintain import maintain
 from iceberg_maint.ports import Written
+from iceberg_maint.request import Request
 from iceberg_maint.spark import position_merge, positions
 from iceberg_maint.spark.verify import SparkVerifier
+from iceberg_maint.survey import Tools
+from iceberg_maint.wiring import SystemClock
 from iceberg_maint_tests.spark.cleaning import deletes_of, other_engine, rows_of
 from iceberg_maint_tests.spark.workshop import FULL, TARGET_BYTES, Workshop, workshop_of
 
@@ -257,6 +262,31 @@ def test_commit_by_another_process_merges_what_was_written(shop: Workshop) -> No
     assert shop.commit(batch, written, engine=other_engine(shop)).status is CommitStatus.COMMITTED
     assert shop.writers.rows(name) == before
     assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1})}
+
+
+def test_table_of_void_deletes_is_healed_in_one_run_and_asks_for_no_other(shop: Workshop) -> None:
+    """A rewrite leaves a delete that names several files live. It counted towards the delete ratio, so a
+    rewrite that gained nothing was due again and again, until the partition was quarantined."""
+    name = table(shop, range(10), range(10, 20))
+    a, b = paths(shop, name)
+    mark(shop, name, {a: range(8), b: [1]})
+    before = shop.writers.rows(name)
+    tools = Tools(shop.catalog, memory_ledger(), SystemClock(), lambda: shop.engine)
+
+    def run(number: int) -> list[tuple[OutcomeStatus, Reason]]:
+        request = Request(f"run {number}")
+        outcomes = maintain(TableId.parse(name), lambda _state: QUICK, request, tools)
+        return [(o.outcome, o.reason) for o in outcomes]
+
+    healthy = (OutcomeStatus.NO_OP, Reason.HEALTHY)
+    assert run(1) == [
+        healthy,
+        (OutcomeStatus.IMPROVED, Reason.DELETE_RATIO),
+        (OutcomeStatus.IMPROVED, Reason.POSITION_DELETES),
+    ]
+    assert run(2) == [healthy] * 3
+    assert shop.writers.rows(name) == before
+    assert health(shop, name).delete_files == 0
 
 
 # while others write
