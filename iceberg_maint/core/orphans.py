@@ -112,7 +112,11 @@ class NameRules:
         *folders, name = [s for s in relative_path.split("/") if s]
         if folders and folders[0] == TRASH:
             return Kept.TRASH
-        if any(s.startswith(("_", ".")) and not s.startswith(self._fields) for s in (*folders, name)):
+        # Most paths have neither: this runs once per file listed.
+        suspect = "/_" in relative_path or "/." in relative_path or relative_path.startswith(("_", "."))
+        if suspect and any(
+            s.startswith(("_", ".")) and not s.startswith(self._fields) for s in (*folders, name)
+        ):
             return Kept.HIDDEN
         if _METADATA_FILE.fullmatch(name):
             return Kept.METADATA_FILE

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from iceberg_maint.core.location import Equivalences, Location, is_within, parse_location
-from iceberg_maint.core.orphans import Kept, Orphan
+from iceberg_maint.core.location import Equivalences, parse_location
+from iceberg_maint.core.orphans import Kept, Orphan, ScanCounts
 from iceberg_maint.storage_ports import StoredFile
 
 _ROWS = 10_000
@@ -23,6 +23,7 @@ _CACHE_KIBIBYTES = 65_536
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
 _KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED)
 """Why a path keeps the file, strongest first; its rank here is in the column `why`."""
+_ORPHAN = "orphan"
 _RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
 _NAMED_ELSEWHERE = "EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = listed.name)"
 
@@ -33,7 +34,8 @@ class PathTables:
 
     def __init__(self, file: Path, prefixes: Iterable[str], same: Equivalences) -> None:
         self._file, self._same = file, same
-        self._prefixes = [parse_location(p, same) for p in prefixes]
+        places = [parse_location(p, same) for p in prefixes]
+        self._below = [(p.store.casefold(), p.key.rstrip(b"/") + b"/") for p in places]
         file.unlink(missing_ok=True)
         self._db = sqlite3.connect(file, isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
@@ -51,35 +53,32 @@ class PathTables:
         self._file.unlink(missing_ok=True)
 
     def add_listed(self, files: Iterable[tuple[StoredFile, Kept | None]]) -> None:
-        """Listed files, each with why it stays if its name or age says so."""
-        rows = (
-            (
-                *(_hashed(at.key), _hashed(_name(at)), at.store, _bytes(file.path)),
-                *(file.size_bytes, file.modified_ms, kept),
-            )
-            for file, kept in files
-            for at in (parse_location(file.path, self._same),)
-        )
-        self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        """Listed files, each with why it stays if its name or age says so. Raises ValueError for one
+        that is below no prefix."""
+        self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?, ?)", map(self._listed, files))
+
+    def _listed(self, found: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
+        file, kept = found
+        store, key = self._place(file.path)
+        if not self._is_below(store, key):
+            raise ValueError(f"the listing holds {file.path}, which is not below what is listed")
+        path = _bytes(file.path)
+        return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, kept
 
     def add_reached(self, paths: Iterable[str], why: Kept) -> None:
         """Paths that the metadata reaches, that a batch in flight has written, or that were put
         back from the trash."""
         paths, rank = iter(paths), _KEPT_AS.index(why)
         while some := list(islice(paths, _ROWS)):
-            places = [(path, parse_location(path, self._same)) for path in some]
-            below = [any(is_within(at, p) for p in self._prefixes) for _, at in places]
-            self._insert(
-                "INSERT INTO reached VALUES (?, ?, ?, ?, ?)",
-                (
-                    (_hashed(at.key), at.store, _bytes(path), rank, inside)
-                    for (path, at), inside in zip(places, below, strict=True)
-                ),
-            )
-            self._insert(
-                "INSERT OR IGNORE INTO elsewhere VALUES (?)",
-                ((_hashed(_name(at)),) for (_, at), inside in zip(places, below, strict=True) if not inside),
-            )
+            rows, elsewhere = [], []
+            for path in some:
+                store, key = self._place(path)
+                below = self._is_below(store, key)
+                rows.append((_hashed(key), store, _bytes(path), rank, below))
+                if not below:
+                    elsewhere.append((_hashed(_name(key)),))
+            self._insert("INSERT INTO reached VALUES (?, ?, ?, ?, ?)", rows)
+            self._insert("INSERT OR IGNORE INTO elsewhere VALUES (?)", elsewhere)
 
     def index(self) -> None:
         """Makes what was added quick to look up."""
@@ -97,32 +96,32 @@ class PathTables:
 
     def reaches(self, path: str) -> bool:
         """Whether anything reaches a file of this path."""
-        key = _hashed(parse_location(path, self._same).key)
+        key = _hashed(self._place(path)[1])
         return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
 
-    def kept(self) -> dict[Kept, tuple[int, int]]:
-        """Files and bytes by why they stay."""
+    def counts(self) -> ScanCounts:
+        """Files and bytes by what becomes of them."""
         found = {
-            Kept(why): (files, size)
-            for why, files, size in self._db.execute(
-                "SELECT kept, count(*), sum(size) FROM listed WHERE kept IS NOT NULL GROUP BY kept"
+            what: (files, size_bytes)
+            for what, files, size_bytes in self._db.execute(
+                f"SELECT CASE WHEN kept IS NOT NULL THEN kept WHEN {_REACHED} THEN {_RANK}"
+                f" WHEN {_NAMED_ELSEWHERE} THEN ? ELSE ? END AS what, count(*), sum(size)"
+                " FROM listed GROUP BY what",
+                (Kept.NAMED_ELSEWHERE, _ORPHAN),
             )
         }
-        for why, condition in (
-            *((why, f"{_RANK} = {rank}") for rank, why in enumerate(_KEPT_AS)),
-            (Kept.NAMED_ELSEWHERE, f"NOT {_REACHED} AND {_NAMED_ELSEWHERE}"),
-        ):
-            files, size = self._db.execute(
-                f"SELECT count(*), coalesce(sum(size), 0) FROM listed WHERE kept IS NULL AND {condition}"
-            ).fetchone()
-            if files:
-                found[why] = (files, size)
-        return found
-
-    def listed(self) -> tuple[int, int]:
-        """Listed files and bytes."""
-        files, size = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM listed").fetchone()
-        return files, size
+        orphan_files, orphan_bytes = found.get(_ORPHAN, (0, 0))
+        return ScanCounts(
+            listed_files=sum(files for files, _ in found.values()),
+            listed_bytes=sum(size_bytes for _, size_bytes in found.values()),
+            kept={
+                _KEPT_AS[what] if isinstance(what, int) else Kept(what): files
+                for what, (files, _) in found.items()
+                if what != _ORPHAN
+            },
+            orphan_files=orphan_files,
+            orphan_bytes=orphan_bytes,
+        )
 
     def listed_metadata_files(self) -> Iterator[str]:
         """Listed files named as table metadata that the table's own metadata does not reach."""
@@ -151,6 +150,13 @@ class PathTables:
         )
         return (_text(path) for (path,) in rows)
 
+    def _place(self, path: str) -> tuple[str, bytes]:
+        at = parse_location(path, self._same)
+        return at.store, at.key
+
+    def _is_below(self, store: str, key: bytes) -> bool:
+        return any(key.startswith(below) and store.casefold() == of for of, below in self._below)
+
     def _insert(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         rows = iter(rows)
         while some := list(islice(rows, _ROWS)):
@@ -163,8 +169,8 @@ def _hashed(key: bytes) -> bytes:
     return blake2b(key, digest_size=16).digest()
 
 
-def _name(location: Location) -> bytes:
-    return location.key.rpartition(b"/")[2]
+def _name(key: bytes) -> bytes:
+    return key.rpartition(b"/")[2]
 
 
 def _bytes(path: str) -> bytes:

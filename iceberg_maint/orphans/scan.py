@@ -41,7 +41,7 @@ MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 _MAX_UNLISTED = 10_000
 """Reached files not listed that are looked up one by one: those committed since the listing."""
 
-_SECOND_OPINION_FILES = 50_000
+_SECOND_OPINION_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +166,16 @@ def scan(
     started_ms = min(checked_clock(store, prefix, now_ms) for prefix in target.prefixes)
     paths = PathTables(scratch / f"orphans-{target.state.uuid}.db", target.prefixes, target.same)
     try:
-        rules = NameRules(target.state)
         youngest_ms = started_ms - policy.older_than_seconds * 1000
         if approved is not None:
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
-        for prefix in target.prefixes:
-            paths.add_listed(_judged(store, prefix, target.same, rules, youngest_ms))
+        read_listed(paths, target, store, youngest_ms)
         paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, reachability)
         _check_reached(paths, target, store, started_ms)
         _check_foreign(paths, target, store)
-        counts = _counts(paths)
+        counts = paths.counts()
         if counts.orphan_files:
             _check_second_opinion(paths, target, reachability)
         return Scan(target, policy, counts, orphans_digest(paths.orphans()), metadata_location, paths)
@@ -199,6 +197,17 @@ def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
     return store_ms
 
 
+def read_listed(paths: PathTables, target: Target, store: Store, youngest_ms: int) -> None:
+    """Adds what storage lists. Raises RefusedError ICM-113 for a file that cannot be where it is said
+    to be."""
+    rules = NameRules(target.state)
+    try:
+        for prefix in target.prefixes:
+            paths.add_listed(_judged(store, prefix, rules, youngest_ms))
+    except ValueError as error:
+        raise RefusedError("ICM-113", f"{target.state.table}: {error}.", "report it.") from error
+
+
 def read_reached(paths: PathTables, target: Target, reachability: Reachability) -> None:
     """Adds what the current metadata reaches, and what is in flight. Raises RefusedError
     ICM-113 for paths that cannot be compared."""
@@ -213,17 +222,13 @@ def read_reached(paths: PathTables, target: Target, reachability: Reachability) 
 
 
 def _judged(
-    store: Store, prefix: str, same: Equivalences, rules: NameRules, youngest_ms: int
+    store: Store, prefix: str, rules: NameRules, youngest_ms: int
 ) -> Iterator[tuple[StoredFile, Kept | None]]:
-    place = parse_location(prefix, same)
+    root = prefix.rstrip("/")
     for file in store.list(prefix):
-        if not file.path.startswith(prefix.rstrip("/") + "/") or not is_within(
-            parse_location(file.path, same), place
-        ):
-            raise RefusedError(
-                "ICM-113", f"the listing of {prefix} holds {file.path}, which is not below it.", "report it."
-            )
-        kept = rules.kept(file.path[len(prefix.rstrip("/")) :])
+        if not file.path.startswith(root + "/"):
+            raise ValueError(f"the listing of {prefix} holds {file.path}, which is not below it")
+        kept = rules.kept(file.path[len(root) :])
         if kept is None and (file.modified_ms is None or file.modified_ms > youngest_ms):
             kept = Kept.YOUNG
         if kept is not Kept.TRASH:
@@ -281,15 +286,3 @@ def _check_foreign(paths: PathTables, target: Target, store: Store) -> None:
                 f"with uuid {found}.",
                 "move that table, or delete the file if it is no table's.",
             )
-
-
-def _counts(paths: PathTables) -> ScanCounts:
-    kept = paths.kept()
-    files, size_bytes = paths.listed()
-    return ScanCounts(
-        listed_files=files,
-        listed_bytes=size_bytes,
-        kept={why: count for why, (count, _) in kept.items()},
-        orphan_files=files - sum(count for count, _ in kept.values()),
-        orphan_bytes=size_bytes - sum(size for _, size in kept.values()),
-    )

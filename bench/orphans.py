@@ -1,0 +1,316 @@
+"""Looking for orphans among 100,000 files against stock `remove_orphan_files`, and among 1,000,000 paths.
+
+    python -m bench.orphans [--rounds N]
+
+Fresh processes take turns on one table on the local disk: 500 snapshots, 2,000 manifests, 100,000 data files and
+1,000 orphans among them. Ours is a whole process; of stock's dry run the session's start is told apart. Both must
+find the same orphans. A million paths come from a store that makes them up, so that the comparison alone is measured.
+CPU seconds are those of the process and its JVM. Exits 1 when a target is missed or the orphans differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parent.parent
+CACHE = PROJECT / ".cache"
+DATA = Path(__file__).parent / ".data" / "orphans"
+FILES, MANIFESTS, SNAPSHOTS, ORPHANS, FOLDERS = 100_000, 2_000, 500, 1_000, 100
+PATHS, MADE_UP_ORPHANS = 1_000_000, 10_000
+OLD_SECONDS = 30 * 86_400
+TABLE = "lake.db.t"
+LIMITS = {"million_peak_mb": 1024.0}
+LEAST = {"stock_action_cpu_over_ours": 2.0, "stock_action_seconds_over_ours": 1.0}
+_VERSION = "1"
+
+
+def main() -> int:
+    """Prints a table and one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        print(json.dumps(WORKERS[given.worker]()))
+        return 0
+    return _compare(given.rounds)
+
+
+def _compare(rounds: int) -> int:
+    make()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in WORKERS}
+    for _ in range(rounds):
+        for name in WORKERS:
+            command = [sys.executable, "-m", "bench.orphans", "--worker", name]
+            run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
+            found[name].append(json.loads(run.stdout.splitlines()[-1]))
+    figures = {
+        f"{name}_{key}": round(statistics.median(run[key] for run in runs), 3)
+        for name, runs in found.items()
+        for key in runs[0]
+        if key != "digest"
+    }
+    for kind in ("cpu", "seconds"):
+        ours = figures["ours_cpu_seconds" if kind == "cpu" else "ours_seconds"]
+        action = figures["stock_action_cpu_seconds" if kind == "cpu" else "stock_action_seconds"]
+        figures[f"stock_action_{kind}_over_ours"] = round(action / ours, 2)
+    digests = {run["digest"] for name in ("ours", "stock") for run in found[name]}
+    return _report(figures, equal=len(digests) == 1, rounds=rounds)
+
+
+def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = (
+        (f"orphans among {FILES:,} files: s, start included", "ours_seconds"),
+        ("  CPU s", "ours_cpu_seconds"),
+        ("  highest resident memory, MB", "ours_peak_mb"),
+        ("stock remove_orphan_files, dry run: s, session's start included", "stock_seconds"),
+        ("  s of the action alone", "stock_action_seconds"),
+        ("  CPU s, session's start included", "stock_cpu_seconds"),
+        ("  CPU s of the action alone", "stock_action_cpu_seconds"),
+        ("  highest resident memory, MB", "stock_peak_mb"),
+        ("stock's action over our process: CPU", "stock_action_cpu_over_ours"),
+        ("  s", "stock_action_seconds_over_ours"),
+        (f"orphans among {PATHS:,} paths: s", "million_seconds"),
+        ("  CPU s", "million_cpu_seconds"),
+        ("  highest resident memory, MB", "million_peak_mb"),
+        ("  scratch on disk, MB", "million_scratch_mb"),
+    )
+    table = Table(f"figure (median of {rounds})", "measured", "target")
+    missed = not equal
+    for title, key in rows:
+        most, least = LIMITS.get(key), LEAST.get(key)
+        bad = (most is not None and figures[key] > most) or (least is not None and figures[key] < least)
+        missed |= bad
+        target = (
+            f"at most {most:g}" if most is not None else f"at least {least:g}" if least is not None else ""
+        )
+        table.add_row(title, f"{figures[key]:g}{' MISSED' if bad else ''}", target)
+    table.add_row("the same orphans are found", "yes" if equal else "NO", "yes")
+    Console().print(table)
+    print(json.dumps({**figures, "equal": equal, "limits": LIMITS, "least": LEAST}))
+    return int(missed)
+
+
+def make() -> None:
+    """Writes the table, unless it is there."""
+    stamp = DATA / "complete"
+    if stamp.is_file() and stamp.read_text() == _VERSION:
+        return
+    shutil.rmtree(DATA, ignore_errors=True)
+    _write_table(DATA)
+    stamp.write_text(_VERSION)
+
+
+def _write_table(folder: Path) -> None:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
+
+    class Once(TableFiles):
+        """Writes each manifest once, however many snapshots list it."""
+
+        def _write_manifest(self, manifest: ManifestFile) -> dict[str, Any]:
+            if manifest.sequence_number not in written:
+                written[manifest.sequence_number] = super()._write_manifest(manifest)
+            return written[manifest.sequence_number]
+
+    written: dict[int, dict[str, Any]] = {}
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    table = Once(folder / "warehouse" / "db" / "t", schema, [spec(0)])
+    paths = [f"{table.folder}/data/{n % FOLDERS:03d}/{n:06d}-0-live.parquet" for n in range(FILES)]
+    others = [f"{table.folder}/data/{n % FOLDERS:03d}/{n:06d}-0-left.parquet" for n in range(ORPHANS)]
+    for number in range(FOLDERS):
+        (table.folder / "data" / f"{number:03d}").mkdir(parents=True)
+    each = FILES // MANIFESTS
+    manifests = [
+        ManifestFile(
+            tuple(File(f"file://{p}") for p in paths[n * each : (n + 1) * each]), spec(0), n + 1, n + 1
+        )
+        for n in range(MANIFESTS)
+    ]
+    for n in range(1, SNAPSHOTS + 1):
+        now = manifests[: n * MANIFESTS // SNAPSHOTS]
+        table.commit(now, snapshot_id=len(now), sequence_number=len(now), timestamp_ms=n * 1000)
+    table.register(folder / "catalog.db", "db.t")
+    then = time.time() - OLD_SECONDS
+    for path in (*paths, *others):
+        Path(path).write_bytes(b"x")
+        os.utime(path, (then, then))
+
+
+def _ours() -> dict[str, Any]:
+    from iceberg_maint.catalog.claims import FleetClaims
+    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+    from iceberg_maint.catalog.reachable import MetadataWalk
+    from iceberg_maint.catalog.store import LocalStore
+    from iceberg_maint.core.ids import TableId
+
+    uri, table = f"sqlite:///{DATA / 'catalog.db'}", TableId.parse(TABLE)
+    catalog = PyIcebergCatalog(
+        "lake", {"type": "sql", "uri": uri, "warehouse": (DATA / "warehouse").as_uri()}
+    )
+    return _looked(
+        catalog.pin(table),
+        others=FleetClaims({"lake": catalog}).others,
+        store=lambda _state: LocalStore(),
+        reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
+    )
+
+
+def _million() -> dict[str, Any]:
+    from iceberg_maint.catalog.store import LocalStore
+    from iceberg_maint.core.ids import TableId
+    from iceberg_maint.core.state import TableState
+    from iceberg_maint.storage_ports import StoredFile
+
+    with tempfile.TemporaryDirectory(prefix="bench-orphans-") as folder:
+        location = f"file://{folder}"
+
+        def path(n: int) -> str:
+            return (
+                f"{location}/data/day=2026-01-{n % 28:02d}/{n % 997:03d}/{n:08d}-0-4f0d6c1e-{n:012x}.parquet"
+            )
+
+        class Store(LocalStore):
+            def list(self, prefix: str) -> Iterator[StoredFile]:
+                if prefix == location:
+                    yield from (StoredFile(path(n), 1, 1) for n in range(PATHS))
+
+        class Reached:
+            def metadata_location(self) -> str:
+                return f"{location}/metadata/1.metadata.json"
+
+            def paths(self) -> Iterator[str]:
+                return (path(n) for n in range(PATHS - MADE_UP_ORPHANS))
+
+            def second_opinion(self, most: int) -> Iterator[str]:
+                return (path(n) for n in range(most))
+
+        state = TableState(
+            table=TableId.parse(TABLE),
+            uuid="1",
+            location=location,
+            format_version=2,
+            metadata_location=f"{location}/metadata/1.metadata.json",
+            metadata_bytes=0,
+            last_updated_ms=0,
+            last_sequence_number=0,
+            schema_id=0,
+            current_spec_id=0,
+            specs={},
+            sort_order_id=0,
+            properties={},
+            refs=(),
+            snapshot=None,
+            snapshots=(),
+            manifests=(),
+        )
+        found = _looked(
+            state,
+            others=lambda _table: (),
+            store=lambda _state: Store(),
+            reachability=lambda _state: Reached(),
+        )
+        del found["digest"]
+        return found
+
+
+def _looked(state: Any, **around: Any) -> dict[str, Any]:
+    from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+    from iceberg_maint.orphans.operation import OrphanPass, Surroundings
+
+    with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
+        world = Surroundings(**around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
+        looking = OrphanPass(world).look(state, RemoveOrphanFilesPolicy(), in_flight=frozenset())
+        with looking as found:
+            digest = _digest(o.path for o in found.paths.orphans())
+            on_disk = sum(p.stat().st_size for p in Path(scratch).rglob("*.db"))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "seconds": time.time() - _started(),
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "peak_mb": used.ru_maxrss / 1024,
+        "scratch_mb": on_disk / 1e6,
+        "digest": digest,
+    }
+
+
+def _stock() -> dict[str, Any]:
+    import psutil
+
+    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.java import find_java
+    from iceberg_maint.spark.session import build_session
+    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+
+    java = find_java(os.environ, shim_dir=CACHE / "java")
+    os.environ["JAVA_HOME"] = str(java.path)
+    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    lake = catalog_conf("lake", "jdbc", f"sqlite:///{DATA / 'catalog.db'}", (DATA / "warehouse").as_uri(), {})
+    spark = build_session(SparkSettings("local[2]", tuple(map(str, jars)), {"lake": lake}))
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+
+    def cpu_seconds() -> float:
+        used, java_used = resource.getrusage(resource.RUSAGE_SELF), jvm.cpu_times()
+        return used.ru_utime + used.ru_stime + java_used.user + java_used.system
+
+    started, cpu_before = time.time(), cpu_seconds()
+    older_than = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() - 7 * 86_400))
+    rows = spark.sql(
+        f"CALL lake.system.remove_orphan_files(table => 'db.t', older_than => TIMESTAMP '{older_than}', dry_run => true)"
+    ).collect()
+    paths = sorted("file://" + row[0].removeprefix("file:").removeprefix("//") for row in rows)
+    found = {
+        "seconds": time.time() - _started(),
+        "action_seconds": time.time() - started,
+        "cpu_seconds": cpu_seconds(),
+        "action_cpu_seconds": cpu_seconds() - cpu_before,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + _peak_mb(jvm.pid),
+        "digest": _digest(iter(paths)),
+    }
+    spark.stop()
+    return found
+
+
+WORKERS = {"ours": _ours, "stock": _stock, "million": _million}
+
+
+def _started() -> float:
+    """When this process was started."""
+    import psutil
+
+    return psutil.Process().create_time()
+
+
+def _digest(paths: Iterator[str]) -> str:
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(path.encode() + b"\n")
+    return found.hexdigest()
+
+
+def _peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())

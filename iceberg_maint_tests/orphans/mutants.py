@@ -1,0 +1,121 @@
+"""Mutants of what keeps a file from being taken for an orphan, written by hand: each must turn a test red.
+
+    python -m iceberg_maint_tests.orphans.mutants [NUMBER…]
+
+Each is one guard switched off in a copy of the project. Takes minutes; no test runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+SCAN, TRASH, LAYOUTS, OPERATION = ("test_scan", "test_trash", "test_layouts", "test_operation")
+LOCATIONS = "../core/test_location"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One guard off: in a file of the package `old` becomes `new`; the tests that are to notice, quickest first."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = (SCAN,)
+
+
+MUTANTS = (
+    Mutant("a file's age does not matter", "orphans/scan.py", "file.modified_ms > youngest_ms", "False"),
+    Mutant("a file without time is old", "orphans/scan.py", "file.modified_ms is None or ", "file.modified_ms is not None and "),
+    Mutant("ages by this machine's clock", "orphans/scan.py", "if abs(store_ms - now_ms) > MAX_CLOCK_SKEW_MS:", "if False:"),
+    Mutant("hidden files are files", "core/orphans.py", "return Kept.HIDDEN", "pass"),
+    Mutant("metadata files may go", "core/orphans.py", "return Kept.METADATA_FILE", "pass"),
+    Mutant("state of Flink jobs may go", "core/orphans.py", "return Kept.FLINK_MANIFEST", "pass", (LAYOUTS,)),
+    Mutant("the trash is listed", "core/orphans.py", "return Kept.TRASH", "pass", (TRASH,)),
+    Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
+    Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", (TRASH,)),
+    Mutant("only the head is walked", "catalog/reachable.py", "for snapshot in state.snapshots:", "for snapshot in [state.snapshot]:", (LAYOUTS,)),
+    Mutant("statistics are not reached", "catalog/reachable.py", "yield from _named_files(data)", "pass", (LAYOUTS,)),
+    Mutant("delete files are not reached", "catalog/reachable.py", "if has_live_files(manifest):", "if has_live_files(manifest) and not manifest.is_deletes:", (LAYOUTS,)),
+    Mutant("a replaced table is walked", "catalog/reachable.py", "if state.uuid != self._uuid:", "if False:"),
+    Mutant("the pointer is remembered", "catalog/reachable.py", "found = self._catalog.pointers([self._table])", "found = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", (TRASH,)),
+    Mutant("percent signs are literal", "core/location.py", 'or "%" in path', "", (LOCATIONS,)),
+    Mutant("case matters", "core/location.py", "path = path.lower()", "pass", (LOCATIONS,)),
+    Mutant("Unicode forms differ", "core/location.py", 'unicodedata.normalize("NFC", unicodedata.normalize("NFC", decoded).casefold())', "decoded", (LOCATIONS,)),
+    Mutant("dot segments differ", "core/location.py", 'if "//" in path or "/." in path or path.endswith("/"):', "if False:", (LOCATIONS,)),
+    Mutant("a prefix needs no slash", "core/location.py", 'below = outer.key.rstrip(b"/") + b"/"', 'below = outer.key.rstrip(b"/")', (LOCATIONS,)),
+    Mutant("schemes need no mapping", "orphans/scan.py", "if mismatch := paths.other_store():", "if False:"),
+    Mutant("files named elsewhere may go", "orphans/paths.py", 'f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"', '" ORDER BY path"'),
+    Mutant("live files need not be listed", "orphans/scan.py", "if found is None or found.modified_ms is None or found.modified_ms < started_ms:", "if False:"),
+    Mutant("one decoder is enough", "orphans/scan.py", "if counts.orphan_files:", "if False:"),
+    Mutant("a table below ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(prefix, location):"),
+    Mutant("a table above ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(location, prefix):"),
+    Mutant("metadata of tables in no catalog is none", "orphans/scan.py", "if found != target.state.uuid:", "if False:"),
+    Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():"),
+    Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:"),
+    Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:"),
+    Mutant("the floor is no floor", "orphans/scan.py", "if seconds < floor:", "if False:"),
+    Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", (TRASH,)),
+    Mutant("any digest approves", "orphans/operation.py", "if found.digest != approved and", "if approved is None and", (OPERATION,)),
+    Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, reachability)\n    done", "    done", (TRASH,)),
+    Mutant("a file is not looked at again", "orphans/trash.py", "if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):", "if found is None:", (TRASH,)),
+    Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(mark_location(header), mark_lines", "list(mark_lines(header, ())) and store.create(mark_location(header) + 'x', mark_lines", (TRASH,)),
+    Mutant("the lease does not matter", "orphans/trash.py", "if count % _HOLD_EVERY == 0 and not holds():", "if False:", (TRASH,)),
+    Mutant("the hold does not matter", "orphans/trash.py", ">= header.marked_ms + policy.hold_seconds * 1000", "> 0", (TRASH,)),
+    Mutant("a sweep proves nothing anew", "orphans/trash.py", "if paths.reaches(line.path):", "if False:", (TRASH,)),
+    Mutant("a sweep takes what lies there", "orphans/trash.py", "elif found.size_bytes != line.size_bytes:", "elif False:", (TRASH,)),
+    Mutant("the trash of another table is ours", "orphans/trash.py", "if header.table_uuid != target.state.uuid:", "if False:", (TRASH,)),
+    Mutant("a manifest may name any file", "orphans/manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", (TRASH,)),
+    Mutant("what is put back replaces what is there", "catalog/store.py", "if os.path.lexists(new):", "if False:", (TRASH,)),
+    Mutant("snapshots need not have expired", "orphans/operation.py", "if sweep and self._scope.sweeps:", "if self._scope.sweeps:", (OPERATION,)),
+    Mutant("a neighbour that cannot be read has nothing", "catalog/claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
+)  # fmt: skip
+
+
+def killed(mutant: Mutant, folder: Path) -> bool:
+    """Whether a test turns red. Raises ValueError for a mutant that changes nothing."""
+    path = folder / "iceberg_maint" / mutant.file
+    source = path.read_text("utf-8")
+    if source.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.name}: {mutant.file} has {source.count(mutant.old)} such places")
+    path.write_text(source.replace(mutant.old, mutant.new), "utf-8")
+    try:
+        tests = [f"iceberg_maint_tests/orphans/{t}.py" for t in mutant.tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", *tests]
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        run = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, env=environment
+        )
+        if run.returncode not in (0, 1):
+            raise ValueError(f"{mutant.name}: pytest ended {run.returncode}\n{run.stdout[-2000:]}")
+        return run.returncode == 1
+    finally:
+        path.write_text(source, "utf-8")
+
+
+def main(numbers: list[int]) -> int:
+    """The number of mutants that live."""
+    living = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for part in ("iceberg_maint", "iceberg_maint_tests"):
+            shutil.copytree(PROJECT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("pyproject.toml",):
+            shutil.copy(PROJECT / part, folder / part)
+        for number, mutant in enumerate(MUTANTS):
+            if not numbers or number in numbers:
+                dead = killed(mutant, folder)
+                living += not dead
+                print(f"{number:3} {'killed' if dead else 'LIVES '}  {mutant.name}", flush=True)
+    return living
+
+
+if __name__ == "__main__":
+    sys.exit(main([int(n) for n in sys.argv[1:]]))
