@@ -1,0 +1,246 @@
+"""Manifests and snapshots of a table of 500 snapshots, 2,000 manifests and 100,000 files against Iceberg's own
+Spark actions.
+
+    python -m bench.housekeeping [--rounds N]
+
+Ours and stock take turns, each in a fresh process that first warms up on a small table; a run works on a catalog
+of its own. Measured is from the pinned state to the commit: ours plans, writes, holds every live entry or the
+whole metadata against what it was, commits and looks at the table again; stock is the bare action, its expiry
+without deleting a file. CPU seconds are those of the process and its JVM. Exits 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+PROJECT = Path(__file__).resolve().parent.parent
+CACHE = PROJECT / ".cache"
+TABLE = "lake.db.grown"
+WARM = "lake.warm.t"
+OPERATIONS = ("rewrite_manifests", "expire_snapshots")
+KEPT = 10
+MIN_RATIO = 2.0
+
+
+def main() -> int:
+    """Prints a table and one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        print(json.dumps(_measure(*given.worker.split(":"))))
+        return 0
+    return _compare(given.rounds)
+
+
+def _compare(rounds: int) -> int:
+    from bench.grown_table import grown_table
+
+    grown_table()
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for _ in range(rounds):
+        for operation in OPERATIONS:
+            for tool in ("ours", "stock"):
+                runs.setdefault((operation, tool), []).append(_run(f"{operation}:{tool}"))
+    return _report(runs, rounds)
+
+
+def _run(worker: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.housekeeping", "--worker", worker]
+    run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    figures: dict[str, float] = {}
+    table = Table(f"median of {rounds}", "ours", "stock", "stock over ours", f"at least {MIN_RATIO:g}")
+    for operation in OPERATIONS:
+        for unit in ("wall_seconds", "cpu_seconds"):
+            ours, stock = (
+                statistics.median(run[unit] for run in runs[operation, tool]) for tool in ("ours", "stock")
+            )
+            name = f"{operation}_{unit}"
+            figures[f"{name}_ours"], figures[f"{name}_stock"] = round(ours, 2), round(stock, 2)
+            figures[f"{name}_ratio"] = round(stock / ours, 2)
+            verdict = "" if stock / ours >= MIN_RATIO else "MISSED"
+            table.add_row(
+                f"{operation} {unit}", f"{ours:.2f}", f"{stock:.2f}", f"{stock / ours:.1f}", verdict
+            )
+        left = {tool: runs[operation, tool][0]["left"] for tool in ("ours", "stock")}
+        table.add_row(f"{operation}: left", str(left["ours"]), str(left["stock"]), "", "")
+        figures[f"{operation}_left_ours"], figures[f"{operation}_left_stock"] = left["ours"], left["stock"]
+    Console().print(table)
+    print(json.dumps(figures))
+    return int(any(value < MIN_RATIO for key, value in figures.items() if key.endswith("_ratio")))
+
+
+# in a process of its own
+
+
+def _measure(operation: str, tool: str) -> dict[str, Any]:
+    from bench.grown_table import catalog_of
+    from iceberg_maint.spark.bridge import Bridge
+
+    with tempfile.TemporaryDirectory(prefix="bench-housekeeping-") as scratch:
+        folder = Path(scratch)
+        spark = _session(folder, catalog_of(folder))
+        bridge = Bridge(spark)
+        _make_small(spark)
+        run = _ours(spark, folder, operation) if tool == "ours" else _stock(bridge, operation)
+        run(WARM)
+        before_cpu, before = _cpu_seconds(), time.monotonic()
+        run(TABLE)
+        wall, cpu = time.monotonic() - before, _cpu_seconds() - before_cpu
+        table = bridge.load_table(TABLE)
+        if operation == "expire_snapshots":
+            left = sum(1 for _ in bridge.iterate(table.snapshots()))
+        else:
+            left = int(table.currentSnapshot().allManifests(table.io()).size())
+        spark.stop()
+    return {"wall_seconds": wall, "cpu_seconds": cpu, "left": left}
+
+
+def _session(folder: Path, database: Path) -> Any:
+    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.java import find_java
+    from iceberg_maint.spark.session import build_session
+    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+
+    java = find_java(os.environ, shim_dir=CACHE / "java")
+    os.environ["JAVA_HOME"] = str(java.path)
+    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    catalog = catalog_conf("lake", "jdbc", f"sqlite:///{database}", f"file://{folder / 'wh'}", {})
+    conf = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
+    return build_session(
+        SparkSettings("local[2]", tuple(map(str, jars)), {"lake": catalog}, conf, str(folder / "spark"))
+    )
+
+
+def _make_small(spark: Any) -> None:
+    """A small table of several manifests to warm up on."""
+    spark.sql("create namespace lake.warm")
+    spark.sql(
+        f"create table {WARM} (id bigint, p int) using iceberg partitioned by (p) "
+        "tblproperties ('commit.manifest-merge.enabled'='false')"
+    )
+    for number in range(KEPT + 2):
+        spark.sql(f"insert into {WARM} values ({number}, {number % 3})")
+
+
+def _cpu_seconds() -> float:
+    """CPU of this process and of its JVM, which is its child."""
+    own = psutil.Process()
+    processes = [own, *(p for p in own.children(recursive=True) if "java" in p.name())]
+    return sum(t.user + t.system for t in (p.cpu_times() for p in processes))
+
+
+def _stock(bridge: Any, operation: str) -> Callable[[str], None]:
+    """Iceberg's own actions with their defaults."""
+
+    def run(name: str) -> None:
+        table = bridge.load_table(name)
+        actions = bridge.iceberg.spark.actions.SparkActions.get(bridge.session)
+        if operation == "rewrite_manifests":
+            actions.rewriteManifests(table).execute()
+            return
+        action = actions.expireSnapshots(table).expireOlderThan(int(time.time() * 1000)).retainLast(KEPT)
+        action.deleteWith(_keep_files(bridge)).execute()
+
+    return run
+
+
+def _keep_files(bridge: Any) -> Any:
+    """A consumer of paths that does nothing."""
+    handles = bridge.jvm.java.lang.invoke.MethodHandles
+    anything = bridge.java_class("java.lang.Object")
+    nothing = handles.dropArguments(handles.constant(anything, None), 0, bridge.list((anything,)))
+    proxies = bridge.jvm.java.lang.invoke.MethodHandleProxies
+    return proxies.asInterfaceInstance(bridge.java_class("java.util.function.Consumer"), nothing)
+
+
+def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
+    """The product's way from the pinned state to the outcome."""
+    from iceberg_maint.catalog.entries import read_entries
+    from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
+    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+    from iceberg_maint.core.change import MetadataReader
+    from iceberg_maint.core.expiry import expired
+    from iceberg_maint.core.history import TableHistory
+    from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
+    from iceberg_maint.core.ids import WHOLE_TABLE, Operation, TableId
+    from iceberg_maint.core.outcome import CommitStatus
+    from iceberg_maint.core.policy import Policy
+    from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+    from iceberg_maint.core.retention import retain
+    from iceberg_maint.core.upkeep import plan_upkeep
+    from iceberg_maint.housekeep import NOTHING_WRITTEN
+    from iceberg_maint.ports import Ticket
+    from iceberg_maint.spark.engine import SparkEngine
+
+    uri = f"sqlite:///{folder / 'catalog.db'}"
+    catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{folder / 'wh'}"})
+    policy = Policy(
+        expire_snapshots=ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=KEPT)
+    )
+
+    def reader_of(name: str) -> MetadataReader:
+        io = catalog.io_of(TableId.parse(name))
+        return MetadataReader(
+            lambda at: read_manifest_list(io, at), make_reader(io), lambda m: read_entries(io, m)
+        )
+
+    engine = SparkEngine(lambda: spark, reader_of)
+
+    def run(name: str) -> None:
+        table = TableId.parse(name)
+        state = catalog.pin(table)
+        now_ms = int(time.time() * 1000)
+        due = (PartitionDecision(WHOLE_TABLE, Verdict.RUN, Reason.FORCED),)
+        decision = Decision(name, operation, Verdict.RUN, Reason.FORCED, None, due)
+        plan = plan_upkeep(
+            Operation(operation),
+            state,
+            decision,
+            policy,
+            retain(state, policy.expire_snapshots, now_ms),
+            TableHistory(),
+            sweeps=False,
+        )
+        [batch] = plan.batches
+        ticket = Ticket(
+            uuid4().hex,
+            1,
+            "bench",
+            1,
+            lambda: True,
+            lambda *_: None,
+            lambda _location: retain(catalog.pin(table), policy.expire_snapshots, now_ms),
+        )
+        result = engine.commit(batch, NOTHING_WRITTEN, ticket)
+        assert result.status is CommitStatus.COMMITTED, result.message
+        after = catalog.pin(table)
+        done = expired(batch, after) if batch.snapshots else after.snapshot_by_token(ticket.token) is not None
+        assert done, "the table does not show it"
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())
