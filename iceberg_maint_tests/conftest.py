@@ -36,6 +36,8 @@ settings.load_profile("project")
 # Of every Spark, those of the programs that tests start as well. Small work on two cores: compiling it well
 # costs more than running it.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# No job may need a Python beside ours, which on other machines is missing or of another version.
+os.environ["PYSPARK_PYTHON"] = "no-python-on-executors"
 
 
 @pytest.fixture(scope="session")

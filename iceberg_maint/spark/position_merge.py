@@ -20,6 +20,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark import positions, visible
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.convert import Converted
+from iceberg_maint.spark.local_frame import local_frame
 from iceberg_maint.spark.marks import kept_deletes
 from iceberg_maint.spark.native import Table
 from iceberg_maint.spark.positions import Positions
@@ -73,15 +74,16 @@ def _marked(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    spark = bridge.spark
     paths = list(files)
-    numbered = spark.createDataFrame(
-        [(number, path, files[path].data_sequence_number) for number, path in enumerate(paths)],
-        "number bigint, file_path string, data_number bigint",
+    numbered = local_frame(
+        bridge,
+        "number long, file_path string, data_number long",
+        ((number, path, files[path].data_sequence_number) for number, path in enumerate(paths)),
     )
-    numbers = spark.createDataFrame(
-        [(str(d.location()), int(d.dataSequenceNumber())) for d in deletes],
-        "delete_file_path string, delete_number bigint",
+    numbers = local_frame(
+        bridge,
+        "delete_file_path string, delete_number long",
+        ((str(d.location()), int(d.dataSequenceNumber())) for d in deletes),
     )
     listed = sum(int(d.recordCount()) for d in deletes)
     position_deletes = _position_deletes_table(bridge, table.java)
@@ -96,7 +98,7 @@ def _marked(
             .where("data_number <= delete_number")
             .select("number", F.col("pos").alias("_pos"))
         )
-        partitions = int(spark.sparkContext.defaultParallelism)
+        partitions = int(bridge.spark.sparkContext.defaultParallelism)
         found = positions.gather_numbered(applied, paths, partitions)
         count = int(seen.get["rows"])
         if count != listed:

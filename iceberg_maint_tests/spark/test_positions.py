@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from iceberg_maint.spark import positions
+from iceberg_maint.spark.local_frame import local_frame
 from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -29,7 +30,7 @@ def test_gather_finds_every_position_once(shop: Workshop) -> None:
     }
     paths = ["file:/a", "file:/none", "file:/b"]
     found = [(path, int(p)) for path, all_of in expected.items() for p in all_of]
-    rows = shop.spark.createDataFrame(found + found[-10:], "_file string, _pos bigint")
+    rows = local_frame(shop.bridge, "_file string, _pos long", found + found[-10:])
     assert positions.gather(shop.bridge, rows, paths, 3) == expected
 
 
