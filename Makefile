@@ -109,6 +109,10 @@ bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
 bench-equality-deletes: setup  ## cleaning equality deletes against stock rewrite_data_files: time, memory, reads; fails over target
 	$(PY) -m bench.equality_deletes
 
+.PHONY: bench-layout
+bench-layout: setup  ## a drifted table sorted: files that range queries read, full scans before and after; fails over target
+	$(PY) -m bench.layout
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start

@@ -22,6 +22,7 @@ from iceberg_maint.spark import fingerprint, footer
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.content import content_json, json_spec, revive
 from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.row_groups import with_row_groups
 from iceberg_maint.spark.sorted import sorted_rows
 from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
 
@@ -103,7 +104,8 @@ def rewrite_group(
     full = policy.proof is ProofLevel.FULL
     planned = sum(f.record_count for f in group.files)
     found: dict[str, Any] = {"read_rows": planned, "rows": planned}
-    with staged(bridge, table.java, group_tasks.tasks) as group_id:
+    written_as = with_row_groups(bridge, table.java, group.input_bytes)
+    with staged(bridge, written_as, group_tasks.tasks) as group_id:
         from pyspark.sql import Observation
 
         source = _source(bridge, table, group, group_id, _read_options(batch, group, policy))

@@ -17,6 +17,8 @@ from iceberg_maint.core.policy import LayoutPolicy, OutputSpec, Policy, RewriteD
 from iceberg_maint.core.reasons import Check, Finding, Reason, Severity
 from iceberg_maint.core.sort_order import LayoutOrder, SortColumn
 from iceberg_maint.core.state import FileKind, LiveFile
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.survey import with_order
 from iceberg_maint_tests.core.build import NOW_MS, TARGET, data, delete, rewrite_policy, table_of
 from iceberg_maint_tests.core.build import plan as plan_of
 
@@ -191,3 +193,8 @@ def test_sort_that_lowers_the_depth_improves_and_one_that_does_not_has_no_effect
     sizes = [TARGET] * 6
     assert gained(batch, sizes, 0, 0, 180, LayoutGain(6, 1, 1.5))
     assert not gained(batch, sizes, 0, 0, 180, LayoutGain(6, 1, 6))
+
+
+def test_policy_that_names_a_column_the_table_lacks_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"ICM-100 lake\.db\.t: layout\.sort_by names 'nosuch'"):
+        with_order(in_order([]).state, policy(LayoutPolicy(sort_by=("nosuch",))))
