@@ -87,7 +87,9 @@ def test_regrouping_makes_runs_of_partitions(keeper: Keeper, workshop: Workshop)
     """Manifests of a target that holds half of the files: no partition lies in both."""
     name, table = scattered(workshop, 2)
     size = sum(m.length_bytes for m in keeper.state(name).manifests)
-    workshop.sql(f"alter table {name} set tblproperties ('commit.manifest.target-size-bytes'='{size // 2}')")
+    workshop.sql(
+        f"alter table {name} set tblproperties ('commit.manifest.target-size-bytes'='{size // 2 + 1}')"
+    )
     state = keeper.state(name)
     assert partition_spread(state.manifests, state.specs[0]) == 6
     before = entries(keeper, name)

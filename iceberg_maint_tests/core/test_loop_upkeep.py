@@ -1,0 +1,158 @@
+"""Expiry and manifests under the whole loop: killed at every step, raced by others, settled from the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.expiry import settle_expiry
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Mode
+from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.state import Ref
+from iceberg_maint.survey import make_plans, survey
+from iceberg_maint_tests.core.loop import Killed, Process
+from iceberg_maint_tests.core.upkeep_loop import EXPIRE, REGROUP, UPKEEP, UpkeepWorld
+
+LEDGER_STEPS = (
+    "acquire_lease",
+    "save_plan",
+    "start_attempt",
+    "record_intent",
+    "record_try",
+    "finish_attempt",
+    "append_record",
+    "release_lease",
+)
+STEPS = [f"{when}:{what}" for what in (*LEDGER_STEPS, "swap") for when in ("before", "after")]
+
+
+def check_done(world: UpkeepWorld, operation: Operation, before: list[int]) -> None:
+    """All that was due is done once, and nothing else; nothing is left open."""
+    assert world.left_open(operation) == (0, 0)
+    if operation is EXPIRE:
+        assert world.ids() == before[-1:]
+        assert [r.name for r in world.now.state.refs] == ["main"]
+    else:
+        assert world.ids()[:5] == before
+        assert len(world.now.state.manifests) == world.our_commits() == 1
+    assert len(world.now.live_files) == 10
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
+@pytest.mark.parametrize("step", STEPS)
+def test_housekeeping_killed_at_any_step_is_finished_by_the_next_run(step: str, operation: Operation) -> None:
+    world = UpkeepWorld()
+    before = world.ids()
+    process = Process(dies=step)
+    with pytest.raises(Killed):
+        world.run(process, operations=(operation,))
+    assert step in process.seen
+    world.expire_leases()
+    world.clock.sleep(UPKEEP.retry.crash_backoff_seconds)
+    world.run(operations=(operation,))
+    check_done(world, operation, before)
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
+def test_housekeeping_killed_after_its_swap_is_not_repeated(operation: Operation) -> None:
+    world = UpkeepWorld()
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:swap"), operations=(operation,))
+    world.expire_leases()
+    (settled,) = world.reconcile()
+    assert settled.settlement.status is CommitStatus.COMMITTED
+    assert world.run(operations=(operation,)).reason is Reason.HEALTHY
+    assert len(world.tokens) == 1
+    assert world.past(operation).crashes == 0
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
+def test_housekeeping_killed_before_its_swap_is_unknown_until_the_table_moves(operation: Operation) -> None:
+    world = UpkeepWorld()
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:swap"), operations=(operation,))
+    world.expire_leases()
+    (settled,) = world.reconcile()
+    assert settled.settlement.status is CommitStatus.UNKNOWN
+    world.append("p=a", 1)
+    world.change()
+    (settled,) = world.reconcile()
+    assert settled.settlement.status is CommitStatus.REJECTED
+
+
+def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
+    """Its token may yet appear after that snapshot, and is looked for from there."""
+    world = UpkeepWorld()
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:swap"), operations=(REGROUP,))
+    world.expire_leases()
+    held = world.ids()[-1]
+    world.clock.sleep(30 * 86_400)
+    for _ in range(2):
+        world.append("p=a", 1)
+        world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
+    world.clock.sleep(30 * 86_400)
+    left: list[int] = []
+    world.before_commit = lambda batch: left.extend(set(world.ids()) - set(batch.snapshots))
+    # Settling comes first in a run; here what a plan alone would say.
+    tools = world._tools(Process())
+    seen = survey(world.now.state.table, lambda _s: world.policy, tools, (EXPIRE,))
+    [plan] = make_plans(seen, tools)
+    assert held not in plan.batches[0].snapshots
+    assert min(plan.batches[0].snapshots) == world.ids()[0]
+    world.run(operations=(EXPIRE,))
+    assert world.ids() == [max(left)]
+
+
+def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> None:
+    world = UpkeepWorld()
+    world.policy = replace(UPKEEP, mode=Mode.ADVISE)
+    before = world.now.state
+    assert world.run(operations=(EXPIRE,)).reason is Reason.ADVISE
+    assert world.now.state == before
+
+
+def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:
+    world = UpkeepWorld()
+    assert world.run(operations=(REGROUP, EXPIRE)).outcome is OutcomeStatus.IMPROVED
+    assert len(world.ids()) == 2  # main's head of a second ago, and the rewrite of manifests
+    assert len(world.now.state.manifests) == 1
+
+
+def test_open_batch_of_housekeeping_is_planned_anew() -> None:
+    world = UpkeepWorld()
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:save_plan"), operations=(EXPIRE,))
+    world.expire_leases()
+    world.append("p=a", 1)
+    world.change(refs=(Ref("main", "branch", world.ids()[-1]), Ref("new", "tag", world.ids()[1])))
+    second, last = world.ids()[1], world.ids()[-2:]
+    world.run(operations=(EXPIRE,))
+    assert world.ids() == [second, *last]
+    assert world.left_open(EXPIRE) == (0, 0)
+
+
+EXPIRY = Batch("b", "lake.db.t", "u", EXPIRE, "expire", 2, 1, 1, 0, (), 0, snapshots=(1,), refs=("r",))
+
+
+@pytest.mark.parametrize(
+    ("batch", "base", "status"),
+    [
+        (EXPIRY, None, CommitStatus.REJECTED),
+        (EXPIRY, "here", CommitStatus.COMMITTED),
+        (EXPIRY, "elsewhere", CommitStatus.COMMITTED),
+        (replace(EXPIRY, refs=("main",)), "elsewhere", CommitStatus.REJECTED),
+        (replace(EXPIRY, refs=("main",)), "here", CommitStatus.UNKNOWN),
+        (None, "elsewhere", CommitStatus.REJECTED),
+        (None, "here", CommitStatus.UNKNOWN),
+    ],
+)
+def test_expiry_is_settled_by_what_it_meant_to_remove(
+    batch: Batch | None, base: str | None, status: CommitStatus
+) -> None:
+    state = replace(UpkeepWorld().now.state, metadata_location="here")
+    assert settle_expiry(batch, base, state).status is status
