@@ -186,9 +186,10 @@ def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:
 
 
 DERIVED_METRICS: dict[str, str] = {
-    "delete_ratio": "rows marked by position deletes and deletion vectors, per row",
+    "delete_ratio": "rows marked by position deletes and deletion vectors that do not dangle, per row",
     "average_file_bytes": "mean size of a data file",
     "delete_files": "position delete files, deletion vectors and equality delete files",
+    "dangling_position_delete_files": "dangling position delete files and deletion vectors",
     "overlap_depth": "files whose range of a column to sort by holds the start of a file's, itself "
     "included, on average; 1 is sorted",
 }

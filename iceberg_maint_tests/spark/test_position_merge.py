@@ -30,6 +30,7 @@ from iceberg_maint.maintain import maintain
 from iceberg_maint.ports import Written
 from iceberg_maint.request import Request
 from iceberg_maint.spark import position_merge, positions
+from iceberg_maint.spark.health_source import SparkHealthSource
 from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint.survey import Tools
 from iceberg_maint.wiring import SystemClock
@@ -76,6 +77,11 @@ def swap(java: Any, old: Any, new: Any, number: int | None = None) -> None:
 def health(shop: Workshop, name: str, partition: str = "__all__") -> PartitionHealth:
     state = shop.catalog.pin(TableId.parse(name))
     return shop.catalog.measure(state, RewriteDataFilesPolicy()).partitions[partition]
+
+
+def health_by_spark(shop: Workshop, name: str) -> PartitionHealth:
+    state = shop.catalog.pin(TableId.parse(name))
+    return SparkHealthSource(shop.spark).measure(state, RewriteDataFilesPolicy()).partitions["__all__"]
 
 
 def planned(shop: Workshop, name: str, *keys: str, force: bool = True) -> Batch:
@@ -130,6 +136,7 @@ def test_many_position_deletes_become_one_per_data_file(shop: Workshop) -> None:
     mark(shop, name, {b: [2]})
     mark(shop, name, {b: [5]})
     assert health(shop, name).mergeable_delete_files == 3
+    assert health_by_spark(shop, name) == health(shop, name)
     _, written = merge(shop, name)
     assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1}), b: Counter({POSITIONS: 1})}
     assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 2, b: 3}
@@ -157,6 +164,7 @@ def test_partition_scoped_delete_whose_files_were_rewritten_goes_once_it_is_read
     assert shop.commit(batch, shop.engine.write(batch, FULL)).status is CommitStatus.COMMITTED
     before = health(shop, name)
     assert (before.position_delete_files, before.dangling_delete_files, before.delete_ratio) == (1, 1, 0.0)
+    assert health_by_spark(shop, name) == before
     _, written = merge(shop, name, force=False)
     assert written.files == ()
     assert health(shop, name).position_delete_files == 0
