@@ -126,7 +126,10 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
                 conclude(seen, decision, run)
             raise
         # Under the lease: who has it next takes a run without a record for one that died.
-        return conclude(seen, decision, run)
+        outcome = conclude(seen, decision, run)
+        if seen.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
+            tools.ledger.prune(seen.state.uuid, seen.policy.ledger_keep_days)
+        return outcome
 
 
 def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Survey:

@@ -387,6 +387,11 @@ class Ledger(Protocol):
         died, or they were settled after it. `core.account.record_of` tells them."""
         ...
 
+    def prune(self, table_uuid: str, keep_days: int) -> int:
+        """Forgets records but the newest, and ended work, of a table that are older than this; open
+        work, back-off and fences stay. Returns the number of rows."""
+        ...
+
 
 class Clock(Protocol):
     """Time, injected."""

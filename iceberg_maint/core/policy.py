@@ -255,6 +255,9 @@ class Policy:
     paused: bool = _key(False, "leave the table alone")
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
     max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
+    ledger_keep_days: int | None = _key(
+        90, "days that ended work and records of the table stay in the ledger; null: for ever", minimum=1
+    )
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
     rewrite_position_delete_files: RewritePositionDeleteFilesPolicy = field(

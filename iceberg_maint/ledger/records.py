@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, insert, or_, select
+from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from iceberg_maint.core.codec import dumps, loads
 from iceberg_maint.core.record import Record
@@ -55,14 +55,18 @@ def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...
     return tuple(loads(Record, body) for body in conn.scalars(query))
 
 
-def prune(conn: Connection, keep_days: int) -> int:
-    """Deletes what ended more than `keep_days` ago: records, and batches with their attempts.
-    Returns the rows deleted. Open work, UNKNOWN attempts, cursors and fences stay."""
+def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
+    """Deletes what of a table ended more than `keep_days` ago: records but its newest one, and
+    batches with their attempts. Returns the rows deleted. Open work, UNKNOWN attempts, cursors and
+    fences stay."""
     before = db_now_ms() - keep_days * _DAY_MS
     settled = select(outcome.c.attempt_id).where(outcome.c.status != BatchStatus.UNKNOWN)
     open_ = select(attempt.c.batch_id).where(attempt.c.attempt_id.not_in(settled))
     old = select(batch.c.batch_id).where(
-        batch.c.status.in_(_ENDED), batch.c.updated_ms < before, batch.c.batch_id.not_in(open_)
+        batch.c.table_uuid == table_uuid,
+        batch.c.status.in_(_ENDED),
+        batch.c.updated_ms < before,
+        batch.c.batch_id.not_in(open_),
     )
     gone = list(conn.scalars(old))
     deleted = 0
@@ -72,9 +76,14 @@ def prune(conn: Connection, keep_days: int) -> int:
             deleted += conn.execute(delete(rows).where(rows.c.attempt_id.in_(attempts))).rowcount
         deleted += conn.execute(delete(attempt).where(attempt.c.batch_id == batch_id)).rowcount
         deleted += conn.execute(delete(batch).where(batch.c.batch_id == batch_id)).rowcount
-    deleted += conn.execute(delete(record).where(record.c.appended_ms < before)).rowcount
+    newest_one = select(func.max(record.c.ordinal)).where(record.c.table_uuid == table_uuid)
+    last = conn.scalar(newest_one) or 0
+    of_table = (record.c.table_uuid == table_uuid, record.c.ordinal < last, record.c.appended_ms < before)
+    deleted += conn.execute(delete(record).where(*of_table)).rowcount
     same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
     left = select(attempt.c.attempt_id).where(same_run, attempt.c.operation == recorded.c.operation)
-    deleted += conn.execute(delete(recorded).where(~left.exists())).rowcount
-    deleted += conn.execute(delete(partition_missing).where(partition_missing.c.since_ms < before)).rowcount
+    told = (recorded.c.table_uuid == table_uuid, ~left.exists())
+    deleted += conn.execute(delete(recorded).where(*told)).rowcount
+    missing = (partition_missing.c.table_uuid == table_uuid, partition_missing.c.since_ms < before)
+    deleted += conn.execute(delete(partition_missing).where(*missing)).rowcount
     return deleted

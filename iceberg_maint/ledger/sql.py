@@ -196,7 +196,6 @@ class SqlLedger:
         with self._database.read() as conn:
             return accounts.unrecorded(conn, lease)
 
-    def prune(self, keep_days: int) -> int:
-        """Deletes records and ended work older than this; returns the number of rows."""
-        with self._database.write("prune") as conn:
-            return records.prune(conn, keep_days)
+    def prune(self, table_uuid: str, keep_days: int) -> int:
+        with self._database.write(table_uuid) as conn:
+            return records.prune(conn, table_uuid, keep_days)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from iceberg_maint.core.expiry import settle_expiry
 from iceberg_maint.core.ids import Operation
@@ -13,6 +14,8 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import Ref
+from iceberg_maint.ledger.schema import batch as batch_rows
+from iceberg_maint.ledger.schema import record as record_rows
 from iceberg_maint.survey import make_plans, survey
 from iceberg_maint_tests.core.loop import Killed, Process
 from iceberg_maint_tests.core.upkeep_loop import EXPIRE, REGROUP, UPKEEP, UpkeepWorld
@@ -156,3 +159,22 @@ def test_expiry_is_settled_by_what_it_meant_to_remove(
 ) -> None:
     state = replace(UpkeepWorld().now.state, metadata_location="here")
     assert settle_expiry(batch, base, state).status is status
+
+
+def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:
+    world = UpkeepWorld()
+    world.run(operations=(REGROUP,))
+    world.run(operations=(EXPIRE,))
+    with world.ledger._database.write(world.now.state.uuid) as conn:
+        conn.execute(update(batch_rows).values(updated_ms=0))
+        conn.execute(update(record_rows).values(appended_ms=0))
+    world.clock.ms = world.ledger.now_ms()
+    kept = replace(UPKEEP, ledger_keep_days=None)
+    for world.policy, records in ((kept, 3), (UPKEEP, 2)):
+        world.append("p=a", 1)
+        world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
+        world.clock.sleep(2 * 86_400)
+        world.append("p=a", 1)
+        world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
+        assert world.run(operations=(EXPIRE,)).outcome is OutcomeStatus.IMPROVED
+        assert len(world.ledger.records(str(world.now.state.table), 10)) == records

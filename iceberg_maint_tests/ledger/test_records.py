@@ -92,14 +92,15 @@ def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, pla
     ledger.close_batch(lease, make_batch("superseded").batch_id, "old")
     ledger.start_attempt(lease, make_batch("started").batch_id, "run-1", {})
     ledger.append_record(make_record("r1"))
+    ledger.append_record(make_record("r2"))
     attempts, batches = ledger.open_attempts(UUID), ledger.open_batches(UUID, REWRITE)
     cursor = ledger.cursor(UUID, REWRITE)
-    assert ledger.prune(30) == 0
+    assert ledger.prune(UUID, 30) == 0
 
     _age_all(place, 31)
-    # 3 batches, 2 attempts with intent, try and outcome each, and the record.
-    assert ledger.prune(30) == 3 + 2 * 4 + 1
-    assert ledger.prune(30) == 0
+    # 3 batches, 2 attempts with intent, try and outcome each, and the older record.
+    assert ledger.prune(UUID, 30) == 3 + 2 * 4 + 1
+    assert ledger.prune(UUID, 30) == 0
     assert ledger.open_attempts(UUID) == attempts
     assert ledger.open_batches(UUID, REWRITE) == batches
     assert ledger.cursor(UUID, REWRITE) == cursor
@@ -118,8 +119,17 @@ def test_prune_keeps_what_is_younger(ledger, place: Place):
     ledger.append_record(make_record("old"))
     _age_all(place, 31)
     ledger.append_record(make_record("new"))
-    assert ledger.prune(30) == 1
+    assert ledger.prune(UUID, 30) == 1
     assert ids(ledger, None) == ["new"]
+
+
+def test_prune_keeps_the_newest_record_and_other_tables(ledger, place: Place):
+    ledger.append_record(make_record("only"))
+    _age_all(place, 31)
+    assert ledger.prune(UUID, 30) == 0
+    ledger.append_record(make_record("newer"))
+    assert ledger.prune("another", 30) == 0
+    assert ids(ledger, None) == ["newer", "only"]
 
 
 def test_prune_forgets_partitions_long_gone(ledger, place: Place):
@@ -127,5 +137,5 @@ def test_prune_forgets_partitions_long_gone(ledger, place: Place):
         ledger.put_health(measured(*keys, sequence_number=sequence_number))
     assert ledger.retired_partitions(TABLE) == ("b",)
     _age_all(place, 31)
-    assert ledger.prune(30) == 1
+    assert ledger.prune(UUID, 30) == 1
     assert ledger.retired_partitions(TABLE) == ()
