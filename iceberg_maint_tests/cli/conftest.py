@@ -154,18 +154,11 @@ REWRITE = 1
 MakeLake = Callable[..., Lake]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """Tables: `sick` (two due days, one healthy), `healthy`."""
-    catalog = FakeCatalog(
-        "lake",
-        [
-            table_of("lake.db.sick", {"1": 10, "2": 8, "3": 2}),
-            table_of("lake.db.healthy", {"1": 2}),
-        ],
-    )
+def lake_of(folder: Path, tables: Mapping[str, Mapping[str, int]]) -> Lake:
+    """A lake with these tables, each with so many small files per day; `folder` is the program's home."""
+    catalog = FakeCatalog("lake", [table_of(name, files) for name, files in tables.items()])
     engine, clock = SwapEngine(catalog), SetClock(NOW_MS)
-    config: Config = load_config(None, {"ICEBERG_MAINT_HOME": str(tmp_path)}, "")
+    config: Config = load_config(None, {"ICEBERG_MAINT_HOME": str(folder)}, "")
     orphans = FakeOrphanFiles()
     app = App(
         config,
@@ -175,4 +168,10 @@ def lake(tmp_path: Path) -> Lake:
         engine=engine,
         orphans=lambda _table: orphans,
     )
-    return Lake(app, catalog, engine, clock, tmp_path, orphans)
+    return Lake(app, catalog, engine, clock, folder, orphans)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Tables: `sick` (two due days, one healthy), `healthy`."""
+    return lake_of(tmp_path, {"lake.db.sick": {"1": 10, "2": 8, "3": 2}, "lake.db.healthy": {"1": 2}})

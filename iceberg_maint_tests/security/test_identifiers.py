@@ -13,9 +13,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.errors import EXIT_DONE, EXIT_USAGE, UnknownTableError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.survey import check_partitions
-from iceberg_maint.wiring import App
-from iceberg_maint_tests.cli.conftest import NOW_MS, Lake, SwapEngine, table_of
-from iceberg_maint_tests.core.loop import SetClock
+from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.security.hostile import names, partitions
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
-from iceberg_maint_tests.security.test_identifiers import lake_of
+from iceberg_maint_tests.cli.conftest import NOW_MS, Lake, lake_of
 
 
 @pytest.fixture
