@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.state import TableState
 
-
 _VERSION = re.compile(r"(?:^|/)v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 """The version in the name of a metadata file, which every commit raises: `00012-<uuid>.metadata.json` (Iceberg
 BaseMetastoreTableOperations.newTableMetadataFilePath), `v12.metadata.json` (HadoopTableOperations)."""
@@ -79,10 +78,11 @@ def _left_no_trace(evidence: AttemptEvidence, state: TableState) -> bool:
     if head is None or head.snapshot_id == evidence.base_snapshot_id or evidence.base_location is None:
         return False
     shown = head.parent_id is None or len(state.ancestors()) > 1
-    now, base = _version(state.metadata_location), _version(evidence.base_location)
+    now, base = metadata_version(state.metadata_location), metadata_version(evidence.base_location)
     return shown and now is not None and base is not None and now > base
 
 
-def _version(metadata_location: str) -> int | None:
+def metadata_version(metadata_location: str) -> int | None:
+    """The version in a metadata file's name, None where it has none."""
     found = _VERSION.search(metadata_location)
     return int(found.group(1)) if found else None

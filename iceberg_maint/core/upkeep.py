@@ -27,7 +27,12 @@ from iceberg_maint.core.reasons import (
     Verdict,
 )
 from iceberg_maint.core.retention import Retention, gc_enabled
+from iceberg_maint.core.settle import metadata_version
 from iceberg_maint.core.state import Snapshot, TableState
+
+_METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
+_METADATA_VERSIONS = 100
+"""Iceberg's default of `write.metadata.previous-versions-max`: older ones it does not even list."""
 
 REGROUP = "regroup"
 EXPIRE = "expire"
@@ -54,7 +59,7 @@ def decide_upkeep(
     """
     found = upkeep_findings(operation, state, policy, history, retention, now_ms)
     unit = _unit(operation, found, history, now_ms, force=force)
-    evidence = _evidence(operation, retention)
+    evidence = _evidence(operation, state, retention)
     stop = _stop(operation, state, measured, policy, history, now_ms)
     if stop is not None:
         verdict, reason, why = stop
@@ -252,9 +257,14 @@ def _enabled(operation: Operation, policy: Policy) -> bool:
     }[operation]
 
 
-def _evidence(operation: Operation, retention: Retention) -> dict[str, str]:
-    """What `why` and the check tell besides: who keeps snapshots from expiring."""
+def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:
+    """What `why` and the check tell besides: who keeps snapshots from expiring, and that versions of
+    the metadata file pile up, which nobody but the table's writers removes."""
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
     names = sorted({f"{h.holder.value} {h.name}" for h in retention.blocking})
-    return {"held_by": ", ".join(names)} if names else {}
+    found = {"held_by": ", ".join(names)} if names else {}
+    versions = metadata_version(state.metadata_location) or 0
+    if versions > _METADATA_VERSIONS and state.properties.get(_METADATA_PROPERTY, "").lower() != "true":
+        found["metadata_files"] = f"{versions} were written; set {_METADATA_PROPERTY}=true to keep the newest"
+    return found

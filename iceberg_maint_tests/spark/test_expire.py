@@ -215,3 +215,36 @@ def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Kee
     with pytest.raises(FenceLostError):
         workshop.engine.commit(batch, NOTHING_WRITTEN, ticket)
     assert len(ids(keeper, name)) == 2
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_no_session_time_zone_makes_a_snapshot_go_too_early(
+    keeper: Keeper, workshop: Workshop, zone: str
+) -> None:
+    """Of "an hour ago" as text of the session's zone, half a day and more would go wrong."""
+    name, _ = grown(workshop, 2)
+    keeper.with_policy(max_snapshot_age_seconds=3600)
+    before = workshop.spark.conf.get("spark.sql.session.timeZone")
+    workshop.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert keeper.run(name, EXPIRE, days=0.9 / 24).reason is Reason.HEALTHY
+        assert len(ids(keeper, name)) == 2
+        keeper.run(name, EXPIRE, days=1.1 / 24)
+    finally:
+        workshop.spark.conf.set("spark.sql.session.timeZone", before)
+    assert len(ids(keeper, name)) == 1
+
+
+def test_statistics_go_with_their_snapshot(keeper: Keeper, workshop: Workshop) -> None:
+    name, table = grown(workshop, 2)
+    file_of = workshop.bridge.iceberg.GenericStatisticsFile
+    updating = table.updateStatistics()
+    for number in ids(keeper, name):
+        path = f"{table.location()}/metadata/{number}.stats"
+        updating.setStatistics(file_of(number, path, 10, 5, workshop.bridge.list([])))
+    updating.commit()
+    keeper.run(name, EXPIRE, days=1)
+    left = [
+        int(f.snapshotId()) for f in workshop.bridge.iterate(workshop.writers.load(name).statisticsFiles())
+    ]
+    assert left == ids(keeper, name)
