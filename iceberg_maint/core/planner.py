@@ -20,10 +20,10 @@ from iceberg_maint.core.groups import Rules, file_group, packed_groups
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.layout_gain import PlannedLayout
+from iceberg_maint.core.merge import plan_position_deletes
 from iceberg_maint.core.partition import ALL
 from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.policy import Policy, WindowsPolicy
-from iceberg_maint.core.position_deletes import plan_position_deletes
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.route import left_to_conversion, units
 from iceberg_maint.core.sorting import SortedGroup, sorted_groups

@@ -14,9 +14,10 @@ from iceberg_maint.core.gate import check
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.intent import Intent, intent_of
+from iceberg_maint.core.merge import plan_position_deletes
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy, WindowsPolicy
-from iceberg_maint.core.position_deletes import plan_position_deletes, position_delete_findings
+from iceberg_maint.core.position_deletes import position_delete_findings
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.state import FileKind, LiveFile
 from iceberg_maint.ports import WrittenFile

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.merge import plan_position_deletes
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import (
@@ -21,7 +22,7 @@ from iceberg_maint.core.policy import (
     RewriteDataFilesPolicy,
     RewritePositionDeleteFilesPolicy,
 )
-from iceberg_maint.core.position_deletes import plan_position_deletes, position_delete_findings
+from iceberg_maint.core.position_deletes import position_delete_findings
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.verification import Compared, StoredProof, VerificationStatus, find_commit
 from iceberg_maint.errors import RefusedError
