@@ -57,6 +57,8 @@ def prepare(seen: Survey, run: Run, lease: Lease) -> tuple[Batch, ...]:
             ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
         elif batch.groups and is_conversion(batch) and not may_convert(seen.policy.equality_deletes):
             ledger.close_batch(lease, batch.batch_id, "the policy wants no conversions any more")
+        elif batch.layout is not None and batch.layout.order != seen.state.order:
+            ledger.close_batch(lease, batch.batch_id, "the files are to be in another order by now")
         elif batch.operation in HOUSEKEEPING_OPERATIONS:
             ledger.close_batch(lease, batch.batch_id, "what concerns the whole table is planned anew")
         elif inside and still_valid(batch, seen.state, run.tools):

@@ -59,7 +59,8 @@ class FakeCatalog:
         return self._table(table).state
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        return measure_files(self._table(state.table), policy)
+        table = self._table(state.table)
+        return measure_files(replace(table, state=replace(table.state, order=state.order)), policy)
 
     def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
         return tuple(
@@ -229,8 +230,8 @@ def _layout(state: TableState, data: list[LiveFile]) -> dict[str, int]:
     wanted = state.order.sort_order_id
     bounded: list[Any] = [f.ranges for f in data if None not in f.ranges]
     depths = [
-        1 + sum(o is not mine and o[at][0] <= mine[at][0] < o[at][1] for o in bounded)
-        for mine in bounded
+        1 + sum(k != own and o[at][0] <= mine[at][0] < o[at][1] for k, o in enumerate(bounded))
+        for own, mine in enumerate(bounded)
         for at in range(len(mine))
     ]
     return {
