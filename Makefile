@@ -113,6 +113,11 @@ bench-equality-deletes: setup  ## cleaning equality deletes against stock rewrit
 bench-layout: setup  ## a drifted table sorted: files that range queries read, full scans before and after; fails over target
 	$(PY) -m bench.layout
 
+.PHONY: bench-housekeeping
+bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table against Iceberg's actions; fails over target
+	$(PY) -m bench.housekeeping
+	$(PY) -m bench.orphans
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start

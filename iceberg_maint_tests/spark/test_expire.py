@@ -170,13 +170,15 @@ def test_streaming_writers_find_their_positions_after_expiry(
     for number in range(4, 8):
         append(workshop, table, number)
     all_before = ids(keeper, name)
+    keeper.run(name, Operation.REWRITE_MANIFESTS, force=True)
+    assert len(keeper.state(name).manifests) == 1
     keeper.run(name, EXPIRE, days=1)
 
     state = keeper.state(name)
     assert {s.summary.get("flink.max-committed-checkpoint-id") for s in state.ancestors()} == {None, "17"}
     assert any("kafka.connect.offsets.control.group" in s.summary for s in state.ancestors())
     assert {flink, connect} < {s.snapshot_id for s in state.ancestors()}
-    assert len(all_before) - len(state.snapshots) == 2
+    assert set(all_before) - set(ids(keeper, name)) == set(all_before[:2])
     (staged,) = [s for s in state.snapshots if s.summary.get("wap.id") == "audit"]
     workshop.sql(f"call lake.system.publish_changes('{name.partition('.')[2]}', 'audit')")
     assert staged.snapshot_id not in {s.snapshot_id for s in state.ancestors()}
