@@ -142,9 +142,10 @@ def test_choice_groups_neighbours() -> None:
 
 
 def test_choice_that_would_gain_too_little_is_nothing() -> None:
-    # One file alone may be sorted, and it is as good as it gets.
-    files = [file(0, 100, fixed=i > 0) for i in range(8)]
+    # Of nine files that all overlap two may be sorted: from a depth of nine to one of eight.
+    files = [file(0, 100, fixed=i > 1) for i in range(9)]
     assert choose(files, limits()).groups == ()
+    assert chosen(choose(files, limits(min_gain_ratio=0.1))) == ((0, 1),)
 
 
 def test_choice_splits_a_wide_file_of_several_targets() -> None:
