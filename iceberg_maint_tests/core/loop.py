@@ -126,7 +126,7 @@ class World:
         number = old.last_sequence_number + 1
         parent = old.snapshot.snapshot_id if old.snapshot else None
         # Without the marks of our commits it is a writer's.
-        operation = "replace" if summary else "append"
+        operation = "replace" if TOKEN_PROPERTY in (summary or {}) else "append"
         snapshot = Snapshot(
             1000 + number, parent, number, self.clock.ms, operation, dict(summary or {}), f"list-{number}"
         )

@@ -66,7 +66,7 @@ class Table:
         old, number = self.state, len(self.state.snapshots) + 1
         parent = old.snapshots[-1].snapshot_id if old.snapshots else None
         # Without the marks of our commits it is a writer's.
-        operation = "replace" if summary else "append"
+        operation = "replace" if TOKEN_PROPERTY in (summary or {}) else "append"
         snapshot = Snapshot(number, parent, number, number, operation, dict(summary or {}), f"list-{number}")
         state = replace(
             old,

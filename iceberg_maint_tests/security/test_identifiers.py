@@ -7,22 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.catalog.fake import FakeCatalog
-from iceberg_maint.config import load_config
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.errors import EXIT_DONE, EXIT_USAGE, UnknownTableError
-from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.survey import check_partitions
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.security.hostile import names, partitions
-
-
-def lake_of(folder: Path, tables: dict[str, dict[str, int]]) -> Lake:
-    catalog = FakeCatalog("lake", [table_of(name, files) for name, files in tables.items()])
-    engine, clock = SwapEngine(catalog), SetClock(NOW_MS)
-    config = load_config(None, {"ICEBERG_MAINT_HOME": str(folder)}, "")
-    app = App(config, catalogs={"lake": catalog}, ledger=memory_ledger(), clock=clock, engine=engine)
-    return Lake(app, catalog, engine, clock, folder)
 
 
 @pytest.fixture
