@@ -58,6 +58,10 @@ class Store(Protocol):
         """Deletes a file, if there is one."""
         ...
 
+    def tidy(self, folder: str) -> None:
+        """Removes what is left of a folder that holds no file any more; else nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class OrphanWork:

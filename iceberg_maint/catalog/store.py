@@ -7,19 +7,20 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
-from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.storage_ports import Store, StoredFile
 
 _CHUNK_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+"""Names of Arrow's file systems that need no folder to write a file."""
 
 
 def open_store(io: FileIO, location: str) -> Store:
@@ -94,18 +95,23 @@ class LocalStore:
             if os.path.lexists(new):
                 raise FileExistsError(target)
             old.rename(new)
-            _drop_empty(old.parent)
 
     def delete(self, path: str) -> None:
         """Deletes a file, if there is one."""
         with _permitted(path):
             Path(_local(path)).unlink(missing_ok=True)
-            _drop_empty(Path(_local(path)).parent)
+
+    def tidy(self, folder: str) -> None:
+        """Removes the folder and those below it, as far as they are empty."""
+        for place, _, _ in os.walk(_local(folder), topdown=False):
+            with suppress(OSError):  # not empty
+                Path(place).rmdir()
 
 
 class ArrowStore:
     """Any file system of Arrow's. `resolve` gives the file system of a location and the path in
-    it; a move is a copy and a delete where the store knows no renaming."""
+    it; a move is a copy and a delete where the store knows no renaming. Memory is that of the
+    largest folder's list."""
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
@@ -160,7 +166,7 @@ class ArrowStore:
         with _permitted(path):
             if self.stat(path) is not None:
                 raise FileExistsError(path)
-            system.create_dir(place.rpartition("/")[0], recursive=True)
+            _make_parent(system, place)
             with system.open_output_stream(place) as out:
                 for line in lines:
                     out.write(line)
@@ -171,8 +177,14 @@ class ArrowStore:
         with _permitted(source):
             if self.stat(target) is not None:
                 raise FileExistsError(target)
-            system.create_dir(new.rpartition("/")[0], recursive=True)
-            system.move(old, new)
+            _make_parent(system, new)
+            try:
+                system.move(old, new)
+            except OSError:
+                # Arrow gives what the store answered as text.
+                if self.stat(source) is None:
+                    raise FileNotFoundError(source) from None
+                raise
 
     def delete(self, path: str) -> None:
         """Deletes a file, if there is one."""
@@ -180,6 +192,21 @@ class ArrowStore:
         with _permitted(path):
             if self.stat(path) is not None:
                 system.delete_file(place)
+
+    def tidy(self, folder: str) -> None:
+        """Removes the folder and those below it where they hold no file: Arrow keeps an object for
+        every folder that it takes the last file from."""
+        system, place = self._resolve(folder.rstrip("/"))
+        with _permitted(folder):
+            left = system.get_file_info(FileSelector(place, allow_not_found=True, recursive=True))
+            if left and all(info.type is FileType.Directory for info in left):
+                system.delete_dir(place)
+
+
+def _make_parent(system: FileSystem, path: str) -> None:
+    """Object stores have no folders; one made all the same would be an object of its own."""
+    if system.type_name not in _OBJECT_STORES:
+        system.create_dir(path.rpartition("/")[0], recursive=True)
 
 
 def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
@@ -264,16 +291,6 @@ def _make_folder(folder: Path) -> None:
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
-
-
-def _drop_empty(folder: Path) -> None:
-    """Removes emptied folders of the trash; those of the table are its writers'."""
-    while TRASH in folder.parts:
-        try:
-            folder.rmdir()
-        except OSError:
-            return  # not empty, or gone
-        folder = folder.parent
 
 
 def _sync_folder(folder: Path) -> None:

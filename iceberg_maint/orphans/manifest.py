@@ -40,7 +40,7 @@ def restored_location(header: MarkHeader) -> str:
 def trashed_file(orphan: Orphan, prefix: str, mark_id: str, why: str) -> TrashedFile:
     """The line of an orphan below a prefix."""
     below = orphan.path[len(prefix.rstrip("/")) :]
-    place = _files_folder(prefix, mark_id) + below
+    place = files_folder(prefix, mark_id) + below
     return TrashedFile(orphan.path, place, orphan.size_bytes, orphan.modified_ms, why)
 
 
@@ -80,7 +80,7 @@ def restored_paths(prefixes: Iterable[str], store: Store) -> Iterator[str]:
 def files_of(store: Store, header: MarkHeader, location: str) -> Iterator[TrashedFile]:
     """The files of the manifest at the location. Raises UnreadableTableError ICM-101 for a line that
     is none, or that names a file elsewhere."""
-    root, folder = header.prefix.rstrip("/"), _files_folder(header.prefix, header.mark_id)
+    root, folder = header.prefix.rstrip("/"), files_folder(header.prefix, header.mark_id)
     lines = iter(store.read_lines(location))
     next(lines)
     for line in lines:
@@ -101,11 +101,17 @@ def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[MarkHeader, st
         yield header, file.path
 
 
+def trash_folder(prefix: str) -> str:
+    """The trash below a prefix."""
+    return f"{prefix.rstrip('/')}/{TRASH}"
+
+
 def _folder(prefix: str, kind: str) -> str:
-    return f"{prefix.rstrip('/')}/{TRASH}/{kind}"
+    return f"{trash_folder(prefix)}/{kind}"
 
 
-def _files_folder(prefix: str, mark_id: str) -> str:
+def files_folder(prefix: str, mark_id: str) -> str:
+    """Where the files of a mark are set aside."""
     return f"{_folder(prefix, 'files')}/{mark_id}"
 
 

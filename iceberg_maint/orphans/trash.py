@@ -15,11 +15,13 @@ from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.orphans import MarkHeader, Orphan, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.orphans.manifest import (
+    files_folder,
     files_of,
     mark_lines,
     mark_location,
     read_marks,
     restored_location,
+    trash_folder,
     trashed_file,
 )
 from iceberg_maint.orphans.paths import PathTables
@@ -172,6 +174,13 @@ def sweep(
         return tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=mark_location))
     finally:
         paths.close()
+        _tidy(target, store)
+
+
+def _tidy(target: Target, store: Store) -> None:
+    for prefix in target.prefixes:
+        if next(store.list(trash_folder(prefix)), None) is None:
+            store.tidy(trash_folder(prefix))
 
 
 def _sweep_one(
@@ -195,6 +204,7 @@ def _sweep_one(
                 store.delete(line.trash_path)
                 done = _deleted(done, line, gone=store.stat(line.trash_path) is None)
         if not done.left_files:
+            store.tidy(files_folder(header.prefix, header.mark_id))
             store.delete(mark_location(header))
     finally:
         tell(done)
@@ -238,6 +248,7 @@ def restore(
                 if store.stat(line.trash_path) is not None:
                     done = _restored(done, put_back=_put_back(store, line))
             if not done.left_files:
+                store.tidy(files_folder(header.prefix, header.mark_id))
                 store.move(mark_location(header), restored_location(header))
         finally:
             tell(done)

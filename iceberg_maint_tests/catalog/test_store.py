@@ -148,3 +148,23 @@ def test_fsspec_file_io_is_listed_by_its_file_system(tmp_path: Path) -> None:
     assert isinstance(store, ArrowStore)
     system, _ = store._resolve(f"disk://{tmp_path}/1")
     assert system.type_name.startswith("py::fsspec+")
+
+
+def test_folder_without_files_is_tidied_away_and_one_with_files_stays(place: Place) -> None:
+    store, root = place
+    store.create(f"{root}/trash/a/1", [b"1"])
+    store.create(f"{root}/trash/b/c/2", [b"2"])
+    store.tidy(f"{root}/trash")
+    assert sum(1 for _ in store.list(root)) == 2
+    for name in ("a/1", "b/c/2"):
+        store.delete(f"{root}/trash/{name}")
+    store.tidy(f"{root}/trash")
+    store.tidy(f"{root}/trash")
+    store.tidy(f"{root}/none")
+    assert list(store.list(root)) == []
+
+
+def test_move_of_a_missing_file_is_told(place: Place) -> None:
+    store, root = place
+    with pytest.raises(FileNotFoundError):
+        store.move(f"{root}/none", f"{root}/other")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCAN, TRASH, LAYOUTS, OPERATION = ("test_scan", "test_trash", "test_layouts", "test_operation")
-LOCATIONS = "../core/test_location"
+LOCATIONS, REACHABLE = "../core/test_location", "../catalog/test_reachable"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant("only the head is walked", "catalog/reachable.py", "for snapshot in state.snapshots:", "for snapshot in [state.snapshot]:", (LAYOUTS,)),
     Mutant("statistics are not reached", "catalog/reachable.py", "yield from _named_files(data)", "pass", (LAYOUTS,)),
     Mutant("delete files are not reached", "catalog/reachable.py", "if has_live_files(manifest):", "if has_live_files(manifest) and not manifest.is_deletes:", (LAYOUTS,)),
-    Mutant("a replaced table is walked", "catalog/reachable.py", "if state.uuid != self._uuid:", "if False:"),
+    Mutant("a replaced table is walked", "catalog/reachable.py", "if state.uuid != self._uuid:", "if False:", (REACHABLE,)),
     Mutant("the pointer is remembered", "catalog/reachable.py", "found = self._catalog.pointers([self._table])", "found = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", (TRASH,)),
     Mutant("percent signs are literal", "core/location.py", 'or "%" in path', "", (LOCATIONS,)),
     Mutant("case matters", "core/location.py", "path = path.lower()", "pass", (LOCATIONS,)),

@@ -334,6 +334,7 @@ def test_scan_does_not_count_the_trash(lake: Lake) -> None:
     try:
         assert found.counts.orphan_files == 0
         assert found.counts.listed_files == sum(found.counts.kept.values())
+        assert found.counts.kept[Kept.HIDDEN] == 2  # those of the table, not what lies in the trash
     finally:
         found.paths.close()
 

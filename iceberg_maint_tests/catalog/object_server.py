@@ -1,0 +1,191 @@
+"""A small S3 endpoint in this process: the requests that Arrow's file system makes, over a dictionary of objects."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from typing import IO
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+_PAGE_OBJECTS = 50
+
+
+@dataclass
+class Bucket:
+    """Objects by key: content and time. `requests` counts what was asked, by method."""
+
+    objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def object_server() -> Iterator[tuple[str, Bucket]]:
+    """The endpoint and its one bucket, whatever that is called by who asks."""
+    bucket = Bucket()
+
+    class Handler(_Handler):
+        store = bucket
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", bucket
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: Bucket
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _asked(self) -> tuple[str, dict[str, str]]:
+        self.store.requests.append(self.command)
+        parts = urlsplit(self.path)
+        query = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
+        return unquote(parts.path).lstrip("/").partition("/")[2], query
+
+    def do_HEAD(self) -> None:
+        key, _ = self._asked()
+        found = self.store.objects.get(key)
+        if key and found is None:
+            self._answer(404)
+            return
+        content, at = found or (b"", time.time())
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Last-Modified", formatdate(at, usegmt=True))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        key, query = self._asked()
+        if not key:
+            self._answer(200, _listing(self.store, query))
+        elif key not in self.store.objects:
+            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+        else:
+            content, _ = self.store.objects[key]
+            wanted = self.headers.get("Range")
+            if wanted is None:
+                self._send(200, content)
+                return
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            end = min(int(last) + 1 if last else len(content), len(content))
+            self._send(206, content[int(first) : end], f"bytes {first}-{end - 1}/{len(content)}")
+
+    def do_PUT(self) -> None:
+        key, query = self._asked()
+        content = self._body()
+        source = self.headers.get("x-amz-copy-source")
+        if source is not None:
+            copied = self.store.objects.get(unquote(source).lstrip("/").partition("/")[2])
+            if copied is None:
+                self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+                return
+            self.store.objects[key] = (copied[0], time.time())
+            self._answer(200, "<CopyObjectResult><ETag>1</ETag></CopyObjectResult>")
+            return
+        if "uploadId" in query:
+            self.store.uploads[query["uploadId"]][int(query["partNumber"])] = content
+        elif key:
+            self.store.objects[key] = (content, time.time())
+        self._answer(200)
+
+    def do_POST(self) -> None:
+        key, query = self._asked()
+        body = self._body().decode()
+        if "uploads" in query:
+            upload = f"u{len(self.store.uploads)}"
+            self.store.uploads[upload] = {}
+            named = f"<UploadId>{upload}</UploadId>"
+            self._answer(200, f"<InitiateMultipartUploadResult>{named}</InitiateMultipartUploadResult>")
+        elif "uploadId" in query:
+            parts = self.store.uploads.pop(query["uploadId"])
+            self.store.objects[key] = (b"".join(parts[n] for n in sorted(parts)), time.time())
+            self._answer(200, "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>")
+        else:  # ?delete: several at once
+            for part in body.split("<Key>")[1:]:
+                self.store.objects.pop(part.partition("</Key>")[0], None)
+            self._answer(200, "<DeleteResult></DeleteResult>")
+
+    def do_DELETE(self) -> None:
+        key, _ = self._asked()
+        self.store.objects.pop(key, None)
+        self._answer(204)
+
+    def _body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            content = _unchunked(self.rfile)
+        else:
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        # The SDK's own chunks, with checksums after the last one.
+        return _unchunked(BytesIO(content)) if "x-amz-decoded-content-length" in self.headers else content
+
+    def _answer(self, status: int, document: str = "") -> None:
+        self._send(status, document.encode())
+
+    def _send(self, status: int, content: bytes, content_range: str | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", "1")
+        self.send_header("Last-Modified", formatdate(usegmt=True))
+        if content_range is not None:
+            self.send_header("Content-Range", content_range)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def _unchunked(stream: IO[bytes]) -> bytes:
+    content = b""
+    while size := int(stream.readline().split(b";")[0], 16):
+        content += stream.read(size)
+        stream.readline()
+    while stream.readline().strip():
+        pass
+    return content
+
+
+def _listing(bucket: Bucket, query: dict[str, str]) -> str:
+    """ListObjectsV2 by the page."""
+    prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+    after = query.get("continuation-token", query.get("start-after", ""))
+    limit = min(int(query.get("max-keys", _PAGE_OBJECTS)), _PAGE_OBJECTS)
+    found: dict[str, str] = {}
+    for key in sorted(bucket.objects):
+        rest = key[len(prefix) :]
+        if not key.startswith(prefix):
+            continue
+        head, cut, _ = rest.partition(delimiter) if delimiter else (rest, "", "")
+        if cut:
+            folder = prefix + head + delimiter
+            found[folder] = f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+        else:
+            content, at = bucket.objects[key]
+            time_text = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(at))
+            found[key] = (
+                f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
+                f"<LastModified>{time_text}</LastModified><ETag>1</ETag></Contents>"
+            )
+    page = [k for k in sorted(found) if k > after]
+    more = len(page) > limit
+    page = page[:limit]
+    token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+    entries = "".join(found[k] for k in page)
+    return (
+        '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<IsTruncated>{str(more).lower()}</IsTruncated><KeyCount>{len(page)}</KeyCount>{token}{entries}"
+        "</ListBucketResult>"
+    )

@@ -1,0 +1,142 @@
+"""A whole life of orphans on an object store: listed, set aside, put back, swept, by Arrow's own S3 file system."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.catalog.claims import FleetClaims
+from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.catalog.reachable import MetadataWalk
+from iceberg_maint.catalog.store import ArrowStore, open_store
+from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.state import TableState
+from iceberg_maint.orphans.operation import OrphanPass, Surroundings
+from iceberg_maint.orphans.trash import Emptied
+from iceberg_maint.storage_ports import OrphanWork
+from iceberg_maint_tests.catalog.object_server import Bucket, object_server
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, LiteralPath
+
+POLICY = RemoveOrphanFilesPolicy()
+TABLE = TableId.parse("lake.db.t")
+ALL = ORPHANS + 1
+TRASH = "/.iceberg-maint-trash/"
+
+
+class ObjectPath(LiteralPath):
+    """A path whose URI is that of the object it is uploaded to."""
+
+    def as_uri(self) -> str:
+        return f"s3://bucket{self}"
+
+
+class LaterStore(ArrowStore):
+    """The object store, later."""
+
+    ahead_ms = 8 * DAY_MS
+
+    def now_ms(self, folder: str) -> int:
+        return super().now_ms(folder) + LaterStore.ahead_ms
+
+
+@dataclass
+class World:
+    """The table on the object store; `lake` says which file is what."""
+
+    lake: Lake
+    bucket: Bucket
+    catalog: PyIcebergCatalog
+    scratch: Path
+
+    def orphan_pass(self) -> OrphanPass:
+        def store(state: TableState) -> LaterStore:
+            found = open_store(self.catalog.io_of(TABLE), state.location)
+            assert isinstance(found, ArrowStore)
+            return LaterStore(found._resolve)
+
+        return OrphanPass(
+            Surroundings(
+                FleetClaims({"lake": self.catalog}).others,
+                store,
+                lambda state: MetadataWalk(self.catalog, state.table, state.uuid),
+                self.scratch,
+                lambda: time.time_ns() // 1_000_000 + LaterStore.ahead_ms,
+            )
+        )
+
+    def run(self) -> OrphanWork:
+        return self.orphan_pass().run(
+            self.catalog.pin(TABLE), POLICY, in_flight=frozenset(), sweep=True, holds=lambda: True
+        )
+
+    def has(self, kind: dict[Path, bytes]) -> int:
+        """How many of the files are at their places, unchanged."""
+        return sum(self.bucket.objects.get(str(p).lstrip("/"), (b"",))[0] == b for p, b in kind.items())
+
+    def in_trash(self) -> list[str]:
+        return [key for key in self.bucket.objects if TRASH in f"/{key}"]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(LaterStore, "ahead_ms", 8 * DAY_MS)
+    monkeypatch.setattr("iceberg_maint_tests.orphans.layouts.LiteralPath", ObjectPath)
+    layout = replace(LAYOUTS[0], uri=lambda p: f"s3a://bucket{p}", location=lambda p: f"s3://bucket{p}")
+    lake = layout.build(tmp_path / "lake")
+    with object_server() as (endpoint, bucket):
+        for path in lake.folder.rglob("*"):
+            if path.is_file() and path != lake.database:
+                bucket.objects[str(path).lstrip("/")] = (path.read_bytes(), time.time())
+        catalog = PyIcebergCatalog(
+            "lake",
+            {
+                "type": "sql",
+                "uri": f"sqlite:///{lake.database}",
+                "s3.endpoint": endpoint,
+                "s3.access-key-id": "key",
+                "s3.secret-access-key": "a secret",
+                "s3.region": "us-east-1",
+            },
+        )
+        yield World(lake, bucket, catalog, tmp_path)
+
+
+def test_orphans_of_an_object_store_go_and_come_back(world: World) -> None:
+    lake = world.lake
+    first = world.run()
+    assert (first.orphan_files, first.trashed_files, first.needs_approval) == (ALL, ALL, False)
+    assert (world.has(lake.live), world.has(lake.stays), world.has(lake.orphans)) == (
+        len(lake.live),
+        len(lake.stays),
+        0,
+    )
+    told: list[Emptied] = []
+    state = world.catalog.pin(TABLE)
+    world.orphan_pass().restore(state, POLICY, mark_id=None, holds=lambda: True, tell=told.append)
+    assert [t.restored_files for t in told] == [ALL]
+    assert world.has(lake.orphans) == ALL
+    assert world.run().trashed_files == 0  # what a person put back stays
+
+
+def test_swept_object_store_keeps_nothing_of_the_trash(world: World) -> None:
+    world.run()
+    early = world.run()
+    assert (early.swept_files, early.trashed_files) == (0, 0)
+    LaterStore.ahead_ms += 4 * DAY_MS
+    swept = world.run()
+    assert (swept.swept_files, swept.left_files) == (ALL, 0)
+    assert (world.has(world.lake.live), world.in_trash()) == (len(world.lake.live), [])
+
+
+def test_listing_comes_by_the_page_and_no_folder_objects_are_made_for_moves(world: World) -> None:
+    before = len(world.bucket.requests)
+    world.run()
+    asked = world.bucket.requests[before:]
+    # Per file: is it as listed, is the place free, copy, delete; Arrow keeps the folder it came from.
+    assert asked.count("PUT") <= 3 * ALL + 20
+    assert asked.count("DELETE") <= ALL + 5
