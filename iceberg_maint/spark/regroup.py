@@ -134,14 +134,14 @@ def _starts(bridge: Bridge, table: Any, manifests: Sequence[Manifest], before: S
     [spec] = spec_values(bridge, [java_spec]).values()
     runs = cuts([e.partition for e in before], clusters)
     # NULL in all fields comes before everything else.
-    for document in ({}, *(_single_values(spec, partition) for partition in runs)):
+    for document in ({}, *(single_values(spec, partition) for partition in runs)):
         if document is not None:
             start = bridge.iceberg.SingleValueParser.fromJson(kind, json.dumps(document))
             starts.put(start, start)
     return starts
 
 
-def _single_values(spec: PartitionSpec, partition: Partition) -> dict[str, Any] | None:
+def single_values(spec: PartitionSpec, partition: Partition) -> dict[str, Any] | None:
     """A partition as JSON (spec: "JSON single-value serialization"); None where a value has no such
     form, as NaN or a date beyond Python's: a run that does not start there is just a longer one."""
     found: dict[str, Any] = {}
