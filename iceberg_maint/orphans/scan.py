@@ -129,6 +129,13 @@ def _check_locations(target: Target) -> None:
             raise RefusedError(
                 "ICM-111", f"{table} ({prefix}) is a whole bucket or file system.", "move the table."
             )
+    for prefix in prefixes:
+        if _is_local(prefix, target.same) != _is_local(state.location, target.same):
+            raise RefusedError(
+                "ICM-113",
+                f"{table}: {prefix} is on another kind of storage than {state.location}.",
+                "leave it out of remove_orphan_files.exclusive_prefixes.",
+            )
     if elsewhere := outside(claim_of(state), prefixes, target.same):
         raise RefusedError(
             "ICM-112",
@@ -141,6 +148,10 @@ def _check_locations(target: Target) -> None:
             f"{table} ({prefix}) overlaps {claim.table} ({theirs}). Removing orphans would destroy its files.",
             "move one of the tables.",
         )
+
+
+def _is_local(location: str, same: Equivalences) -> bool:
+    return parse_location(location, same).store.startswith("file:")
 
 
 def scan(

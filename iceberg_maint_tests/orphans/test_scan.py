@@ -177,6 +177,11 @@ def test_files_elsewhere_need_a_declared_prefix(run: Run, lake: Lake, key: str) 
     run(properties(lake, **{key: inside}))
 
 
+def test_declared_prefix_on_other_storage_is_refused(run: Run, lake: Lake) -> None:
+    with pytest.raises(RefusedError, match=r"ICM-113 .*s3://bucket/t is on another kind of storage"):
+        run(exclusive_prefixes=("s3://bucket/t",))
+
+
 def test_declared_prefix_of_another_table_is_refused(run: Run, lake: Lake) -> None:
     elsewhere = f"file://{lake.folder}/elsewhere"
     with pytest.raises(RefusedError, match="ICM-111"):
