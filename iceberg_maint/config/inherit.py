@@ -101,17 +101,23 @@ def pattern_layers(table: TableId, patterns: tuple[Pattern, ...], only_catalog: 
 def property_layer(table: TableId, properties: Mapping[str, str]) -> list[Layer]:
     """One layer per table property `maintenance.*`.
 
-    Raises ConfigurationError ICM-100 for an unknown key or a wrong value.
+    Raises ConfigurationError ICM-100 for an unknown key, a wrong value, or a key that only the
+    configuration may set.
     """
     return [
-        Layer(
-            f"table property {name}",
-            {
-                name.removeprefix(PROPERTY_PREFIX): policy_keys.from_text(
-                    name.removeprefix(PROPERTY_PREFIX), text, f"{table}: table property {name}"
-                )
-            },
-        )
+        Layer(f"table property {name}", _property_value(table, name, text))
         for name, text in sorted(properties.items())
         if name.startswith(PROPERTY_PREFIX)
     ]
+
+
+def _property_value(table: TableId, name: str, text: str) -> dict[str, object]:
+    path, where = name.removeprefix(PROPERTY_PREFIX), f"{table}: table property {name}"
+    value = policy_keys.from_text(path, text, where)
+    if policy_keys.key_types()[path].key.configured_only:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where} may be set in the configuration only: it says what belongs to the table.",
+            f"remove the property; set {path} in the configuration file.",
+        )
+    return {path: value}

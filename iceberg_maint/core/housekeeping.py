@@ -136,16 +136,21 @@ class RemoveOrphanFilesPolicy:
         default=(),
         metadata={
             "doc": "locations besides the table's own that hold files of this table only, and may be "
-            "cleaned as well"
+            "cleaned as well",
+            "configured_only": True,
         },
     )
     equal_schemes: tuple[str, ...] = field(
         default=("s3a=s3", "s3n=s3"),
-        metadata={"doc": "schemes that name the same store, each as spelling=the one it is taken for"},
+        metadata={
+            "doc": "schemes that name the same store, each as spelling=the one it is taken for",
+            "configured_only": True,
+        },
     )
     equal_authorities: tuple[str, ...] = field(
         default=(),
         metadata={
-            "doc": "buckets or hosts that name the same store, each as spelling=the one it is taken for"
+            "doc": "buckets or hosts that name the same store, each as spelling=the one it is taken for",
+            "configured_only": True,
         },
     )

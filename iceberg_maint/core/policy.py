@@ -274,7 +274,8 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
-    """One documented key of the policy."""
+    """One documented key of the policy. `configured_only`: no table property may set it, as who may
+    write to a table is not who says what else belongs to it."""
 
     name: str
     section: str | None
@@ -283,6 +284,7 @@ class PolicyKey:
     doc: str
     minimum: float | None
     maximum: float | None
+    configured_only: bool = False
 
     @property
     def path(self) -> str:
@@ -306,6 +308,7 @@ def policy_keys() -> tuple[PolicyKey, ...]:
                     doc=str(f.metadata["doc"]),
                     minimum=f.metadata.get("minimum"),
                     maximum=f.metadata.get("maximum"),
+                    configured_only=bool(f.metadata.get("configured_only")),
                 )
             )
     return tuple(keys)

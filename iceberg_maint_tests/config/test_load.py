@@ -365,6 +365,15 @@ def test_folder_for_a_file_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path, {})
 
 
+@pytest.mark.parametrize("key", ["exclusive_prefixes", "equal_schemes", "equal_authorities"])
+def test_property_may_not_say_what_else_belongs_to_a_table(load: Load, key: str) -> None:
+    config, path = load(ONE), f"remove_orphan_files.{key}"
+    with pytest.raises(IcebergMaintError, match=rf"maintenance.{path} may be set in the configuration only"):
+        config.policy_for(EVENTS, {f"maintenance.{path}": "s3://bucket/backups"})
+    section = config.policy_for(EVENTS, {}, {path: "a=b"}).policy.remove_orphan_files
+    assert getattr(section, key) == ("a=b",)
+
+
 def test_property_of_the_table_is_refused_by_its_name(load: Load) -> None:
     config = load(ONE)
     with pytest.raises(
