@@ -170,3 +170,13 @@ def test_read_columns_spoilt_file_is_refused(tmp_path: Path, spoil: object, reas
     data = written(tmp_path, [(11, LongType())], [(n,) for n in range(100)])
     with pytest.raises(AvroError, match=reason):
         read_columns(spoil(data), (11,))
+
+
+def test_read_columns_map_from_integers_to_bytes_gives_the_values_of_the_keys_asked_for(
+    tmp_path: Path,
+) -> None:
+    kind = MapType(52, IntegerType(), 53, BinaryType())
+    rows = [({1: b"a", 2: b"", 9: b"z"}, 8), (None, 10), ({9: b"y"}, 12)]
+    data = written(tmp_path, [(12, kind), (13, LongType())], rows)
+    assert read_columns(data, (12, 13), (2, 9)) == [[(b"", b"z"), None, (None, b"y")], [8, 10, 12]]
+    assert read_columns(data, (12,)) == [[(), None, ()]]
