@@ -47,6 +47,7 @@ def object_server() -> Iterator[tuple[str, Bucket]]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     store: Bucket
 
     def log_message(self, *_: object) -> None:
