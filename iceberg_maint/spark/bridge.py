@@ -78,9 +78,12 @@ class Bridge:
 
     def load_table(self, identifier: str) -> Any:
         """The Java `Table` behind `catalog.namespace.table`, freshly loaded (the catalog's cache
-        is off). Raises what the catalog raises, as one of `JVM_ERRORS`."""
-        quoted = ".".join(f"`{part.replace('`', '``')}`" for part in identifier.split("."))
-        return self.iceberg.spark.Spark3Util.loadIcebergTable(self.session, quoted)
+        is off) from the session's catalog. Not by way of Spark's parser, which puts settings in the
+        place of `${…}` in a name. Raises what the catalog raises, as one of `JVM_ERRORS`."""
+        catalog, *names = identifier.split(".")
+        loaded = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog)
+        parts = self.array(self.jvm.java.lang.String, names)
+        return loaded.loadTable(self.iceberg.catalog.TableIdentifier.of(parts))
 
     # Java values
 
@@ -162,6 +165,11 @@ class Bridge:
                 connection.socket.shutdown(socket.SHUT_RDWR)
         self.gateway.shutdown_callback_server()
         self.gateway._callback_server = None
+
+
+def sql_name(identifier: str) -> str:
+    """`catalog.namespace.table` as Spark's parser reads it: every part quoted, quotes doubled."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in identifier.split("."))
 
 
 def java_exception(error: BaseException) -> Any | None:

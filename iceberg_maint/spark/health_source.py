@@ -23,7 +23,7 @@ from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
 from iceberg_maint.core.sort_order import LayoutOrder
 from iceberg_maint.core.state import FileKind, TableState
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import Bridge, sql_name
 from iceberg_maint.spark.layout_source import METRICS, layout_of
 
 if TYPE_CHECKING:
@@ -170,9 +170,8 @@ class SparkHealthSource:
 
     def _metadata_table(self, state: TableState, name: str) -> DataFrame:
         assert state.snapshot is not None
-        quoted = ".".join(f"`{part}`" for part in state.table.parts)
         reader = self._spark.read.option("versionAsOf", str(state.snapshot.snapshot_id))
-        return reader.table(f"{quoted}.{name}")
+        return reader.table(f"{sql_name(str(state.table))}.{name}")
 
     def _table_health(self, state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
         from pyspark.sql import functions as F

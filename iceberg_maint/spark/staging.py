@@ -16,7 +16,7 @@ from iceberg_maint.core.change import Identity
 from iceberg_maint.core.intent import merges_position_deletes
 from iceberg_maint.core.plan import Batch, EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.errors import RefusedError, StaleBatchError
-from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
 from iceberg_maint.spark.lambdas import SEPARATOR_WITHIN, Lambdas
 from iceberg_maint.spark.pruning import partitions_filter
 
@@ -259,7 +259,7 @@ def read_staged(
         reader = spark.read.option("scan-task-set-id", group_id)
         for key, value in (options or {}).items():
             reader = reader.option(key, value)
-        return reader.table(identifier)
+        return reader.table(sql_name(identifier))
     jvm = bridge.jvm
     settings = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(bridge.map((options or {}).items()))
     nothing = jvm.scala.Option.empty()
