@@ -112,7 +112,9 @@ def test_other_manifests_than_planned_are_refused(manifests: tuple[object, ...])
 def test_manifest_that_is_gone_makes_the_plan_stale() -> None:
     found = planned()
     base = replace(found.base, manifests=found.base.manifests[1:])
-    assert is_stale(check_regrouping(BATCH, replace(found, base=base)))
+    broken = check_regrouping(BATCH, replace(found, base=base))
+    assert {v.rule for v in broken} == {Rule.MANIFESTS}
+    assert is_stale(broken)
 
 
 @pytest.mark.parametrize(

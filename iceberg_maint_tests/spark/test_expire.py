@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.retention import Retention
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.housekeep import NOTHING_WRITTEN
 from iceberg_maint.ports import Ticket
+from iceberg_maint.reconcile import reconcile
+from iceberg_maint_tests.core.loop import Killed
 from iceberg_maint_tests.spark.upkeep import Keeper
 from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
 
@@ -250,3 +253,24 @@ def test_statistics_go_with_their_snapshot(keeper: Keeper, workshop: Workshop) -
         int(f.snapshotId()) for f in workshop.bridge.iterate(workshop.writers.load(name).statisticsFiles())
     ]
     assert left == ids(keeper, name)
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, Operation.REWRITE_MANIFESTS])
+def test_run_that_dies_after_its_swap_is_settled_from_the_table(
+    keeper: Keeper, workshop: Workshop, operation: Operation
+) -> None:
+    name, _ = grown(workshop, 3)
+
+    def die(_batch: Batch) -> None:
+        raise Killed
+
+    keeper.after_commit = die
+    with pytest.raises(Killed):
+        keeper.run(name, operation, days=1, force=True)
+    location = keeper.state(name).metadata_location
+    assert len(keeper.ledger.open_attempts(keeper.state(name).uuid)) == 1
+    (settled,) = reconcile(TableId.parse(name), keeper.tools(name, 1), "next")
+    assert settled.settlement.status is CommitStatus.COMMITTED
+    assert keeper.run(name, operation, days=1).reason is Reason.HEALTHY
+    assert keeper.state(name).metadata_location == location
+    assert len(workshop.writers.rows(name)) == 3

@@ -29,18 +29,22 @@ KEEP_ONE = Policy(
 
 
 class Interposed:
-    """The real engine; `before` runs before each of its commits."""
+    """The real engine; `before` and `after` run around each of its commits."""
 
-    def __init__(self, engine: SparkEngine, before: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, engine: SparkEngine, before: Callable[[Batch], None], after: Callable[[Batch], None]
+    ) -> None:
         self._engine = engine
-        self._before = before
+        self._before, self._after = before, after
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         self._before(batch)
-        return self._engine.commit(batch, written, ticket)
+        result = self._engine.commit(batch, written, ticket)
+        self._after(batch)
+        return result
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Keeper:
     policy: Policy = KEEP_ONE
     ledger: Ledger = field(default_factory=memory_ledger)
     before_commit: Callable[[Batch], None] = lambda _batch: None
+    after_commit: Callable[[Batch], None] = lambda _batch: None
     runs: Any = field(default_factory=itertools.count)
 
     def run(self, name: str, *operations: Operation, days: float = 0, **request: Any) -> OperationOutcome:
@@ -74,7 +79,7 @@ class Keeper:
         return self.workshop.catalog.pin(TableId.parse(name))
 
     def tools(self, name: str, days: float) -> Tools:
-        engine = Interposed(self.workshop.engine, self.before_commit)
+        engine = Interposed(self.workshop.engine, self.before_commit, self.after_commit)
         newest = max(s.timestamp_ms for s in self.state(name).snapshots)
         clock = SetClock(newest + int(days * DAY_MS))
         return Tools(self.workshop.catalog, self.ledger, clock, lambda: engine)  # type: ignore[arg-type, return-value]
