@@ -15,7 +15,7 @@ from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.manifests import due_manifests, manifest_findings
-from iceberg_maint.core.plan import Batch, Leftover, Plan, batch_id, make_plan
+from iceberg_maint.core.plan import Batch, Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import (
     Check,
@@ -28,7 +28,7 @@ from iceberg_maint.core.reasons import (
 )
 from iceberg_maint.core.retention import Retention, gc_enabled
 from iceberg_maint.core.settle import metadata_version
-from iceberg_maint.core.state import Snapshot, TableState
+from iceberg_maint.core.state import TableState
 
 _METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
 _METADATA_VERSIONS = 100
@@ -145,7 +145,7 @@ def plan_upkeep(
     batches: list[Batch] = []
     if state.snapshot is not None and decision.due():
         reasons = tuple(p.reason for p in decision.due())
-        batch = partial(_batch, operation, state, state.snapshot, reasons)
+        batch = partial(_batch, operation, state, reasons)
         if operation is Operation.REWRITE_MANIFESTS:
             regrouped = due_manifests(state, policy.rewrite_manifests, force=Reason.FORCED in reasons)
             batches += [batch(REGROUP, manifests=due.paths) for due in regrouped]
@@ -170,7 +170,6 @@ def plan_upkeep(
 def _batch(
     operation: Operation,
     state: TableState,
-    snapshot: Snapshot,
     reasons: tuple[Reason, ...],
     strategy: str,
     *,
@@ -180,18 +179,8 @@ def _batch(
     after: str = "",
 ) -> Batch:
     inputs = frozenset((strategy, *manifests, *map(str, snapshots), *refs, *((after,) if after else ())))
-    return Batch(
-        batch_id=batch_id(state.uuid, operation, snapshot.snapshot_id, inputs),
-        table=str(state.table),
-        table_uuid=state.uuid,
-        operation=operation,
-        strategy=strategy,
-        format_version=state.format_version,
-        snapshot_id=snapshot.snapshot_id,
-        snapshot_sequence_number=snapshot.sequence_number,
-        schema_id=state.schema_id,
-        groups=(),
-        target_file_size_bytes=0,
+    return replace(
+        batch_at(state, operation, strategy, inputs),
         reasons=reasons,
         manifests=manifests,
         snapshots=snapshots,
