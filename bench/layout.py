@@ -32,8 +32,8 @@ LEAST_RATIO, TOLERANCE = 0.95, 0.25
 def main() -> int:
     """Prints two tables and one line of JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=5_000_000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-layout-") as scratch:
         (Path(scratch) / "wh").mkdir()
