@@ -10,7 +10,7 @@ PROCESSES = (
     "iceberg_maint_tests/defs/test_daemon.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_resume.py",
-    "iceberg_maint_tests/e2e/test_why.py",
+    "iceberg_maint_tests/security/test_canaries.py",
 )
 """Modules whose tests start programs with a JVM of their own, longest first. They are one scope: never two
 at once, so that they have the time and the memory they wait for."""

@@ -55,6 +55,10 @@ class Bridge:
         self.spark = spark
         assert spark._jvm is not None, "a classic session, not Spark Connect"
         self.jvm: Any = Names(spark._jvm)
+        # PySpark asks for these by every column it makes, by names the JVM looks for in every package
+        # imported: a millisecond each.
+        for name in ("PythonUtils", "functions", "py4j"):
+            setattr(spark._jvm, name, getattr(self.jvm, name))
         self.gateway: Any = spark.sparkContext._gateway
         self.session: Any = spark._jsparkSession
         self.iceberg: Any = self.jvm.org.apache.iceberg
