@@ -75,6 +75,15 @@ test-deep: setup  ## equality deletes all ways; random writers and maintenance (
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
 	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/equality
 
+# A life of a simulated world, too, is decided by its seed alone; SIM_SEED is the first.
+SIM_STEPS := 200000
+SIM_SEED  := 100000
+
+.PHONY: test-sim
+test-sim: setup  ## the protocol in simulated worlds: lives, lies, zombies, planted faults (SIM_STEPS=200000, SIM_SEED=100000)
+	ICEBERG_MAINT_SIMULATION_STEPS=$(SIM_STEPS) ICEBERG_MAINT_SIMULATION_SEED=$(SIM_SEED) \
+	$(PY) -m pytest -s --timeout 0 iceberg_maint_tests/simulation
+
 .PHONY: lint
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .

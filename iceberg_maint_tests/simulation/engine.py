@@ -62,7 +62,12 @@ class SimEngine:
         pass
 
     def write(self, batch: Batch, policy: Policy) -> Written:
-        return self._step("write", lambda: self._write(batch))
+        written = self._step("write", lambda: self._write(batch))
+        if self._process.world.steps < self._process.world.competes_until:
+            # Another engine compacts the same files and is always faster.
+            for partition in batch.partitions:
+                self._lake.compact(self._lake.every[batch.table_uuid], partition)
+        return written
 
     def _write(self, batch: Batch) -> Written:
         world = self._process.world
@@ -237,6 +242,7 @@ def _summary(batch: Batch, ticket: Ticket, written: Written) -> dict[str, str]:
         BATCH_PROPERTY: batch.batch_id,
         RUN_PROPERTY: ticket.run_id,
         "removed-delete-files": str(dropped),
+        "operation": batch.operation,
     }
 
 

@@ -46,6 +46,24 @@ class Answer(StrEnum):
     BAD_REQUEST = "400 without a commit"
 
 
+ON_THE_WAY = frozenset(
+    {
+        "start_attempt",
+        "write",
+        "record_intent",
+        "load",
+        "holds",
+        "record_try",
+        "swap",
+        "read back",
+        "settle_attempt",
+        "finish_attempt",
+        "append_record",
+    }
+)
+"""Calls on the way of an attempt, which are few among those that look: they fail more often."""
+_MORE_OFTEN = 4
+
 LANDS = frozenset(
     {
         Answer.OK,
@@ -80,7 +98,7 @@ class Faults:
         """Some of the faults, so that each gets worlds in which the others do not hide it."""
         at = choose.sample(list(At), choose.randint(0, 4))
         answers = choose.sample(list(Answer), choose.randint(0, 6))
-        rate = choose.choice([0.002, 0.01, 0.03])
+        rate = choose.choice([0.002, 0.008, 0.02])
         return cls(choose, rate, at, choose.choice([0.1, 0.3, 0.6]), answers)
 
     def stop(self) -> None:
@@ -97,7 +115,8 @@ class Faults:
                 self.spares -= 1
                 return None
             return self.script.pop(0)[1]
-        if self.at and self.choose.random() < self.rate:
+        rate = self.rate * (_MORE_OFTEN if name in ON_THE_WAY else 1)
+        if self.at and self.choose.random() < rate:
             return self.choose.choice(list(self.at))
         return None
 

@@ -8,6 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 
+def _closed() -> threading.Lock:
+    """A gate that lets one through for each `release`."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 class Fiber:
     """One thread of a process. It can run unless it waits for a time or for a condition."""
 
@@ -18,7 +25,7 @@ class Fiber:
         self.condition: Callable[[], bool] | None = None
         self._fibers = fibers
         self._body = body
-        self._turn = threading.Semaphore(0)
+        self._turn = _closed()
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
 
@@ -57,7 +64,7 @@ class Fibers:
     def __init__(self) -> None:
         self.all: list[Fiber] = []
         self.current: Fiber | None = None
-        self.back = threading.Semaphore(0)
+        self.back = _closed()
 
     def start(self, process: Any, body: Callable[[], None]) -> Fiber:
         fiber = Fiber(self, process, body)

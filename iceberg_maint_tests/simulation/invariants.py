@@ -35,6 +35,10 @@ class ViolationError(AssertionError):
     """An invariant is broken."""
 
 
+class DefectError(AssertionError):
+    """A run ended by what no run may end by."""
+
+
 @dataclass
 class Attempted:
     """What the watch remembers of an attempt."""
@@ -92,7 +96,7 @@ class Watch:
         self.seen = Seen()
         self.changes = -1
         self.found: Counter[str] = Counter()
-        self.violation: ViolationError | None = None
+        self.violation: AssertionError | None = None
         self.stale: Counter[tuple[str, str, str]] = Counter()
         # Runs that were at work when an operator released something.
         self.unaware: set[str] = set()
@@ -101,9 +105,7 @@ class Watch:
 
     def fail(self, invariant: str, fact: str) -> None:
         """Raises ViolationError; the first one is kept, for it may be raised where nobody looks."""
-        violation = ViolationError(f"{invariant}: {fact} (seed {self.world.seed})\n{self.world.story()}")
-        self.violation = self.violation or violation
-        raise violation
+        raise self._keep(ViolationError(f"{invariant}: {self._told(fact)}"))
 
     def hold(self, invariant: str, true: object, fact: str) -> None:
         if not true:
@@ -165,7 +167,14 @@ class Watch:
             self.fail("I-16", f"{process.request.run_id} called {name} out of order: {why}")
 
     def broken(self, process: Process, why: Exception) -> None:
-        self.fail("I-21", f"{process.request.run_id} ended by {why!r}")
+        self._keep(DefectError(self._told(f"{process.request.run_id} ended by {why!r}")))
+
+    def _told(self, fact: str) -> str:
+        return f"{fact} (seed {self.world.seed})\n{self.world.story()}"
+
+    def _keep(self, found: AssertionError) -> AssertionError:
+        self.violation = self.violation or found
+        return found
 
     # after every step
 
@@ -337,8 +346,12 @@ class Watch:
                 self.hold("I-19", attempt.token in tokens, f"{attempt} is DONE and not in the table")
             if status in ("FAILED", "SUPERSEDED"):
                 attempt.given_up = True
-                forgotten = attempt.attempt_id in self.forgotten
-                lost = attempt.token in tokens and not forgotten
+                if row["settled"]:
+                    # Of a commit that was rolled back and has expired nothing is in the table.
+                    lost = attempt.token in self._retained(attempt.table_uuid)
+                else:
+                    # A ledger put back may not know that a commit is on its way.
+                    lost = attempt.token in tokens and attempt.attempt_id not in self.forgotten
                 self.hold("I-12", not lost, f"{attempt} is given up and in the table")
             attempt.status = status
             if not row["settled"]:
@@ -425,6 +438,12 @@ class Watch:
         self.hold("I-16", owner == run_id, f"{what} by {run_id}, the lease is {owner}'s")
         self.hold("I-16", expires_ms > now_ms, f"{what} by {run_id}, whose lease has expired")
         self.hold("I-16", fence in (None, held), f"{what} under fence {fence}, the lease has {held}")
+
+    def _retained(self, uuid: str) -> set[str]:
+        """Tokens of the snapshots that the table still has."""
+        table = self.world.lake.every[uuid]
+        kept = {s.snapshot_id for s in table.state.snapshots}
+        return {o.token for o in table.landed if o.snapshot_id in kept}
 
     # rows
 

@@ -48,7 +48,7 @@ class Landed:
     token: str
     fence: int
     batch_id: str
-    added: frozenset[str]
+    operation: str
 
 
 class SimTable:
@@ -117,7 +117,6 @@ class SimTable:
         snapshot = Snapshot(
             self.lake.new_id(), parent, number, self.lake.now_ms, operation, dict(summary), f"list-{number}"
         )
-        before = {f.path for f in self.live}
         self.files[snapshot.snapshot_id] = live
         self._change(
             snapshot=snapshot, snapshots=(*self.state.snapshots, snapshot), last_sequence_number=number
@@ -130,7 +129,7 @@ class SimTable:
                     summary[TOKEN_PROPERTY],
                     int(summary[FENCE_PROPERTY]),
                     summary[BATCH_PROPERTY],
-                    frozenset(f.path for f in live) - before,
+                    summary["operation"],
                 )
             )
         return snapshot
@@ -254,6 +253,20 @@ class Lake:
             added.append(self.new_file(partition, [newest + 1], number))
         table.commit((*table.live, *added), "overwrite")
 
+    def compact(self, table: SimTable, partition: str) -> None:
+        """Every data file of the partition is written anew, so that there is as much to do as before."""
+        live = [f for f in table.live if f.partition == partition and f.kind is FileKind.DATA]
+        deletes = [f for f in table.live if f.kind is not FileKind.DATA]
+        paths = {f.path for f in live}
+        number = table.next_number()
+        anew = [
+            self.new_file(partition, rows, number)
+            for rows in (self.left_of(f, deletes) for f in live)
+            if rows
+        ]
+        kept = (f for f in table.live if f.path not in paths and f.referenced_data_file not in paths)
+        table.commit((*kept, *anew), "replace")
+
     def _append(self, table: SimTable, partition: str, _live: list[LiveFile]) -> None:
         self.append(table, partition, self.choose.randint(1, 6))
 
@@ -280,9 +293,12 @@ class Lake:
         kept = (f for f in table.live if f.path not in paths and f.referenced_data_file not in paths)
         table.commit((*kept, *merged), "replace")
 
+    def new_key(self) -> int:
+        self._keys += 1
+        return self._keys
+
     def _new_rows(self, count: int) -> list[int]:
-        self._keys += count
-        return [(self._keys - i) * KEY for i in range(count)]
+        return [self.new_key() * KEY for _ in range(count)]
 
 
 def twice(rows: Iterable[int]) -> list[int]:

@@ -17,7 +17,7 @@ from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.world import NAMES, World, only_main
 
 STEPS = 600
-_LONG_MS = 31 * 86_400_000
+_LONG_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Life:
             (self.recreate, 1),
             (self.rename, 1),
             (self.rewind, 1),
+            (self.compete, 1),
             (self.back_up, 2),
             (self.restore, 1),
         ]
@@ -112,6 +113,10 @@ class Life:
     def rewind(self) -> None:
         self.table().rewind()
 
+    def compete(self) -> None:
+        """For a while another engine rewrites what any run has just written."""
+        self.world.competes_until = self.world.steps + 300
+
     # what happens to the processes
 
     def wait(self) -> None:
@@ -139,6 +144,8 @@ class Life:
 
     def lag(self) -> None:
         """A cache shows the table as it is now for a while."""
+        if self.world.restored:
+            return
         state = self.table().state
         until_ms = self.world.lake.now_ms + self.choose.choice([100, 2_000, 60_000])
         self.world.shown_until[state.table] = (until_ms, lambda _now: state)
@@ -147,7 +154,11 @@ class Life:
         self.world.ledger_down_until = self.world.lake.now_ms + self.choose.choice([500, 20_000, 90_000])
 
     def back_up(self) -> None:
-        self.world.back_up()
+        """Now, or at the worst time: when an attempt is on its way."""
+        if self.choose.random() < 0.5:
+            self.world.back_up()
+        else:
+            self.world.backs_up_after = self.choose.choice(["start_attempt", "record_intent", "record_try"])
 
     def restore(self) -> None:
         self.world.restore()
@@ -172,17 +183,29 @@ class Life:
         world.pass_time(_LONG_MS)
         world.check_late()
         world.release()
-        for table in world.lake.tables.values():
-            world.ledger.resume(str(table.state.table))
+        tables = list(world.lake.tables.values())
+        for name in NAMES:
+            # Also those that tables had before: a pause goes with the table.
+            world.ledger.resume(str(name))
+        for table in tables:
             # Something to do: a table at rest is not leased, and its dead runs wait for their records.
             world.lake.append(table, "p=a", 6)
-        for _ in range(2):
-            for name in list(world.lake.tables):
-                world.start(name)
-                world.run_until_idle()
-            world.pass_time(_LONG_MS)
-        for table in list(world.lake.tables.values()):
+        for table in tables:
+            self._two_runs(table)
             self._is_done(table)
+
+    def end_of(self, table: SimTable) -> None:
+        """The same for a world without faults: a commit of another writer, and two runs."""
+        self.world.check_late()
+        self.world.lake.append(table, "p=b", 6)
+        self._two_runs(table)
+        self._is_done(table)
+
+    def _two_runs(self, table: SimTable) -> None:
+        for _ in range(2):
+            self.world.start(table.state.table)
+            self.world.run_until_idle()
+            self.world.pass_time(_LONG_MS)
 
     def _is_done(self, table: SimTable) -> None:
         world, name = self.world, table.state.table

@@ -9,7 +9,9 @@ import pytest
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint.core.policy import WindowsPolicy
+from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.faults import At
 from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
 
@@ -135,3 +137,32 @@ def test_partition_of_two_batches_starts_the_second_with_a_clean_slate_once_the_
         assert world.watch.found["reported DONE"] == 1
         past = world.ledger.history(table.uuid, str(TABLE), REWRITE).of("p=a")
         assert past.crashes == 1
+
+
+def test_ledger_put_back_to_its_beginning_goes_on_from_the_fences_of_the_table() -> None:
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        world.back_up()
+        for _ in range(3):
+            world.start(TABLE)
+            world.run_until_idle()
+            world.lake.append(table, "p=a", 6)
+        world.restore()
+        world.start(TABLE)
+        world.run_until_idle()
+        fences = [one.fence for one in table.landed]
+        assert fences == sorted(fences)
+        assert fences[-1] > fences[-2]
+
+
+def test_writer_that_is_always_faster_is_left_alone_after_a_few_plans() -> None:
+    with World(0, calm()).alive() as world:
+        world.competes_until = 10_000
+        process = world.start(TABLE, operations=(REWRITE,))
+        world.run_until_idle()
+        (outcome,) = process.outcomes
+        assert {b.reason for b in outcome.batches} == {Reason.STALE}
+        assert world.watch.found["attempts"] == 3 * (MAX_REPLANS + 1)
+        again = world.start(TABLE, operations=(REWRITE,))
+        world.run_until_idle()
+        assert "back_off" in again.ended

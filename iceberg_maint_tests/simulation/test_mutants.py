@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import pytest
 
+from iceberg_maint_tests.simulation import test_found
 from iceberg_maint_tests.simulation.invariants import ViolationError
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
 
-SEEDS = range(60)
+SEEDS = range(100)
+SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.startswith("test_")]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
 def test_planted_fault_is_seen(mutant: Mutant, monkeypatch, capsys) -> None:
     mutant.plant(monkeypatch)
+    seen = _by_scenario() or _by_life()
+    assert seen, f"'{mutant.rule}' is off and nobody sees it"
+    with capsys.disabled():
+        print(f"\n| {mutant.rule} | {mutant.name} | {seen} |", end="")
+
+
+def _by_scenario() -> str:
+    for scenario in SCENARIOS:
+        try:
+            scenario()
+        except ViolationError as violation:
+            return f"{_invariant(violation)}, {scenario.__name__}"
+        except (AssertionError, pytest.fail.Exception):
+            return scenario.__name__
+    return ""
+
+
+def _by_life() -> str:
     for seed in SEEDS:
         try:
             live(seed)
-        except ViolationError as seen:
-            with capsys.disabled():
-                print(f"\n{mutant.name}: seen in seed {seed}: {str(seen).splitlines()[0][:110]}", end="")
-            return
-    pytest.fail(f"'{mutant.rule}' is off and nobody sees it")
+        except ViolationError as violation:
+            return f"{_invariant(violation)}, seed {seed}"
+    return ""
+
+
+def _invariant(violation: ViolationError) -> str:
+    return str(violation).split(":")[0]

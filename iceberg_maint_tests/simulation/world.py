@@ -3,11 +3,12 @@ processes of the real program whose steps come in any order."""
 
 from __future__ import annotations
 
+import functools
 import random
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from iceberg_maint.core.state import Snapshot, TableState
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint.maintain import Event, Request, maintain
 from iceberg_maint.ports import Lease
 from iceberg_maint.reconcile import reconcile, settle_open_attempts
@@ -80,16 +82,17 @@ class World:
         self.steps = 0
         self.runs = 0
         self.processes: list[Process] = []
+        self.late_ms = 0
+        self.competes_until = 0
+        self.backs_up_after = ""
         self.late: list[tuple[int, Swap]] = []
         self.shown_until: dict[TableId, tuple[int, Callable[[TableState], TableState]]] = {}
         self.ledger_down_until = 0
         self.restored = 0
         self.trace_lines: deque[str] = deque(maxlen=5000)
         self.trace_digest = 0
-        self.ledger = memory_ledger()
-        self.ledger.now_ms()
-        assert self.ledger._database._engine is not None
-        self.connection: Any = self.ledger._database._engine.raw_connection().driver_connection
+        self.ledger, self.connection, empty = _ledger()
+        self.connection.deserialize(empty)
         # The database's clock is the world's; the ledger's SQL stays as it is.
         self.connection.create_function("julianday", 1, self._julianday)
         self.backups: list[bytes] = []
@@ -124,6 +127,9 @@ class World:
             self.watch.out_of_order(process, name, why)
             raise
         self.watch.called(process, name, args, result)
+        if name == self.backs_up_after:
+            self.backs_up_after = ""
+            self.back_up()
         return result
 
     def shown(self, table: TableId) -> TableState:
@@ -153,7 +159,7 @@ class World:
 
     def send_late(self, swap: Swap) -> None:
         """The swap is on its way and reaches the catalog some time."""
-        delay_ms = self.choose.choice([100, 5_000, 60_000, 600_000])
+        delay_ms = self.late_ms or self.choose.choice([100, 5_000, 60_000, 600_000])
         self.late.append((self.lake.now_ms + self.choose.randint(0, delay_ms), swap))
 
     # processes
@@ -197,8 +203,7 @@ class World:
             process.ended = repr(why)
         except Exception as why:  # noqa: BLE001 - a defect, told by the watch
             process.ended = repr(why)
-            with suppress(ViolationError):
-                self.watch.broken(process, why)
+            self.watch.broken(process, why)
 
     def tools(self, process: Process) -> Tools:
         engine = SimEngine(process)
@@ -270,6 +275,7 @@ class World:
     def stop_faults(self) -> None:
         """From now on nothing goes wrong any more. What was on its way arrives."""
         self.faults.stop()
+        self.competes_until = 0
         self.shown_until.clear()
         self.ledger_down_until = 0
         for process in self.processes:
@@ -292,7 +298,8 @@ class World:
         """The ledger is that of a backup again, whatever processes are at work."""
         if self.backups:
             self.restored += 1
-            self.connection.deserialize(self.choose.choice(self.backups))
+            self.shown_until.clear()
+            self.connection.deserialize(self.choose.choice([self.backups[-1], *self.backups[-4:]]))
             self.watch.start_over()
 
     def check_late(self) -> None:
@@ -314,8 +321,16 @@ class World:
             while self.fibers.living():
                 self.fibers.living()[0].resume()
             heartbeat.threading = real
-            self.connection = None
-            self.ledger.close()
+
+
+@functools.cache
+def _ledger() -> tuple[SqlLedger, Any, bytes]:
+    """The one ledger of all worlds, which take turns, its connection and its image when empty."""
+    ledger = memory_ledger()
+    ledger.now_ms()
+    assert ledger._database._engine is not None
+    connection: Any = ledger._database._engine.raw_connection().driver_connection
+    return ledger, connection, connection.serialize()
 
 
 def calm() -> Faults:
