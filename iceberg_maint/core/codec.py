@@ -1,4 +1,5 @@
-"""JSON round trip of the core's values: frozen dataclasses, enums, tuples, mappings, scalars."""
+"""JSON round trip of the core's values: frozen dataclasses, enums, tuples, mappings, scalars, and bytes
+as hexadecimal digits."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ def to_data(value: object) -> Any:
         return int(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, bytes):
+        return value.hex()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, (tuple, list)):
@@ -83,6 +86,9 @@ def _build(kind: Any, data: Any) -> Any:
         return _build_dataclass(kind, data)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(data)
+    if kind is bytes:
+        _check(isinstance(data, str), kind, data)
+        return bytes.fromhex(data)
     if kind is float and type(data) is int:
         return float(data)
     # type(), not isinstance: True is no integer here.
