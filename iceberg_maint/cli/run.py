@@ -237,7 +237,9 @@ def _judge_exit(app: App, result: _Result, session: Session) -> None:
         if outcome.outcome is OutcomeStatus.FAILED:
             result.codes.add(EXIT_FAILED)
         refusal = _REFUSALS.get(outcome.reason)
-        if refusal is not None and outcome.outcome in (OutcomeStatus.UNSUPPORTED, OutcomeStatus.NO_OP):
+        # What the policy leaves to another maintainer is no refusal, but a lease that is held is one.
+        left = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER
+        if refusal is not None and (left or outcome.outcome is OutcomeStatus.UNSUPPORTED):
             session.say(f"{result.table}: {refusal} {_refused(outcome.reason, measured) or CODES[refusal]}.")
             result.codes.add(EXIT_REFUSED)
 

@@ -11,19 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.policy import ForeignMaintainersPolicy, ForeignMode, Mode, Policy, Route
 from iceberg_maint.core.reasons import Reason, Verdict
 from iceberg_maint.core.state import TOKEN_PROPERTY, Snapshot, TableState
 
 MOST_KEPT = 10
 """Foreign commits kept with a table's health, the newest."""
-REWRITES = (
-    Operation.CONVERT_EQUALITY_DELETES,
-    Operation.REWRITE_DATA_FILES,
-    Operation.REWRITE_POSITION_DELETE_FILES,
-)
-"""The operations that replace files another maintainer may be at work on."""
 _LONGEST_NAME = 80
 _REPLACE = "replace"
 # org.apache.amoro.op.SnapshotSummary and api.CommitMetaProducer: also its row deltas are maintenance.
@@ -88,11 +82,11 @@ def foreign_stop(
 ) -> tuple[Verdict, Reason, dict[str, str]] | None:
     """What stops an operation for which something is due beside a foreign maintainer, if anything.
 
-    In mode `refuse` every rewrite of files is refused; in `coexist` data files may be rewritten, and
+    In mode `refuse` all work on data is refused, as it replaces files the other may be at work on; in `coexist` data files may be rewritten, and
     position deletes are the other's business. A policy that only advises stops nothing.
     """
     other = company(commits, policy.foreign_maintainers, now_ms)
-    if other is None or operation not in REWRITES or policy.mode is Mode.ADVISE:
+    if other is None or operation not in DATA_OPERATIONS or policy.mode is Mode.ADVISE:
         return None
     if policy.foreign_maintainers.mode is ForeignMode.REFUSE:
         return Verdict.REFUSE, Reason.FOREIGN_MAINTAINER, other.evidence()

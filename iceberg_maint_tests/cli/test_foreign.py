@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import Snapshot
-from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+from iceberg_maint.core.state import FileKind, LiveFile, Snapshot
+from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 
 SICK = TableId.parse("lake.db.sick")
 DAY_MS = 86_400_000
@@ -90,6 +90,22 @@ def test_coexistence_waits_until_partitions_are_cold_then_runs(lake: Lake) -> No
     lake.clock.ms += 3_600_000
     assert lake("run", "db.sick").exit_code == 0
     assert lake.engine.batches
+
+
+def test_what_is_left_to_the_other_in_coexistence_is_no_refusal(lake: Lake) -> None:
+    table = lake.catalog.content[SICK]
+    (file, *_) = table.live_files
+    marks = [
+        LiveFile(f"mem://mark-{i}", FileKind.POSITION_DELETES, 0, "day=3", 1, 10, 1, "parquet")
+        for i in range(40)
+    ]
+    healthy = [replace(file, path="mem://one", partition="day=3", size_bytes=TARGET_BYTES)]
+    lake.catalog.put(replace(table, live_files=(*healthy, *marks)))
+    rewritten_by_others(lake)
+    lake.configure("defaults: {foreign_maintainers: {mode: coexist, cold_after_seconds: 0}}\n")
+    operations = lake.json("run", "db.sick")["tables"][0]["operations"]
+    found = {o["operation"]: (o["outcome"], o["reason"]) for o in operations}
+    assert found["rewrite_position_delete_files"] == ("NO_OP", "foreign_maintainer")
 
 
 def test_advice_is_not_refused_and_its_plan_tells_what_acting_would_come_to(lake: Lake) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from iceberg_maint.core.foreign import (
     MOST_KEPT,
-    REWRITES,
     Company,
     ForeignCommit,
     company,
@@ -17,7 +16,7 @@ from iceberg_maint.core.foreign import (
     foreign_stop,
     in_company,
 )
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.policy import (
     ForeignMaintainersPolicy,
     ForeignMode,
@@ -154,7 +153,7 @@ COEXISTING = Policy(foreign_maintainers=COEXIST)
 IGNORING = Policy(foreign_maintainers=IGNORE)
 
 
-@pytest.mark.parametrize("operation", REWRITES)
+@pytest.mark.parametrize("operation", DATA_OPERATIONS)
 def test_rewrite_of_files_is_refused_beside_another_maintainer(operation: Operation) -> None:
     stop = foreign_stop(operation, [commit(5)], REFUSING, NOW_MS)
     assert stop is not None
@@ -171,7 +170,7 @@ def test_policy_that_advises_is_not_stopped() -> None:
 
 
 def test_only_position_deletes_are_left_to_the_other_in_coexistence() -> None:
-    stops = {o: foreign_stop(o, [commit(5)], COEXISTING, NOW_MS) for o in REWRITES}
+    stops = {o: foreign_stop(o, [commit(5)], COEXISTING, NOW_MS) for o in DATA_OPERATIONS}
     left = stops.pop(Operation.REWRITE_POSITION_DELETE_FILES)
     assert left is not None
     assert left[:2] == (Verdict.SKIP, Reason.FOREIGN_MAINTAINER)
@@ -179,7 +178,7 @@ def test_only_position_deletes_are_left_to_the_other_in_coexistence() -> None:
 
 
 def test_operations_that_replace_no_files_go_on() -> None:
-    others = [o for o in Operation if o not in REWRITES]
+    others = [o for o in Operation if o not in DATA_OPERATIONS]
     assert all(foreign_stop(o, [commit(5)], REFUSING, NOW_MS) is None for o in others)
 
 
