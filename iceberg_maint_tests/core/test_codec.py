@@ -140,7 +140,7 @@ def test_numbers_json_lacks_are_refused(value: float) -> None:
         dumps(value)
 
 
-@pytest.mark.parametrize("value", [b"x", {1, 2}, object(), 1j])
+@pytest.mark.parametrize("value", [{1, 2}, object(), 1j])
 def test_values_without_a_round_trip_are_refused(value: object) -> None:
     with pytest.raises(TypeError, match="has no JSON form"):
         to_data(value)
