@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from iceberg_maint.core.policy import WindowsPolicy
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.maintain import MAX_REPLANS
-from iceberg_maint_tests.simulation.faults import At
+from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
 
 TABLE = NAMES[0]
@@ -166,3 +167,38 @@ def test_writer_that_is_always_faster_is_left_alone_after_a_few_plans() -> None:
         again = world.start(TABLE, operations=(REWRITE,))
         world.run_until_idle()
         assert "back_off" in again.ended
+
+
+def test_swap_that_lands_long_after_its_answer_was_lost_is_recognised() -> None:
+    """Until main moves it may still come, whoever asks."""
+    faults = calm()
+    faults.answer_script = [Answer.LATE]
+    with World(0, faults).alive() as world:
+        (table,) = world.lake.tables.values()
+        world.late_ms = 600_000
+        first = world.start(TABLE)
+        world.run_until_idle()
+        told = [b.outcome for o in first.outcomes for b in o.batches]
+        assert told == [OutcomeStatus.UNKNOWN]
+        world.start(TABLE, settles=True)
+        world.run_until_idle()
+        attempts = world.ledger.open_attempts(table.uuid)
+        assert len(attempts) == 1
+        world.pass_time(600_000)
+        world.start(TABLE, settles=True)
+        world.run_until_idle()
+        assert world.ledger.open_attempts(table.uuid) == ()
+        assert world.watch.seen.attempts[attempts[0].attempt_id].status == "DONE"
+
+
+def test_batch_that_kills_its_process_again_and_again_is_held() -> None:
+    faults = calm()
+    with World(0, faults).alive() as world:
+        (_table,) = world.lake.tables.values()
+        for _ in range(5):
+            faults.script = [("write", At.KILL_BEFORE)]
+            world.start(TABLE, operations=(REWRITE,), max_batches=1)
+            world.run_until_idle()
+            world.pass_time(60_000)
+        attempts = world.watch.seen.attempts.values()
+        assert max(Counter(a.partitions for a in attempts).values()) <= 3
