@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from iceberg_maint_tests.simulation import test_found
+from iceberg_maint_tests.simulation.faults import Answer
 from iceberg_maint_tests.simulation.invariants import ViolationError
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
+from iceberg_maint_tests.simulation.tables import small_files
+from iceberg_maint_tests.simulation.test_lying_catalog import test_catalog_that_lies_is_found_out
 
 SEEDS = range(100)
 SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.startswith("test_")]
+SCENARIOS.append(partial(test_catalog_that_lies_is_found_out, Answer.OK_LIE, small_files))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
@@ -27,9 +34,9 @@ def _by_scenario() -> str:
         try:
             scenario()
         except ViolationError as violation:
-            return f"{_invariant(violation)}, {scenario.__name__}"
+            return f"{_invariant(violation)}, {_name(scenario)}"
         except (AssertionError, pytest.fail.Exception):
-            return scenario.__name__
+            return _name(scenario)
     return ""
 
 
@@ -40,6 +47,10 @@ def _by_life() -> str:
         except ViolationError as violation:
             return f"{_invariant(violation)}, seed {seed}"
     return ""
+
+
+def _name(scenario: Callable[[], None]) -> str:
+    return getattr(scenario, "__name__", "a catalog that says ok")
 
 
 def _invariant(violation: ViolationError) -> str:
