@@ -161,7 +161,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory, jars: list[Path], postgres_
             try:
                 while child.poll() is None:
                     seen.look(child, web)
-                    time.sleep(0.5)
+                    time.sleep(1)
                 answer = asked(port)
             finally:
                 child.kill()
