@@ -15,10 +15,10 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from iceberg_maint.core.due import partition_findings
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.due import partition_findings
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
 from iceberg_maint.defs.keys import (
