@@ -2,7 +2,6 @@
 
 I-12  no file of an attempt that was given up is ever in the table
 I-14  fences in ancestry never decrease; a batch has one effect; a lease is not taken from a living owner
-I-15  no two operations at work on one table under valid leases
 I-16  STARTED → INTENT → ATTEMPT → OUTCOME → CURSOR, each by the holder of the lease; what ended stays
 I-19  nothing is reported committed that is not in the table
 I-20  tries within their budget, back-off and quarantine respected, crashes counted apart from failures

@@ -169,7 +169,8 @@ class World:
         self.runs += 1
         process = Process(self, table, Request(f"run-{self.runs}", **asked), skew_ms)
         self.processes.append(process)
-        self.trace(f"{process.request.run_id} starts on {table} {asked} settles={settles}")
+        shown = {key: sorted(v) if isinstance(v, frozenset) else v for key, v in asked.items()}
+        self.trace(f"{process.request.run_id} starts on {table} {shown} settles={settles}")
         body = self._settle if settles else self._maintain
         self.fibers.start(process, lambda: self.guarded(process, lambda: body(process)))
         return process
