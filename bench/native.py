@@ -230,7 +230,7 @@ class _Native:
         decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)
         live = self.catalog.live_files(state, keys)
         [batch] = plan_rewrite(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES).batches
-        written = self.engine.write(batch, self.policy)
+        written = self.engine.write(batch, policy)
         assert written.proof.equal, written.proof.detail
         ticket = Ticket(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
         result = self.engine.commit(batch, written, ticket)
