@@ -10,6 +10,7 @@ import random
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.schema import Schema
@@ -25,7 +26,7 @@ SNAPSHOTS, MANIFESTS_PER_COMMIT, FILES_PER_MANIFEST = 500, 4, 50
 FILES = SNAPSHOTS * MANIFESTS_PER_COMMIT * FILES_PER_MANIFEST
 DAYS, BUCKETS, COLUMNS = 20, 50, 10
 _FIRST_DAY, _FIRST_MS, _HOUR_MS = 20_000, 1_728_000_000_000, 3_600_000
-_VERSION = "1"
+_VERSION = "2"
 
 
 def grown_table() -> Path:
@@ -67,7 +68,12 @@ def _make(folder: Path) -> str:
 
 
 class _Grown(TableFiles):
-    """Commits that list what came before them as well."""
+    """Commits that list what came before them as well, and a log of them, without which Iceberg cannot
+    expire any."""
+
+    def document(self) -> dict[str, Any]:
+        log = [{"snapshot-id": s["snapshot-id"], "timestamp-ms": s["timestamp-ms"]} for s in self.snapshots]
+        return {**super().document(), "snapshot-log": log}
 
     def append(self, manifests: list[ManifestFile], number: int) -> None:
         self.listed = [*getattr(self, "listed", []), *(self._write_manifest(m) for m in manifests)]

@@ -62,7 +62,9 @@ def _compare(rounds: int) -> int:
 def _run(worker: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.housekeeping", "--worker", worker]
     run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(run.stdout.splitlines()[-1])
+    line = run.stdout.splitlines()[-1]
+    print(worker, line, file=sys.stderr, flush=True)
+    return json.loads(line)
 
 
 def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> int:
