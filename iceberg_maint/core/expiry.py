@@ -58,7 +58,8 @@ def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Vio
         )
     if not gc_enabled(base.get("properties") or {}):
         yield Violation(Rule.RETENTION, "gc.enabled is false by now")
-    kept = [s for s in batch.snapshots if s not in frozenset(retention.expire)]
+    may_go = frozenset(retention.expire)
+    kept = [s for s in batch.snapshots if s not in may_go]
     if kept:
         yield Violation(Rule.RETENTION, f"snapshot {kept[0]} may no longer expire, {len(kept)} in all")
     for name in batch.refs:
@@ -84,8 +85,7 @@ def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violati
     for key in ("statistics", "partition-statistics"):
         if _rows(new, key) != [f for f in _rows(base, key) if int(f["snapshot-id"]) not in planned]:
             yield Violation(Rule.METADATA, f"would change {key} of snapshots that stay")
-    log = _rows(base, "snapshot-log")
-    if any(entry not in log for entry in _rows(new, "snapshot-log")):
+    if _log(new) - _log(base):
         yield Violation(Rule.METADATA, "would change the snapshot log")
     rest = _COMPARED_APART + _OF_THE_COMMIT
     if changed := sorted(_differing(_without(base, rest), _without(new, rest))):
@@ -98,6 +98,10 @@ def _by_id(document: Document) -> dict[int, Any]:
 
 def _rows(document: Document, key: str) -> list[Any]:
     return list(document.get(key) or ())
+
+
+def _log(document: Document) -> set[tuple[int, int]]:
+    return {(int(e["timestamp-ms"]), int(e["snapshot-id"])) for e in _rows(document, "snapshot-log")}
 
 
 def _without(document: Document, keys: Iterable[str]) -> dict[str, Any]:
