@@ -68,9 +68,9 @@ def trash(
 ) -> Trashed:
     """Moves the orphans of a scan aside, one mark per prefix that has any.
 
-    The metadata is read once more first, and each file looked at once more. `approved` is the
-    digest that a person approves; `holds` asks whether the lease is still ours; `tell` hears what
-    was done whatever ends it. Raises RefusedError ICM-122 where the share is abnormal and not
+    The metadata is read once more first, and each file looked at once more; what was committed while
+    files were moved goes back to its place. `approved` is the digest that a person approves; `holds`
+    asks whether the lease is still ours; `tell` hears what was done whatever ends it. Raises RefusedError ICM-122 where the share is abnormal and not
     approved, FenceLostError.
     """
     if scan.needs_approval and approved != scan.digest:
@@ -87,6 +87,7 @@ def trash(
     try:
         for prefix in scan.target.prefixes:
             _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, done)
+        _put_back_reached(scan, store, reachability, done)
     finally:
         tell(done.told())
     reached_since = scan.counts.orphan_files - done.files - done.skipped
@@ -95,13 +96,14 @@ def trash(
 
 @dataclass(slots=True)
 class _Moved:
-    marks: list[str]
+    headers: list[MarkHeader]
     files: int = 0
     size_bytes: int = 0
     skipped: int = 0
 
     def told(self) -> Trashed:
-        return Trashed(tuple(dict.fromkeys(self.marks)), self.files, self.size_bytes, self.skipped)
+        marks = dict.fromkeys(h.mark_id for h in self.headers)
+        return Trashed(tuple(marks), self.files, self.size_bytes, self.skipped)
 
 
 def _move(
@@ -129,7 +131,7 @@ def _move(
     if next(_below(scan, prefix), None) is None:
         return
     store.create(mark_location(header), mark_lines(header, _trashed(scan, prefix, mark_id)))
-    done.marks.append(mark_id)
+    done.headers.append(header)
     for line in _held(_trashed(scan, prefix, mark_id), holds):
         found = store.stat(line.path)
         if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):
@@ -137,6 +139,21 @@ def _move(
             continue
         store.move(line.path, line.trash_path)
         done.files, done.size_bytes = done.files + 1, done.size_bytes + line.size_bytes
+
+
+def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, done: _Moved) -> None:
+    """Puts back what is reached by now: to move many files takes a store hours, and until a sweep
+    nobody could read these."""
+    if not done.files:
+        return
+    read_reached(scan.paths, scan.target, reachability)
+    for header in done.headers:
+        for line in files_of(store, header, mark_location(header)):
+            if not scan.paths.reaches(line.path) or store.stat(line.trash_path) is None:
+                continue
+            if _put_back(store, line):
+                done.files, done.size_bytes = done.files - 1, done.size_bytes - line.size_bytes
+                done.skipped += 1
 
 
 def sweep(

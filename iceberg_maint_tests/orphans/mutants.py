@@ -65,6 +65,7 @@ MUTANTS = (
     Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", (TRASH,)),
     Mutant("any digest approves", "orphans/operation.py", "if found.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, reachability)\n    done", "    done", (TRASH,)),
+    Mutant("what is committed during the moves stays away", "orphans/trash.py", "        _put_back_reached(scan, store, reachability, done)\n", "", (TRASH,)),
     Mutant("a file is not looked at again", "orphans/trash.py", "if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):", "if found is None:", (TRASH,)),
     Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(mark_location(header), mark_lines", "list(mark_lines(header, ())) and store.create(mark_location(header) + 'x', mark_lines", (TRASH,)),
     Mutant("the lease does not matter", "orphans/trash.py", "if count % _HOLD_EVERY == 0 and not holds():", "if False:", (TRASH,)),

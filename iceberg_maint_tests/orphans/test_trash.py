@@ -134,6 +134,22 @@ def test_file_committed_since_the_scan_stays(lake: Lake) -> None:
     assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
 
 
+def test_file_committed_while_others_are_moved_is_put_back(lake: Lake) -> None:
+    """Moving many takes an object store hours, and until a sweep nobody could read it."""
+
+    class Busy(ShiftedStore):
+        def move(self, source: str, target: str) -> None:
+            super().move(source, target)
+            if source.endswith("orphan-3.parquet") and TRASH not in source:
+                commit(lake, "data/orphan-3.parquet")
+                Path(source.removeprefix("file://")).unlink()
+
+    done = put_into_trash(lake, Busy())
+    assert (done.moved_files, done.skipped_files) == (ORPHANS, 1)
+    assert lake.remaining() == [lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"]
+    assert all(p.read_bytes() == lake.orphans[p] for p in lake.remaining())
+
+
 def test_file_changed_or_gone_since_the_scan_stays(lake: Lake) -> None:
     at = lake.folder / PLAIN.table_folder / "data"
 
