@@ -16,7 +16,7 @@ from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.state import FileKind, TableState
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports import Attempt, BatchStatus, Lease
 from iceberg_maint.survey import Tools
@@ -86,12 +86,18 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
 
 def require_same(state: TableState, lease: Lease) -> None:
     """Raises RefusedError ICM-102 unless the lease is of this very table: nothing that is known of
-    the table that had the name before is true of it."""
+    the table that had the name before is true of it. Raises FenceLostError when the table has a
+    later fence than the lease: the ledger was put back to a backup while the run waited."""
     if state.uuid != lease.table_uuid:
         raise RefusedError(
             "ICM-102",
             f"{state.table} was dropped and made anew, or replaced, while a run was at work on it.",
             "none; the next run takes the table that has the name now.",
+        )
+    if state.newest_fence() > lease.fence:
+        raise FenceLostError(
+            f"{state.table} has a commit under fence {state.newest_fence()}, the lease has fence "
+            f"{lease.fence}: the ledger was put back to an earlier state."
         )
 
 

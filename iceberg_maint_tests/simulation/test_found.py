@@ -11,7 +11,7 @@ from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint.core.policy import WindowsPolicy
 from iceberg_maint.core.reasons import Reason
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
@@ -149,11 +149,28 @@ def test_ledger_put_back_to_its_beginning_goes_on_from_the_fences_of_the_table()
             world.run_until_idle()
             world.lake.append(table, "p=a", 6)
         world.restore()
+        before = len(table.landed)
         world.start(TABLE)
         world.run_until_idle()
         fences = [one.fence for one in table.landed]
+        assert len(fences) > before
         assert fences == sorted(fences)
-        assert fences[-1] > fences[-2]
+        assert fences[before] > fences[before - 1]
+
+
+def test_lease_given_by_a_ledger_put_back_is_worth_nothing_below_the_fences_of_the_table() -> None:
+    """Whoever waited for it had looked at the table before the others' commits."""
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        world.back_up()
+        for _ in range(3):
+            world.start(TABLE)
+            world.run_until_idle()
+            world.lake.append(table, "p=a", 6)
+        world.restore()
+        lease = world.ledger.acquire_lease(table.uuid, str(TABLE), "me", 45, 0)
+        with pytest.raises(FenceLostError, match="put back"):
+            world.settle_now(table.state, lease)
 
 
 def test_writer_that_is_always_faster_is_left_alone_after_a_few_plans() -> None:
