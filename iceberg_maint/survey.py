@@ -20,7 +20,7 @@ from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision
-from iceberg_maint.core.retention import Retention, retain
+from iceberg_maint.core.retention import Retention, may_be_young, retain
 from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import decide_upkeep, may_sweep, plan_upkeep
 from iceberg_maint.core.wanted_order import wanted_order
@@ -205,12 +205,13 @@ def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools)
 
 
 def retention_of(state: TableState, policy: Policy, tools: Tools, now_ms: int) -> Retention:
-    """What may expire now: nothing that a plan not yet done was made at or an attempt not yet settled
-    was based on, nor what came since, by which it is settled."""
+    """What may expire now: nothing that a plan not yet done was made at lately or an attempt not yet
+    settled was based on, nor what came since, by which it is settled."""
     running = {
         stored.plan_id: stored.batch.snapshot_id
         for operation in DATA_OPERATIONS
         for stored in tools.ledger.open_batches(state.uuid, operation)
+        if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
     }
     unsettled = {
         attempt.attempt_id: attempt.tries[-1][0]

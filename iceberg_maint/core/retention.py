@@ -86,6 +86,18 @@ def gc_enabled(properties: Mapping[str, str]) -> bool:
     return properties.get("gc.enabled", "true").strip().lower() == "true"
 
 
+def may_be_young(state: TableState, policy: ExpireSnapshotsPolicy, snapshot_id: int, now_ms: int) -> bool:
+    """Whether a plan made when this snapshot was main's head may be younger than snapshots must be to
+    stay. An older one is of an operation that is turned off or held back: who takes it up again plans
+    anew."""
+    since_ms = now_ms
+    for snapshot in state.ancestors():
+        if snapshot.snapshot_id == snapshot_id:
+            return since_ms >= now_ms - policy.max_snapshot_age_seconds * 1000
+        since_ms = snapshot.timestamp_ms
+    return False
+
+
 def retain(
     state: TableState,
     policy: ExpireSnapshotsPolicy,

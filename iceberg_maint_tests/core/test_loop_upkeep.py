@@ -111,6 +111,27 @@ def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
     assert world.ids() == [max(left)]
 
 
+@pytest.mark.parametrize(("days", "stays"), [(0.5, True), (2, False)])
+def test_plan_that_nobody_takes_up_holds_its_snapshot_as_long_as_snapshots_stay(
+    days: float, stays: bool
+) -> None:
+    """An operation that was turned off, or left to another maintainer, never closes its plan."""
+    world = UpkeepWorld()
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:save_plan"), force=True)
+    world.expire_leases()
+    world.policy = replace(UPKEEP, rewrite_data_files=replace(UPKEEP.rewrite_data_files, enabled=False))
+    planned = world.ids()[-1]
+    world.clock.sleep(30 * 86_400)  # the plan may be as young as what came after its snapshot
+    world.append("p=a", 1)
+    world.clock.sleep(int(days * 86_400))
+    world.append("p=a", 1)
+    world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
+    assert world.open_work() == (0, 1)
+    world.run(operations=(EXPIRE,))
+    assert (planned in world.ids()) is stays
+
+
 def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> None:
     world = UpkeepWorld()
     world.policy = replace(UPKEEP, mode=Mode.ADVISE)
