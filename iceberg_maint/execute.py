@@ -90,7 +90,13 @@ def _attempt(
     past: Mapping[str, PartitionHistory],
 ) -> Ended:
     if batch.operation == Operation.REMOVE_ORPHAN_FILES:
-        return remove_orphans(batch, policy, tools, lease)
+        try:
+            return remove_orphans(batch, policy, tools, lease)
+        except FenceLostError:
+            raise
+        except BaseException:
+            _terminated(batch, tools, lease, attempt, past, "every file is at its place or in the trash")
+            raise
     engine = tools.engine()
     try:
         written = _write(batch, policy, engine)
@@ -106,7 +112,7 @@ def _attempt(
         return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
         engine.cancel()
-        _terminated(batch, tools, lease, attempt, past)
+        _terminated(batch, tools, lease, attempt, past, "stopped before its commit")
         raise
     if not written.proof.equal:
         detail = written.proof.detail
@@ -213,10 +219,9 @@ def _terminated(
     lease: Lease,
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
+    message: str,
 ) -> None:
-    outcome = _outcome(
-        batch, Ended(OutcomeStatus.FAILED, Reason.TERMINATED, "stopped before its commit"), 0.0
-    )
+    outcome = _outcome(batch, Ended(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
     # An attempt that cannot be handed back is settled by the next run; a failure here must not take
     # the place of the interrupt, or the program would go on.
     with suppress(Exception):

@@ -10,7 +10,7 @@ import pytest
 
 from iceberg_maint.catalog.claims import FleetClaims
 from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import WHOLE_TABLE, TableId
 from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint.core.policy import Policy
@@ -19,7 +19,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.operation import Scope
 from iceberg_maint_tests.catalog.table_files import register
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
-from iceberg_maint_tests.orphans.passes import DAILY, TABLE, Passes
+from iceberg_maint_tests.orphans.passes import DAILY, OPERATION, TABLE, Passes
 
 ALL = ORPHANS + 1
 LAYOUTS_BY_NAME = {layout.name: layout for layout in LAYOUTS}
@@ -198,5 +198,10 @@ def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> N
     with pytest.raises(KeyboardInterrupt):
         replace(passes, store=Interrupting(at)).run()
     assert trashed(passes.lake) == max(0, at - 1)
+    # Stopped on purpose: no crash that would hold later passes back, and nothing left to settle.
+    uuid = passes.lake.catalog.pin(TABLE).uuid
+    past = passes.ledger.history(uuid, str(TABLE), OPERATION).of(WHOLE_TABLE)
+    assert (past.crashes, past.not_before_ms) == (0, None)
+    assert passes.ledger.open_attempts(uuid) == ()
     assert replace(passes, store=ShiftedStore(DAY_MS)).run().outcome is OutcomeStatus.IMPROVED
     assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
