@@ -140,6 +140,17 @@ def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> Non
     assert world.now.state == before
 
 
+@pytest.mark.parametrize("expires", [True, False])
+def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: bool) -> None:
+    """Where expiry is left to others, trash would else pile up for ever: each file is proved anew anyhow."""
+    world = UpkeepWorld()
+    world.policy = replace(UPKEEP, expire_snapshots=replace(UPKEEP.expire_snapshots, enabled=expires))
+    operations = (Operation.REMOVE_ORPHAN_FILES,)
+    seen = survey(world.now.state.table, lambda _s: world.policy, world._tools(Process()), operations)
+    assert seen.retention.expire != ()
+    assert seen.sweeps is not expires
+
+
 def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:
     world = UpkeepWorld()
     assert world.run(operations=(REGROUP, EXPIRE)).outcome is OutcomeStatus.IMPROVED
