@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyroaring import BitMap64
 
 from iceberg_maint.core.change import Identity
-from iceberg_maint.core.plan import Batch, InputFile
+from iceberg_maint.core.plan import Batch, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.policy import ProofLevel
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.errors import RefusedError
@@ -70,21 +70,27 @@ def _marked(
     bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any], files: Mapping[str, InputFile]
 ) -> dict[str, BitMap64]:
     """The positions of these data files in the delete files, each of which applies to data no newer
-    than it is."""
+    than it is: of the file it is scoped to, or of its own spec and partition whatever it names."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     paths = list(files)
+    scopes = {f.path: _scope(g) for g in batch.groups for f in g.files}
     numbered = local_frame(
         bridge,
-        "number long, file_path string, data_number long",
-        ((number, path, files[path].data_sequence_number) for number, path in enumerate(paths)),
+        "number long, file_path string, data_number long, data_scope string",
+        ((n, path, files[path].data_sequence_number, scopes[path]) for n, path in enumerate(paths)),
     )
     numbers = local_frame(
         bridge,
-        "delete_file_path string, delete_number long",
-        ((str(d.location()), int(d.dataSequenceNumber())) for d in deletes),
+        "delete_file_path string, delete_number long, delete_scope string, named string",
+        (
+            (d.path, d.data_sequence_number, _scope(d), d.referenced_data_file)
+            for d in batch.position_deletes
+            if not d.void
+        ),
     )
+    in_scope = F.coalesce(F.col("named") == F.col("file_path"), F.col("delete_scope") == F.col("data_scope"))
     listed = sum(int(d.recordCount()) for d in deletes)
     position_deletes = _position_deletes_table(bridge, table.java)
     tasks = bridge.list(_scan_task(bridge, position_deletes, d) for d in deletes)
@@ -95,7 +101,7 @@ def _marked(
             rows.observe(seen, F.count(F.lit(1)).alias("rows"))
             .join(F.broadcast(numbers), "delete_file_path")
             .join(F.broadcast(numbered), "file_path")
-            .where("data_number <= delete_number")
+            .where((F.col("data_number") <= F.col("delete_number")) & in_scope)
             .select("number", F.col("pos").alias("_pos"))
         )
         partitions = int(bridge.spark.sparkContext.defaultParallelism)
@@ -111,6 +117,10 @@ def _marked(
             "report this; nothing was committed.",
         )
     return found
+
+
+def _scope(of: FileGroup | PositionDeleteFile) -> str:
+    return f"{of.spec_id} {of.partition}"
 
 
 def _read(bridge: Bridge, group_id: str) -> DataFrame:

@@ -260,6 +260,20 @@ def test_deletes_of_two_partitions_are_merged_each_in_its_own(shop: Workshop) ->
     assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 2, a2: 1, b: 2}
 
 
+def test_delete_that_names_a_file_of_another_partition_marks_nothing_there(shop: Workshop) -> None:
+    """No reader looks for a file's deletes in another partition (spec: Scan Planning)."""
+    name = shop.new_name("merge")
+    java = shop.writers.create(name, partitioned_by="v")
+    for value in ("a", "b"):
+        shop.writers.append(java, rows_of(range(5), value), java.spec(), [value])
+    a, b = paths(shop, name)
+    mark(shop, name, {a: [0], b: [4]}, partition=["a"])
+    mark(shop, name, {a: [1], b: [0]}, partition=["b"])
+    mark(shop, name, {b: [1]}, partition=["b"])
+    _, written = merge(shop, name, policy=QUICK)
+    assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 1, b: 2}
+
+
 def test_commit_by_another_process_merges_what_was_written(shop: Workshop) -> None:
     name = table(shop, range(10), version=2)
     [a] = paths(shop, name)
