@@ -25,7 +25,7 @@ _SEED = 20
 _Z_BITS = 6
 """Bits of a column's rank in z-order at most: 64 ranges of equally many rows each."""
 _LONG_BITS = 62
-_Z_COLUMN = "iceberg_maint_z"
+_PLACE = "iceberg_maint_z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,23 @@ def _z_ordered(
         known = sorted(_plain(row[at]) for row in sample if row[at] is not None and not _is_nan(row[at]))
         ranges.append(_cuts([(v,) for v in known], 1 << bits))
     ranks = [_leaf_of([k], cuts, list(range(len(cuts) + 1))) for k, cuts in zip(keys, ranges, strict=True)]
-    marked = rows.withColumn(_Z_COLUMN, _interleaved_column(ranks, bits))
+    place = free_name(rows.columns)
+    marked = rows.withColumn(place, _interleaved_column(ranks, bits))
     values = sorted(
         _interleaved(
             [_rank(value, [cut[0] for cut in cuts]) for value, cuts in zip(row, ranges, strict=True)], bits
         )
         for row in sample
     )
-    key = _Key(F.col(_Z_COLUMN))
+    key = _Key(F.col(place))
     placed = _placed(marked, [key], _cuts([(v,) for v in values], pieces))
-    return placed.sortWithinPartitions(_Z_COLUMN, *(_ordering(c) for c in by))
+    return placed.sortWithinPartitions(place, *(_ordering(c) for c in by))
+
+
+def free_name(columns: Sequence[str]) -> str:
+    """A column name that none of these has, as Spark compares them: whatever their case."""
+    taken = {c.lower() for c in columns}
+    return next(name for n in range(len(taken) + 1) if (name := f"{_PLACE}{n or ''}") not in taken)
 
 
 def _key(column: SortColumn) -> _Key:

@@ -26,6 +26,7 @@ from iceberg_maint.core.policy import (
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.ports import Written
 from iceberg_maint.spark import row_groups
+from iceberg_maint.spark.sorted import free_name
 from iceberg_maint.survey import with_order
 from iceberg_maint_tests.spark.workshop import FULL, Workshop, workshop_of
 
@@ -203,3 +204,8 @@ def test_windows_sort_one_batch_after_the_other_and_come_to_an_end(
     known = [k for k in keys if k is not None]
     assert keys == sorted(known, reverse=True) + [None] * (len(keys) - len(known))
     assert len(known) < len(keys)
+
+
+def test_place_in_z_order_takes_no_name_that_the_table_has() -> None:
+    assert free_name(["id", "x"]) == "iceberg_maint_z"
+    assert free_name(["Iceberg_Maint_Z", "x", "iceberg_maint_z1"]) == "iceberg_maint_z2"
