@@ -204,10 +204,10 @@ def test_prune_forgets_what_is_on_record_with_the_attempts_themselves(ledger, le
     finish(ledger, lease, start(ledger, lease, "day=1"))
     ledger.append_record(record_for("run-1"))
     place.age("icm_record", "appended_ms", 31 * 86_400_000)
-    ledger.prune(30)
+    ledger.prune(lease.table_uuid, 30)
     after = next_lease(ledger, place, lease)
     assert ledger.unrecorded_runs(after) == ()
     place.age("icm_batch", "updated_ms", 31 * 86_400_000)
-    ledger.prune(30)
+    ledger.prune(lease.table_uuid, 30)
     assert place.sql("SELECT * FROM icm_recorded") == []
     assert ledger.unrecorded_runs(after) == ()
