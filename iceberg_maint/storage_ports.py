@@ -37,8 +37,8 @@ class Store(Protocol):
         removed again. Proves on the way that files can be written and deleted."""
         ...
 
-    def read(self, path: str) -> bytes:
-        """The whole file. Raises FileNotFoundError."""
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
         ...
 
     def read_lines(self, path: str) -> Iterator[bytes]:

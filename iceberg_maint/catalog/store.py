@@ -66,10 +66,10 @@ class LocalStore:
         """The file system's clock, by a file written there and removed."""
         return _probe(self, folder)
 
-    def read(self, path: str) -> bytes:
-        """The whole file. Raises FileNotFoundError."""
-        with _permitted(path):
-            return Path(_local(path)).read_bytes()
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
+        with _permitted(path), Path(_local(path)).open("rb") as file:
+            return file.read(most_bytes)
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """The file line by line. Raises FileNotFoundError."""
@@ -143,11 +143,11 @@ class ArrowStore:
         """The store's clock, by an object written there and removed."""
         return _probe(self, folder)
 
-    def read(self, path: str) -> bytes:
-        """The whole file. Raises FileNotFoundError."""
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
         system, place = self._resolve(path)
         with _permitted(path), system.open_input_stream(place) as stream:
-            return bytes(stream.read())
+            return bytes(stream.read(most_bytes))
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """The file line by line. Raises FileNotFoundError."""

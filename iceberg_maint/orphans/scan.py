@@ -7,8 +7,6 @@ about the comparison as a whole stops it.
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -34,6 +32,7 @@ from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.manifest import restored_paths
+from iceberg_maint.orphans.owner import foreign_metadata
 from iceberg_maint.orphans.paths import PathTables
 from iceberg_maint.storage_ports import Reachability, Store, StoredFile
 
@@ -281,19 +280,12 @@ def _check_second_opinion(paths: PathTables, target: Target, reachability: Reach
 def _check_foreign(paths: PathTables, target: Target, store: Store) -> None:
     """Every table metadata file below a prefix must be this table's, also of tables that are in
     no configured catalog."""
-    for path in paths.listed_metadata_files():
-        try:
-            data = store.read(path)
-            document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-            found = str(document.get("table-uuid") or document["location"])
-        except FileNotFoundError:
-            continue  # its table has dropped it since
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
-            found = f"none that can be read: {type(error).__name__}"
-        if found != target.state.uuid:
-            raise RefusedError(
-                "ICM-111",
-                f"{target.state.table} (uuid {target.state.uuid}) has {path} below its location, of the table "
-                f"with uuid {found}.",
-                "move that table, or delete the file if it is no table's.",
-            )
+    foreign = foreign_metadata(store, paths.listed_metadata_files(), target.state.uuid)
+    if foreign is not None:
+        path, owner = foreign
+        raise RefusedError(
+            "ICM-111",
+            f"{target.state.table} (uuid {target.state.uuid}) has {path} below its location, of the table "
+            f"with uuid {owner}.",
+            "move that table, or delete the file if it is no table's.",
+        )

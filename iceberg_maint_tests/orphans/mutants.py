@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant("one decoder is enough", "orphans/scan.py", "if counts.orphan_files:", "if False:"),
     Mutant("a table below ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(prefix, location):"),
     Mutant("a table above ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(location, prefix):"),
-    Mutant("metadata of tables in no catalog is none", "orphans/scan.py", "if found != target.state.uuid:", "if False:"),
+    Mutant("metadata of tables in no catalog is none", "orphans/owner.py", "if owner is not None and owner != uuid:", "if False:"),
     Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():"),
     Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:"),
     Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:"),

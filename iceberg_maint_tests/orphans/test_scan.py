@@ -210,8 +210,8 @@ class Aliased(ShiftedStore):
     def now_ms(self, folder: str) -> int:
         return super().now_ms(folder.replace(self._alias, "file://"))
 
-    def read(self, path: str) -> bytes:
-        return super().read(path.replace(self._alias, "file://"))
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        return super().read(path.replace(self._alias, "file://"), most_bytes)
 
 
 @pytest.mark.parametrize("alias", ["s3://", "viewfs://"])
