@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,9 @@ def learned_correction(ratios: Sequence[float]) -> float:
     if not ratios:
         return 1.0
     least, most = _CORRECTIONS
-    return min(max(median(ratios), least), most)
+    known = sorted(ratios)
+    median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+    return min(max(median, least), most)
 
 
 def preflight(
