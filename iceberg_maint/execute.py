@@ -199,9 +199,8 @@ def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
 def _histories(
     ended: Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
 ) -> dict[str, PartitionHistory]:
-    looked = (
-        ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
-    )  # found no orphan: as it should be
+    # An orphan pass that found none is as it should be.
+    looked = ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
     if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED or looked:
         return {p: succeeded() for p in past}
     if ended.outcome is OutcomeStatus.UNKNOWN:

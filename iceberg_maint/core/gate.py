@@ -138,7 +138,11 @@ def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
 
 
 def _metadata(change: Change) -> Iterator[Violation]:
-    base, new = change.base, change.new
+    yield from changes_only(change.base, change.new, "files")
+
+
+def changes_only(base: TableVersion, new: TableVersion, what: str) -> Iterator[Violation]:
+    """The new snapshot follows main's head, and but for `what` the table stays as it is."""
     if new.parent_id != base.snapshot_id:
         yield Violation(
             Rule.METADATA,
@@ -146,7 +150,7 @@ def _metadata(change: Change) -> Iterator[Violation]:
         )
     kept = (base.table_uuid, base.format_version, base.schema_id, base.specs)
     if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):
-        yield Violation(Rule.METADATA, "the commit changes more of the table than its files")
+        yield Violation(Rule.METADATA, f"the commit changes more of the table than its {what}")
 
 
 def _files(intent: Intent, change: Change) -> Iterator[Violation]:

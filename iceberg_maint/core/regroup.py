@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from iceberg_maint.core.change import LiveEntry, TableVersion
-from iceberg_maint.core.gate import Rule, Violation
+from iceberg_maint.core.gate import Rule, Violation, changes_only
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import Manifest
 
@@ -48,7 +48,7 @@ def check_regrouping(batch: Batch, change: Regrouping) -> tuple[Violation, ...]:
 
 
 def _on_the_planned_table(batch: Batch, change: Regrouping) -> Iterator[Violation]:
-    base, new = change.base, change.new
+    base = change.base
     if base.table_uuid != batch.table_uuid:
         yield Violation(
             Rule.TABLE_UUID, f"the table is {base.table_uuid}, the plan was for {batch.table_uuid}"
@@ -57,14 +57,7 @@ def _on_the_planned_table(batch: Batch, change: Regrouping) -> Iterator[Violatio
         yield Violation(
             Rule.FORMAT_VERSION, f"format version is {base.format_version}, was {batch.format_version}"
         )
-    if new.parent_id != base.snapshot_id:
-        yield Violation(
-            Rule.METADATA,
-            f"the new snapshot's parent is {new.parent_id}, main's head is {base.snapshot_id}",
-        )
-    kept = (base.table_uuid, base.format_version, base.schema_id, base.specs)
-    if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):
-        yield Violation(Rule.METADATA, "the commit changes more of the table than its manifests")
+    yield from changes_only(base, change.new, "manifests")
 
 
 def _manifests(batch: Batch, change: Regrouping) -> Iterator[Violation]:

@@ -38,7 +38,7 @@ def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) 
         deps=[asset_key(table, prefix)],
         description=(
             f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
-            "says. What would be expired or removed stands in the checks' metadata before it is."
+            "says. What would expire stands in the metadata of the check `snapshots` before it does."
         ),
         skippable=True,
         kinds={"iceberg", "spark"},

@@ -119,7 +119,7 @@ def test_equality_deletes_of_a_dropped_column_are_refused_with_their_code(lake: 
     assert result.exit_code == 3
     assert "lake.db.cdc: ICM-119" in result.stderr
     (table,) = json.loads(result.stdout)["tables"]
-    assert [o["outcome"] for o in table["operations"][:2]] == ["UNSUPPORTED", "UNSUPPORTED"]
+    assert [o["outcome"] for o in table["operations"]] == ["UNSUPPORTED"] * 2 + ["NO_OP"] * 4
 
 
 def test_lease_of_another_run_is_refused_with_its_code(lake: Lake) -> None:
