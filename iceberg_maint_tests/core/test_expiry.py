@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -76,19 +75,18 @@ def test_expiry_as_planned_passes() -> None:
     assert check_expiry(BATCH, base(), planned(), ALLOWED) == ()
 
 
+@pytest.mark.timeout(60)  # looked at once per snapshot, it would take twice that
 def test_expiry_of_a_long_history_is_looked_at_once() -> None:
     """The gate stands between reading the table and the swap: what takes minutes there loses every race."""
-    old, young = range(1, 20_001), range(20_001, 40_001)
+    old, young = range(1, 50_001), range(50_001, 100_001)
     before, after = base(), planned()
     for document, ids in ((before, (*old, *young)), (after, young)):
         document["snapshots"] = [{"snapshot-id": n, "timestamp-ms": n} for n in ids]
         document["snapshot-log"] = [{"snapshot-id": n, "timestamp-ms": n} for n in ids]
-        document["refs"] = {"main": {"snapshot-id": 40_000, "type": "branch"}}
+        document["refs"] = {"main": {"snapshot-id": 100_000, "type": "branch"}}
         document["statistics"] = []
-    started = time.process_time()
     batch = replace(BATCH, snapshots=tuple(old), refs=())
     assert check_expiry(batch, before, after, Retention(tuple(old), (), (), ())) == ()
-    assert time.process_time() - started < 2
 
 
 def test_snapshot_that_appeared_since_the_plan_stays() -> None:
