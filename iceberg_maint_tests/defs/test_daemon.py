@@ -245,6 +245,7 @@ def test_command_line_of_dagster_touches_exactly_what_it_names(
     daemon: Daemon, option: str, value: str, expected: set[str]
 ) -> None:
     daemon.wait("late observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.late"))
+    known = {run.run_id for run in daemon.instance.get_runs()}
     subprocess.run(
         [
             str(Path(sys.executable).parent / "dagster"), "asset", "materialize",
@@ -253,7 +254,8 @@ def test_command_line_of_dagster_touches_exactly_what_it_names(
         env=daemon.environ, cwd=daemon.folder, check=True, capture_output=True,
     )  # fmt: skip
     key = asset_key(TableId.parse("lake.db.late"))
-    run = daemon.instance.get_runs(limit=1)[0]
+    # The daemon launches runs meanwhile; those carry the origin of its code location, the command line's does not.
+    [run] = [r for r in daemon.instance.get_runs() if r.run_id not in known and r.remote_job_origin is None]
     events = daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
     assert {e.dagster_event.partition for e in events} == expected
     assert {e.dagster_event.asset_key for e in events} == {key}
