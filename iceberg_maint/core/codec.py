@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import hashlib
 import json
 import types
 import typing
@@ -58,6 +57,8 @@ def loads(kind: type[T], text: str) -> T:
 
 def digest(value: object) -> str:
     """SHA-256 of the canonical JSON, hexadecimal."""
+    import hashlib  # loads OpenSSL
+
     return hashlib.sha256(dumps(value).encode()).hexdigest()
 
 

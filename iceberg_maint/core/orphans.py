@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -72,6 +71,21 @@ class TrashedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOrphans:
+    """What a later sweep removes, of one mark of the trash, or what a person must approve before it
+    goes there: `marked_ms` is None then and `mark_id` the digest. `oldest_ms` and `youngest_ms` are
+    when the files were last written, `paths` some of them, most bytes first."""
+
+    mark_id: str
+    marked_ms: int | None
+    files: int
+    size_bytes: int
+    oldest_ms: int | None
+    youngest_ms: int | None
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ScanCounts:
     """What a scan found. The trash and what lies in it do not count as listed."""
 
@@ -128,6 +142,8 @@ class NameRules:
 def orphans_digest(orphans: Iterable[Orphan]) -> str:
     """What a person approves: the time of the youngest of the orphans, and their SHA-256 in the
     order given."""
+    import hashlib  # loads OpenSSL
+
     found = hashlib.sha256()
     youngest_ms = 0
     for orphan in orphans:
@@ -189,3 +205,25 @@ def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) ->
         oldest_ms=oldest_ms,
         youngest_ms=youngest_ms,
     )
+
+
+def held_orphans(
+    mark_id: str, marked_ms: int | None, orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int
+) -> HeldOrphans:
+    """Counts files that are to go and keeps `limit` of their paths, as printable text."""
+    files, size_bytes = 0, 0
+
+    def counted() -> Iterator[Orphan]:
+        nonlocal files, size_bytes
+        for orphan in orphans:
+            files, size_bytes = files + 1, size_bytes + orphan.size_bytes
+            yield orphan
+
+    seen = summarize(counted(), prefixes, limit)
+    paths = tuple(told(o.path) for o in seen.largest)
+    return HeldOrphans(mark_id, marked_ms, files, size_bytes, seen.oldest_ms, seen.youngest_ms, paths)
+
+
+def told(path: str) -> str:
+    """A path as text that can be printed: file names need not be Unicode."""
+    return path.encode("utf-8", "backslashreplace").decode()

@@ -13,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote
-from uuid import UUID
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 ALL = "__all__"
 """The key of everything that lies in a spec without partition fields."""
@@ -23,7 +26,7 @@ FIRST_SPEC_ID = 0
 """The spec every table is created with (Iceberg `TableMetadata.INITIAL_SPEC_ID`). A constant, so that
 keys stay when that spec is cleaned up."""
 
-PartitionValue = None | bool | int | float | str | bytes | Decimal | UUID
+PartitionValue: TypeAlias = "bool | int | float | str | bytes | Decimal | UUID | None"
 """As stored in manifests: dates in days, times and timestamps in µs (ns for `*_ns`) since epoch."""
 
 _EPOCH = date(1970, 1, 1)
@@ -178,6 +181,8 @@ def _from_text(field: PartitionField, text: str) -> PartitionValue:
     if kind in ("float", "double"):
         return float(text)
     if kind == "uuid":
+        from uuid import UUID
+
         return UUID(text)
     if kind.startswith("decimal"):
         return _decimal_value(text)
