@@ -57,16 +57,23 @@ def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     """Deletes what of a table ended more than `keep_days` ago: records but its newest one, and
-    batches with their attempts. Returns the rows deleted. Open work, UNKNOWN attempts, cursors and
-    fences stay."""
+    batches with their attempts. Returns the rows deleted. Open work, UNKNOWN attempts, cursors,
+    fences and what each operation did last, by which it is due again, stay."""
     before = db_now_ms() - keep_days * _DAY_MS
     settled = select(outcome.c.attempt_id).where(outcome.c.status != BatchStatus.UNKNOWN)
-    open_ = select(attempt.c.batch_id).where(attempt.c.attempt_id.not_in(settled))
+    done = (
+        select(func.max(outcome.c.ordinal))
+        .where(outcome.c.table_uuid == table_uuid, outcome.c.status == BatchStatus.DONE)
+        .group_by(outcome.c.operation)
+    )
+    last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(done))
+    is_kept = or_(attempt.c.attempt_id.not_in(settled), attempt.c.attempt_id.in_(last_done))
+    kept = select(attempt.c.batch_id).where(is_kept)
     old = select(batch.c.batch_id).where(
         batch.c.table_uuid == table_uuid,
         batch.c.status.in_(_ENDED),
         batch.c.updated_ms < before,
-        batch.c.batch_id.not_in(open_),
+        batch.c.batch_id.not_in(kept),
     )
     gone = list(conn.scalars(old))
     deleted = 0

@@ -82,9 +82,10 @@ def _run(ledger, lease, partition: str, status: BatchStatus) -> None:
 
 def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, place: Place):
     lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
-    names = ("done", "failed", "planned", "started", "unknown", "closed unknown", "superseded")
+    names = ("done", "done later", "failed", "planned", "started", "unknown", "closed unknown", "superseded")
     ledger.save_plan(lease, plan_of(*names), "run-1")
     _run(ledger, lease, "done", BatchStatus.DONE)
+    _run(ledger, lease, "done later", BatchStatus.DONE)
     _run(ledger, lease, "failed", BatchStatus.FAILED)
     _run(ledger, lease, "unknown", BatchStatus.UNKNOWN)
     _run(ledger, lease, "closed unknown", BatchStatus.UNKNOWN)
@@ -95,6 +96,7 @@ def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, pla
     ledger.append_record(make_record("r2"))
     attempts, batches = ledger.open_attempts(UUID), ledger.open_batches(UUID, REWRITE)
     cursor = ledger.cursor(UUID, REWRITE)
+    last_done_ms = ledger.history(UUID, NAME, REWRITE).last_done_ms
     assert ledger.prune(UUID, 30) == 0
 
     _age_all(place, 31)
@@ -104,8 +106,10 @@ def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, pla
     assert ledger.open_attempts(UUID) == attempts
     assert ledger.open_batches(UUID, REWRITE) == batches
     assert ledger.cursor(UUID, REWRITE) == cursor
+    assert ledger.history(UUID, NAME, REWRITE).last_done_ms == last_done_ms is not None
     assert set(ledger.history(UUID, NAME, REWRITE).partitions) == {
         "done",
+        "done later",
         "failed",
         "unknown",
         "closed unknown",
