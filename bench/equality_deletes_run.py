@@ -5,8 +5,8 @@
 FOLDER holds `catalog.db`, a copy of the table's. Actions: `stock` is Iceberg's `rewrite_data_files`
 through SparkActions in a session with Spark's and Iceberg's own defaults: every file that a delete applies to
 (`delete-file-threshold=1`) and every small one, then `remove-dangling-deletes`; `stock-cached` also lets
-executors keep delete files (`cache-delete-files`). `auto` is `iceberg-maint run` with nothing said about the
-route, `convert` and `rewrite` are the one operation by that `equality_deletes.route`, from the survey to the
+executors keep delete files (`cache-delete-files`). `auto` is `iceberg-maint run` of the
+operations on data with nothing said about the route, `convert` and `rewrite` are the one operation by that `equality_deletes.route`, from the survey to the
 record in the ledger. `read` only reads. Time starts when
 the session has started; rows are read and held to what they must be when it has stopped.
 """
@@ -26,9 +26,14 @@ from typing import Any
 import psutil
 
 from bench.equality_deletes_table import PROJECT, TABLE
+from iceberg_maint.core.ids import DATA_OPERATIONS
 
 CACHE = PROJECT / ".cache"
-OPERATIONS = {"convert": "convert_equality_deletes", "rewrite": "rewrite_data_files"}
+OPERATIONS = {
+    "auto": tuple(o.value for o in DATA_OPERATIONS),
+    "convert": ("convert_equality_deletes",),
+    "rewrite": ("rewrite_data_files",),
+}
 STOCK_OPTIONS = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
 
 
@@ -84,7 +89,7 @@ def _ours(_spark: Any, folder: Path, action: str) -> dict[str, Any]:
     config = folder / "iceberg_maint.yaml"
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        only = ("--operation", OPERATIONS[action]) if action in OPERATIONS else ()
+        only = [argument for operation in OPERATIONS[action] for argument in ("--operation", operation)]
         arguments = ["--config", str(config), "--json", "run", TABLE, *only]
         code = iceberg_maint.main(arguments, standalone_mode=False)
     document = json.loads(out.getvalue())
