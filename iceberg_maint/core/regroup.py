@@ -6,35 +6,35 @@ to them, their row ids, and the snapshots that added them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from iceberg_maint.core.change import LiveEntry, TableVersion
+from iceberg_maint.core.change import TableVersion
+from iceberg_maint.core.entries import EntriesDigest, Partition
 from iceberg_maint.core.gate import Rule, Violation, changes_only
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import Manifest
-
-Partition = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Regrouping:
     """What a commit that rewrites manifests is about to do: the versions before and after it, the
-    live entries of the planned manifests, and those of the manifests it adds."""
+    live entries of the planned manifests, and those of the manifests it adds, both as digests; of
+    what had no row ids before, that is without them (see `core.entries`)."""
 
     base: TableVersion
     new: TableVersion
-    before: Sequence[LiveEntry]
-    after: Sequence[LiveEntry]
+    before: EntriesDigest
+    after: EntriesDigest
 
 
-def cuts(partitions: Sequence[Partition], clusters: int) -> tuple[Partition, ...]:
+def cuts(partitions: Mapping[Partition, int], clusters: int) -> tuple[Partition, ...]:
     """The first partitions of so many runs of about equal numbers of files (at most), but the first
-    run; `partitions` has one per file. NULL comes first, as in Iceberg's order."""
-    counts = sorted(Counter(partitions).items(), key=lambda each: [(v is not None, v) for v in each[0]])
-    total, share = len(partitions), len(partitions) / clusters
+    run; `partitions` tells the files of each. NULL comes first, as in Iceberg's order."""
+    counts = sorted(partitions.items(), key=lambda each: [(v is not None, v) for v in each[0]])
+    total = sum(partitions.values())
+    share = total / clusters
     found: list[Partition] = []
     for (partition, count), until in zip(counts, accumulate(c for _, c in counts), strict=True):
         if int((until - count) / share) > len(found) and until - count < total:
@@ -86,19 +86,6 @@ def _class(manifest: Manifest) -> tuple[int, bool]:
 
 
 def _entries(change: Regrouping) -> Iterator[Violation]:
-    # Files without row ids get some with the first commit in format v3, whatever it does.
-    named = {(e.path, e.content_offset) for e in change.before if e.first_row_id is None}
-    before, after = Counter(change.before), Counter(_unnamed(change.after, named))
-    if lost := next(iter(before - after), None):
-        yield Violation(Rule.ENTRIES, f"the entry of {lost.path} would be lost or changed: was {lost}")
-    if new := next(iter(after - before), None):
-        yield Violation(Rule.ENTRIES, f"an entry of {new.path} would be added or changed: {new}")
-
-
-def _unnamed(entries: Sequence[LiveEntry], named: set[tuple[str, int | None]]) -> Iterator[LiveEntry]:
-    if not named:
-        yield from entries
-        return
-    for entry in entries:
-        is_new = (entry.path, entry.content_offset) in named
-        yield entry._replace(first_row_id=None) if is_new else entry
+    if change.before != change.after:
+        was, is_ = (f"{d.entries} of {d.records} rows" for d in (change.before, change.after))
+        yield Violation(Rule.ENTRIES, f"the live entries would not stay what they are: {was}, then {is_}")

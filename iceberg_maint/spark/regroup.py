@@ -9,7 +9,7 @@ rows of format v3 new ids.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -17,12 +17,13 @@ from typing import Any
 from uuid import UUID
 
 from iceberg_maint.core.change import LiveEntry, MetadataReader
+from iceberg_maint.core.entries import Partition, digest_entries, planned_entries
 from iceberg_maint.core.gate import Violation
 from iceberg_maint.core.manifests import clusters_of, target_manifest_bytes
 from iceberg_maint.core.outcome import CommitResult, Rejection
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.regroup import Partition, Regrouping, check_regrouping, cuts
+from iceberg_maint.core.regroup import Regrouping, check_regrouping, cuts
 from iceberg_maint.core.state import Manifest
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports import Ticket, Written
@@ -59,18 +60,21 @@ def commit_regrouping(
         if len(manifests) < len(planned):
             return rejected(Rejection.STALE, "a manifest of the plan is no longer of the table", 0)
         # What is read once holds for every try: a manifest never changes.
-        before = [entry for m in manifests for entry in reader.live_entries(m)]
+        before = planned_entries(_entries(reader, manifests), batch.format_version)
     except Exception as why:  # noqa: BLE001 - nothing was tried, whatever it is
         return rejected(Rejection.ERROR, one_line(why), 0)
-    commit = partial(_of_deletes if manifests[0].is_deletes else _of_data, bridge, batch, manifests, before)
+    commit = partial(
+        _of_deletes if manifests[0].is_deletes else _of_data, bridge, batch, manifests, before.partitions
+    )
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
         old, new = (
             table_version(m, spec_values(bridge, bridge.iterate(m.specs())), reader) for m in (base, metadata)
         )
         known = {m.path for m in old.manifests}
-        after = [e for m in new.manifests if m.path not in known for e in reader.live_entries(m)]
-        return check(batch, Regrouping(old, new, before, after))
+        added = [m for m in new.manifests if m.path not in known]
+        after = digest_entries(_entries(reader, added), before.without_row_ids)
+        return check(batch, Regrouping(old, new, before.digest, after))
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
@@ -93,17 +97,22 @@ def _manifests(reader: MetadataReader, snapshot: Any) -> Sequence[Manifest]:
     return () if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 
 
+def _entries(reader: MetadataReader, manifests: Iterable[Manifest]) -> Iterator[LiveEntry]:
+    """One manifest after the other: of a table's live entries only those of one are ever held."""
+    return (entry for manifest in manifests for entry in reader.live_entries(manifest))
+
+
 def _of_data(
     bridge: Bridge,
     batch: Batch,
     manifests: Sequence[Manifest],
-    before: Sequence[LiveEntry],
+    partitions: Mapping[Partition, int],
     table: Any,
     summary: dict[str, str],
 ) -> None:
     lambdas = Lambdas(bridge)
     operation = table.rewriteManifests().rewriteIf(lambdas.manifest_in(batch.manifests))
-    starts = _starts(bridge, table, manifests, before)
+    starts = _starts(bridge, table, manifests, partitions)
     operation.clusterBy(lambdas.partition_run(starts))
     for key, value in summary.items():
         operation.set(key, value)
@@ -114,7 +123,7 @@ def _of_deletes(
     bridge: Bridge,
     batch: Batch,
     manifests: Sequence[Manifest],
-    _before: Sequence[LiveEntry],
+    _partitions: Mapping[Partition, int],
     table: Any,
     summary: dict[str, str],
 ) -> None:
@@ -125,14 +134,16 @@ def _of_deletes(
     action.execute()
 
 
-def _starts(bridge: Bridge, table: Any, manifests: Sequence[Manifest], before: Sequence[LiveEntry]) -> Any:
+def _starts(
+    bridge: Bridge, table: Any, manifests: Sequence[Manifest], partitions: Mapping[Partition, int]
+) -> Any:
     """The partitions at which a new manifest starts, as a `TreeMap` in Iceberg's order of partitions."""
     java_spec = table.specs().get(manifests[0].spec_id)
     kind = java_spec.partitionType()
     starts = bridge.jvm.java.util.TreeMap(bridge.iceberg.types.Comparators.forType(kind))
     clusters = clusters_of(manifests, target_manifest_bytes(dict(table.properties())))
     [spec] = spec_values(bridge, [java_spec]).values()
-    runs = cuts([e.partition for e in before], clusters)
+    runs = cuts(partitions, clusters)
     # NULL in all fields comes before everything else.
     for document in ({}, *(single_values(spec, partition) for partition in runs)):
         if document is not None:
