@@ -1,0 +1,84 @@
+"""Runs what is left of the kill suite, or reports it.
+
+python -m iceberg_maint_tests.kill [--folder DIR] [--most N] [--only WORD…] [--report]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint_tests.kill.lake import Lake
+from iceberg_maint_tests.kill.points import cases
+from iceberg_maint_tests.kill.suite import MOST_ATTEMPTS, Results, Suite, is_good, rounds
+
+FOLDER = Path(".cache/kill")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.kill", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where lake and results are")
+    parser.add_argument("--most", type=int, default=None, help="cases to run at most")
+    parser.add_argument("--only", nargs="*", default=[], help="cases with all these words in their names")
+    parser.add_argument("--report", action="store_true", help="tell of the results, run nothing")
+    options = parser.parse_args()
+    results = Results(options.folder.absolute() / "results.jsonl", _commit())
+    if not options.report:
+        _run(results, options.folder.absolute() / "lake", options.only, options.most)
+    return _report(results)
+
+
+def _run(results: Results, folder: Path, only: list[str], most: int | None) -> None:
+    left = [c for c in results.open_cases() if set(only) <= set(c.name.split())][:most]
+    if not left:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    lake = Lake(folder)
+    suite = Suite.on(lake, Bridge(lake.configured().session()))
+    done = 0
+    for point, mode, kinds in rounds(left):
+        try:
+            for row in suite.round(point, mode, kinds):
+                results.add(row)
+                done += 1
+                state = "good" if is_good(row) else "NOT GOOD"
+                print(f"{done}/{len(left)} {row['case']}: {state}, {row['seconds']} s", flush=True)
+        except Exception:  # noqa: BLE001 - a case that could not be tried has no row; the next ones are tried
+            print(f"{point.code} {mode.name} {kinds}: {traceback.format_exc()}", flush=True)
+
+
+def _report(results: Results) -> int:
+    """Counts of the newest row of every case, whatever commit it is of."""
+    newest = {row["case"]: row for row in results.rows}
+    known = [case for case in cases() if case.name in newest]
+    rows = [newest[case.name] for case in known]
+    bad = [row for row in rows if not is_good(row)]
+    print(f"{len(rows)} of {len(list(cases()))} cases, {len(rows) - len(bad)} good")
+    for name, value_of in (("mode", lambda c: c.mode.name), ("kind", lambda c: c.kind.value)):
+        counts = Counter(value_of(case) for case in known)
+        print(f"by {name}: " + ", ".join(f"{value} {count}" for value, count in sorted(counts.items())))
+    attempts = Counter(row["attempts"] for row in rows)
+    print("runs to take it up: " + ", ".join(f"{n}: {count}" for n, count in sorted(attempts.items())))
+    print(f"{sum(row['seconds'] for row in rows) / 60:.0f} minutes, at most {MOST_ATTEMPTS} runs allowed")
+    print("commits: " + ", ".join(sorted({row["commit"][:12] for row in rows})))
+    for row in bad:
+        print(
+            f"NOT GOOD {row['case']}: {row['attempts']} runs, {row['differences']}, {row['outcomes']}, {row['came']}"
+        )
+    return 1 if bad else 0
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""The kill suite: every point, mode and kind of table, one result per case, taken up where it was left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.wiring import App
+from iceberg_maint_tests.kill.lake import Lake
+from iceberg_maint_tests.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
+from iceberg_maint_tests.kill.runs import ask_to_stop, failing_run, lose_answer, resume, stopped_in_order
+from iceberg_maint_tests.kill.verify import Verifier
+
+MOST_ATTEMPTS = 2
+"""Runs until all is as it must be."""
+VICTIM_SECONDS = 400
+_ROOT = Path(__file__).resolve().parents[2]
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Results:
+    """One JSON line per case, in a file that outlives the suite."""
+
+    path: Path
+    commit: str
+    rows: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.path.exists():
+            self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
+
+    def open_cases(self) -> list[Case]:
+        """Cases without a row of this commit."""
+        done = {row["case"] for row in self.rows if row["commit"] == self.commit}
+        return [case for case in cases() if case.name not in done]
+
+    def add(self, row: Row) -> None:
+        """Written at once."""
+        row = {**row, "commit": self.commit}
+        self.rows.append(row)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def is_good(row: Row) -> bool:
+    """Whether all holds of a case that must."""
+    return not row["differences"] and row["attempts"] <= MOST_ATTEMPTS
+
+
+def rounds(open_cases: Iterable[Case]) -> Iterator[tuple[Point, Mode, list[Kind]]]:
+    """Cases that meet their end together: those of one point and mode, each on its own table. What is
+    being written does not wait for others."""
+    for (point, mode), found in groupby(open_cases, key=lambda case: (case.point, case.mode)):
+        kinds = [case.kind for case in found]
+        alone = point.seam is Seam.WRITING and mode in SIGKILLS
+        for together in [[kind] for kind in kinds] if alone else [kinds]:
+            yield point, mode, together
+
+
+@dataclass
+class Suite:
+    """Runs rounds on a lake, with one warm Spark session for what is done in this process."""
+
+    lake: Lake
+    verifier: Verifier
+
+    @classmethod
+    def on(cls, lake: Lake, bridge: Bridge) -> Suite:
+        """On this lake, which is made where there is none."""
+        if not lake.is_made:
+            lake.make(bridge)
+        lake.put_back()
+        suite = cls(lake, Verifier(lake, bridge))
+        _ = suite.verifier.before
+        return suite
+
+    def round(self, point: Point, mode: Mode, kinds: Sequence[Kind]) -> Iterator[Row]:
+        """One round; a row for each case."""
+        self.lake.put_back()
+        started = time.monotonic()
+        if mode in SIGKILLS:
+            told = self._killed(point, mode, kinds)
+        else:
+            told = {kind: self._hurt(point, mode, kind) for kind in kinds}
+        hurt_seconds = (time.monotonic() - started) / len(kinds)
+        for kind in kinds:
+            began = time.monotonic()
+            row = self._taken_up(point, kind)
+            seconds = hurt_seconds + time.monotonic() - began
+            case = Case(point, mode, kind)
+            yield {
+                "case": case.name,
+                "seam": point.seam,
+                **row,
+                "seconds": round(seconds, 1),
+                "came": told[kind],
+            }
+
+    def _hurt(self, point: Point, mode: Mode, kind: Kind) -> str:
+        """In this process, which lives on."""
+        apps: list[App] = []
+
+        def act(app: App) -> None:
+            apps.append(app)
+            (ask_to_stop if mode is Mode.SIGTERM else lose_answer(point))(app)
+
+        with stopped_in_order(lambda: apps[-1] if apps else None):
+            return failing_run(self.lake, kind, point, act, f"killed-{kind}")
+
+    def _killed(self, point: Point, mode: Mode, kinds: Sequence[Kind]) -> dict[Kind, str]:
+        """In a process of their own."""
+        with Victim(self.lake, point, mode.name, kinds) as victim:
+            return victim.end()
+
+    def _taken_up(self, point: Point, kind: Kind) -> Row:
+        """The runs that come after, until nothing is left to do."""
+        operations = point.asked(kind)
+        self.lake.expire_leases(kind)
+        outcomes: list[str] = []
+        attempts = 0
+        while attempts < MOST_ATTEMPTS + 1:
+            attempts += 1
+            found = resume(self.lake, kind, operations)
+            outcomes += [f"{o.operation} {o.outcome} {o.reason}" for o in found]
+            if self.verifier.is_done(kind, operations):
+                break
+        differences = self.verifier.differences(kind, operations)
+        return {"attempts": attempts, "differences": differences, "outcomes": outcomes}
+
+
+class Victim:
+    """A process with runs that wait at their point."""
+
+    def __init__(self, lake: Lake, point: Point, fate: str, kinds: Sequence[Kind]) -> None:
+        command = [sys.executable, "-m", "iceberg_maint_tests.kill.victim"]
+        self.kinds = kinds
+        self._errors = (lake.folder / "victim.log").open("w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [*command, str(lake.folder), point.code, fate, *kinds],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self._errors):
+            if pipe is not None:
+                pipe.close()
+
+    def end(self) -> dict[Kind, str]:
+        """Waits for it; what came of each run. Raises AssertionError when it has not come to the point."""
+        output, _ = self.process.communicate(timeout=VICTIM_SECONDS)
+        told = [json.loads(line) for line in output.splitlines()]
+        code = self.process.returncode
+        jvm = told[0]["jvm"] if told else None
+        if code == -9:
+            _wait_until_gone(jvm)
+            return dict.fromkeys(self.kinds, "killed")
+        assert code == 0, f"{code}: {output} {self.log()}"
+        return {kind: told[-1]["came"][kind] for kind in self.kinds}
+
+    def log(self) -> str:
+        """The end of what it said on its standard error."""
+        self._errors.flush()
+        return Path(self._errors.name).read_text("utf-8")[-3000:]
+
+
+def _wait_until_gone(pid: int | None) -> None:
+    """A JVM ends by itself when its Python is gone."""
+    deadline = time.monotonic() + 60
+    while pid is not None and Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"the JVM {pid} outlives its Python"
+        time.sleep(0.05)
