@@ -120,6 +120,12 @@ def test_output_elsewhere_than_planned_is_refused(place: Place) -> None:
     assert rules(intent(pinned), change) == {Rule.ADDED_FILES}
 
 
+def test_output_left_in_the_old_spec_is_refused_where_it_was_to_move() -> None:
+    pinned = table_of(P1, P1)
+    change = change_of(pinned, pinned, rewritten(pinned, pinned))
+    assert rules(intent(pinned, P2), change) == {Rule.ADDED_FILES}
+
+
 def test_group_of_two_partitions_is_refused() -> None:
     pinned = table_of(P1, Q1)
     found = rules(intent(pinned), change_of(pinned, pinned, rewritten(pinned, pinned)))

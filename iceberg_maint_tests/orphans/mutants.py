@@ -1,42 +1,25 @@
 """Mutants of what keeps a file from being taken for an orphan, written by hand: each must turn a test red.
 
-    python -m iceberg_maint_tests.orphans.mutants [NUMBER…]
-
-Each is one guard switched off in a copy of the project. Takes minutes; no test runs it.
+python -m iceberg_maint_tests.mutants orphans [NUMBER…]
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from iceberg_maint_tests.mutants.mutant import Mutant
 
-PROJECT = Path(__file__).resolve().parents[2]
-SCAN, TRASH, LAYOUTS, OPERATION = ("test_scan", "test_trash", "test_layouts", "test_operation")
-LOCATIONS, REACHABLE = "../core/test_location", "../catalog/test_reachable"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One guard off: in a file of the package `old` becomes `new`; the tests that are to notice, quickest first."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...] = (SCAN,)
-
+_HERE = "iceberg_maint_tests/orphans"
+SCAN, TRASH, LAYOUTS, OPERATION = (
+    f"{_HERE}/test_{name}.py" for name in ("scan", "trash", "layouts", "operation")
+)
+LOCATIONS = "iceberg_maint_tests/core/test_location.py"
+REACHABLE = "iceberg_maint_tests/catalog/test_reachable.py"
 
 MUTANTS = (
-    Mutant("a file's age does not matter", "orphans/scan.py", "file.modified_ms > youngest_ms", "False"),
-    Mutant("a file without time is old", "orphans/scan.py", "file.modified_ms is None or ", "file.modified_ms is not None and "),
-    Mutant("ages by this machine's clock", "orphans/scan.py", "if abs(store_ms - now_ms) > MAX_CLOCK_SKEW_MS:", "if False:"),
-    Mutant("hidden files are files", "core/orphans.py", "return Kept.HIDDEN", "pass"),
-    Mutant("metadata files may go", "core/orphans.py", "return Kept.METADATA_FILE", "pass"),
+    Mutant("a file's age does not matter", "orphans/scan.py", "file.modified_ms > youngest_ms", "False", (SCAN,)),
+    Mutant("a file without time is old", "orphans/scan.py", "file.modified_ms is None or ", "file.modified_ms is not None and ", (SCAN,)),
+    Mutant("ages by this machine's clock", "orphans/scan.py", "if abs(store_ms - now_ms) > MAX_CLOCK_SKEW_MS:", "if False:", (SCAN,)),
+    Mutant("hidden files are files", "core/orphans.py", "return Kept.HIDDEN", "pass", (SCAN,)),
+    Mutant("metadata files may go", "core/orphans.py", "return Kept.METADATA_FILE", "pass", (SCAN,)),
     Mutant("state of Flink jobs may go", "core/orphans.py", "return Kept.FLINK_MANIFEST", "pass", (LAYOUTS,)),
     Mutant("the trash is listed", "core/orphans.py", "return Kept.TRASH", "pass", (TRASH,)),
     Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
@@ -51,17 +34,17 @@ MUTANTS = (
     Mutant("Unicode forms differ", "core/location.py", 'unicodedata.normalize("NFC", unicodedata.normalize("NFC", decoded).casefold())', "decoded", (LOCATIONS,)),
     Mutant("dot segments differ", "core/location.py", 'if "//" in path or "/." in path or path.endswith("/"):', "if False:", (LOCATIONS,)),
     Mutant("a prefix needs no slash", "core/location.py", 'below = outer.key.rstrip(b"/") + b"/"', 'below = outer.key.rstrip(b"/")', (LOCATIONS,)),
-    Mutant("schemes need no mapping", "orphans/scan.py", "if mismatch := paths.other_store():", "if False:"),
-    Mutant("files named elsewhere may go", "orphans/paths.py", 'f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"', '" ORDER BY path"'),
-    Mutant("live files need not be listed", "orphans/scan.py", "if found is None or found.modified_ms is None or found.modified_ms < started_ms:", "if False:"),
-    Mutant("one decoder is enough", "orphans/scan.py", "if counts.orphan_files:", "if False:"),
-    Mutant("a table below ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(prefix, location):"),
-    Mutant("a table above ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(location, prefix):"),
-    Mutant("metadata of tables in no catalog is none", "orphans/owner.py", "if owner is not None and owner != uuid:", "if False:"),
-    Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():"),
-    Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:"),
-    Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:"),
-    Mutant("the floor is no floor", "orphans/scan.py", "if seconds < floor:", "if False:"),
+    Mutant("schemes need no mapping", "orphans/scan.py", "if mismatch := paths.other_store():", "if False:", (SCAN,)),
+    Mutant("files named elsewhere may go", "orphans/paths.py", 'f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"', '" ORDER BY path"', (SCAN,)),
+    Mutant("live files need not be listed", "orphans/scan.py", "if found is None or found.modified_ms is None or found.modified_ms < started_ms:", "if False:", (SCAN,)),
+    Mutant("one decoder is enough", "orphans/scan.py", "if counts.orphan_files:", "if False:", (SCAN,)),
+    Mutant("a table below ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(prefix, location):", (SCAN,)),
+    Mutant("a table above ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(location, prefix):", (SCAN,)),
+    Mutant("metadata of tables in no catalog is none", "orphans/owner.py", "if owner is not None and owner != uuid:", "if False:", (SCAN,)),
+    Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():", (SCAN,)),
+    Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:", (SCAN,)),
+    Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:", (SCAN,)),
+    Mutant("the floor is no floor", "orphans/scan.py", "if seconds < floor:", "if False:", (SCAN,)),
     Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", (TRASH,)),
     Mutant("any digest approves", "orphans/operation.py", "if found.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, reachability)\n    done", "    done", (TRASH,)),
@@ -78,45 +61,3 @@ MUTANTS = (
     Mutant("snapshots need not have expired", "orphans/operation.py", "if sweep and self._scope.sweeps:", "if self._scope.sweeps:", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
 )  # fmt: skip
-
-
-def killed(mutant: Mutant, folder: Path) -> bool:
-    """Whether a test turns red. Raises ValueError for a mutant that changes nothing."""
-    path = folder / "iceberg_maint" / mutant.file
-    source = path.read_text("utf-8")
-    if source.count(mutant.old) != 1:
-        raise ValueError(f"{mutant.name}: {mutant.file} has {source.count(mutant.old)} such places")
-    path.write_text(source.replace(mutant.old, mutant.new), "utf-8")
-    try:
-        tests = [f"iceberg_maint_tests/orphans/{t}.py" for t in mutant.tests]
-        command = [sys.executable, "-m", "pytest", "-q", "-x", *tests]
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        run = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, env=environment
-        )
-        if run.returncode not in (0, 1):
-            raise ValueError(f"{mutant.name}: pytest ended {run.returncode}\n{run.stdout[-2000:]}")
-        return run.returncode == 1
-    finally:
-        path.write_text(source, "utf-8")
-
-
-def main(numbers: list[int]) -> int:
-    """The number of mutants that live."""
-    living = 0
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        for part in ("iceberg_maint", "iceberg_maint_tests"):
-            shutil.copytree(PROJECT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for part in ("pyproject.toml",):
-            shutil.copy(PROJECT / part, folder / part)
-        for number, mutant in enumerate(MUTANTS):
-            if not numbers or number in numbers:
-                dead = killed(mutant, folder)
-                living += not dead
-                print(f"{number:3} {'killed' if dead else 'LIVES '}  {mutant.name}", flush=True)
-    return living
-
-
-if __name__ == "__main__":
-    sys.exit(main([int(n) for n in sys.argv[1:]]))

@@ -1,0 +1,27 @@
+"""The hand-written mutants are of the product as it is; `make test-mutants` runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_maint_tests.mutants.lists import LISTS
+from iceberg_maint_tests.mutants.mutant import PROJECT, Mutant
+
+EVERY = [pytest.param(m, id=f"{name}-{n}") for name, mutants in LISTS.items() for n, m in enumerate(mutants)]
+
+
+@pytest.mark.parametrize("mutant", EVERY)
+def test_mutant_changes_what_stands_in_the_source_once(mutant: Mutant) -> None:
+    assert mutant.sources()
+
+
+def test_names_are_told_apart_and_there_are_enough() -> None:
+    for mutants in LISTS.values():
+        assert len({m.name for m in mutants}) == len(mutants) >= 25
+
+
+def test_tests_of_a_mutant_exist() -> None:
+    files = {
+        test.split("::", maxsplit=1)[0] for mutants in LISTS.values() for m in mutants for test in m.tests
+    }
+    assert [f for f in sorted(files) if not (PROJECT / f).exists()] == []
