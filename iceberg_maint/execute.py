@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from iceberg_maint.adopt import adopted
 from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
@@ -32,7 +33,7 @@ from iceberg_maint.housekeep import (
     may_expire,
     remove_orphans,
 )
-from iceberg_maint.ports import Attempt, BatchStatus, Engine, Lease, Ticket, Written
+from iceberg_maint.ports import Attempt, BatchStatus, Lease, Ticket, Written
 from iceberg_maint.survey import Tools
 
 _UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
@@ -99,7 +100,7 @@ def _attempt(
             raise
     engine = tools.engine()
     try:
-        written = _write(batch, policy, engine)
+        written = _write(batch, policy, tools, lease)
     except FenceLostError:
         raise
     except StaleBatchError as why:
@@ -132,8 +133,10 @@ def _attempt(
     return judge(batch, written, result, attempt.token, tools, policy)
 
 
-def _write(batch: Batch, policy: Policy, engine: Engine) -> Written:
-    return NOTHING_WRITTEN if batch.operation in HOUSEKEEPING_OPERATIONS else engine.write(batch, policy)
+def _write(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written:
+    if batch.operation in HOUSEKEEPING_OPERATIONS:
+        return NOTHING_WRITTEN
+    return adopted(batch, policy, tools, lease) or tools.engine().write(batch, policy)
 
 
 def _judge(
@@ -234,7 +237,8 @@ def _terminated(
 
 
 def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
-    if written is None:
+    if written is None or written.adopted:
+        # What was adopted is told of by the attempt that wrote it.
         return 0
     return written.scratch_bytes + (0 if committed else written.output_bytes)
 

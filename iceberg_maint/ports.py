@@ -86,13 +86,14 @@ class Written:
     """The output of one batch with its proof; nothing is committed yet.
 
     `memory` is None where no equality deletes were applied. `scratch_bytes` were written on the
-    way and are of no commit; the orphan pass removes them.
+    way and are of no commit; the orphan pass removes them. `adopted`: another process wrote the files.
     """
 
     files: tuple[WrittenFile, ...]
     proof: Proof
     memory: MemoryUse | None = None
     scratch_bytes: int = 0
+    adopted: bool = False
 
     @property
     def output_bytes(self) -> int:
@@ -141,6 +142,12 @@ class Engine(Protocol):
         housekeeping, whose commits write their own metadata. Raises
         RefusedError when what would be read is not what was planned, ICM-119 for equality deletes
         that cannot be applied, ICM-124 when they do not fit the declared memory.
+        """
+        ...
+
+    def adopt(self, batch: Batch, written: Written) -> bool:
+        """Whether files that another process wrote for the batch are there and hold what their proof
+        says, which is read from them anew. They can be committed then. Raises what `write` does.
         """
         ...
 
@@ -302,6 +309,15 @@ class Ledger(Protocol):
 
     def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
         """Attempts without an outcome, oldest first; UNKNOWN ones included."""
+        ...
+
+    def attempts_at(self, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
+        """Every attempt at a batch, oldest first, however it ended."""
+        ...
+
+    def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+        """The newest attempt at a batch that wrote files, where its process died without a commit
+        that is known, no longer ago than this, and the batch is what it was then."""
         ...
 
     def settle_attempt(

@@ -1,8 +1,8 @@
 """Reconcile: settles attempts whose process never reported back.
 
 The rules are `core.settle`; this module gathers the evidence from ledger and table and writes
-the result. It never deletes a file: what a dead attempt wrote and did not commit stays for the
-orphan pass.
+the result. It never deletes a file: what a dead attempt wrote and did not commit is adopted by the next
+attempt at the batch, or stays for the orphan pass.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
     """
     require_same(state, lease)
     settled = []
-    for attempt in tools.ledger.open_attempts(state.uuid):
-        settlement = _settle(attempt, state, tools)
+    # The newest first: files that it adopted were committed under its token, not under theirs.
+    for attempt in reversed(tools.ledger.open_attempts(state.uuid)):
+        live = _live_files(attempt, state, tools)
+        settlement = _settle(attempt, live, state, tools)
         # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
         # away from it, or fails because it has taken them first; there is never a second effect.
         status = BatchStatus.DONE if settlement.status is CommitStatus.COMMITTED else BatchStatus.PLANNED
@@ -75,10 +77,12 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
                 state.uuid, attempt.operation, {p: succeeded() for p in attempt.partitions}
             )
         rejected = settlement.status is CommitStatus.REJECTED
-        leftover = sum(f.size_bytes for f in attempt.files or ()) if rejected else 0
+        left = [f for f in attempt.files or () if f.path not in live] if rejected else []
+        leftover = sum(f.size_bytes for f in left)
         settled.append(
             Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
         )
+    settled.reverse()
     for run in tools.ledger.unrecorded_runs(lease):
         tools.ledger.append_record(record_of(run, state))
     return tuple(settled)
@@ -101,25 +105,44 @@ def require_same(state: TableState, lease: Lease) -> None:
         )
 
 
-def _settle(attempt: Attempt, state: TableState, tools: Tools) -> Settlement:
+def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> Settlement:
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
-        return settle(_evidence(attempt, state, tools), state)
+        return settle(_evidence(attempt, live, state, tools), state)
     open_batches = tools.ledger.open_batches(state.uuid, Operation.EXPIRE_SNAPSHOTS)
     batch = next((b.batch for b in open_batches if b.batch.batch_id == attempt.batch_id), None)
     return settle_expiry(batch, attempt.tries[-1][1] if attempt.tries else None, state)
 
 
-def _evidence(attempt: Attempt, state: TableState, tools: Tools) -> AttemptEvidence:
-    reachable = None
-    if state.snapshot_by_token(attempt.token) is None and attempt.files:
-        deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
-        found = tools.catalog.find_live(state, [f.path for f in attempt.files], deletes=deletes)
-        reachable = min(found, default=None)
+def _live_files(attempt: Attempt, state: TableState, tools: Tools) -> frozenset[str]:
+    """The attempt's files that any retained snapshot has; not asked where its token is there."""
+    if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
+        return frozenset()
+    deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
+    return tools.catalog.find_live(state, [f.path for f in attempt.files], deletes=deletes)
+
+
+def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> AttemptEvidence:
     base_snapshot_id, base_location = attempt.tries[-1] if attempt.tries else (None, None)
     return AttemptEvidence(
         attempted=bool(attempt.tries),
         token=attempt.token,
         base_snapshot_id=base_snapshot_id,
-        reachable_file=reachable,
+        reachable_file=min(live - _committed_by_others(attempt, live, state, tools), default=None),
         base_location=base_location,
+    )
+
+
+def _committed_by_others(
+    attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools
+) -> frozenset[str]:
+    """Which of these files another attempt at the batch has committed, one that adopted them or that
+    wrote them for this one."""
+    if not live:
+        return live
+    return frozenset(
+        f.path
+        for other in tools.ledger.attempts_at(state.uuid, attempt.batch_id)
+        if other.attempt_id != attempt.attempt_id
+        and (other.status == BatchStatus.DONE or state.snapshot_by_token(other.token) is not None)
+        for f in other.files or ()
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
 
-from iceberg_maint.core.codec import dumps, loads
+from iceberg_maint.core.codec import digest, dumps, loads
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import BatchOutcome, CommitStatus
@@ -85,10 +85,14 @@ def record_intent(
     conn: Connection, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
 ) -> None:
     """INTENT, once, after STARTED."""
-    _own(conn, lease, attempt_id, STARTED)
+    own = _own(conn, lease, attempt_id, STARTED)
     conn.execute(
         insert(intent).values(
-            attempt_id=attempt_id, files=dumps(files), proof=dumps(proof), recorded_ms=db_now_ms()
+            attempt_id=attempt_id,
+            files=dumps(files),
+            proof=dumps(proof),
+            recorded_ms=db_now_ms(),
+            batch_digest=digest(batches.load(conn, lease, own.batch_id).body),
         )
     )
 
@@ -196,6 +200,36 @@ def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
         outcome.c.attempt_id == attempt.c.attempt_id, outcome.c.status != BatchStatus.UNKNOWN
     )
     return _load(conn, (attempt.c.table_uuid == table_uuid) & ~ended.exists())
+
+
+def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
+    """Every attempt at a batch, oldest first."""
+    return _load(conn, (attempt.c.table_uuid == table_uuid) & (attempt.c.batch_id == batch_id))
+
+
+def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+    """The newest attempt at a batch that has an INTENT, unless it reported its end itself, is known
+    to have committed, is older by the database's clock, or was at a batch that wanted other files."""
+    require(conn, lease)
+    row = conn.execute(
+        select(attempt.c.attempt_id, intent.c.recorded_ms, intent.c.batch_digest, db_now_ms().label("now_ms"))
+        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(attempt.c.table_uuid == lease.table_uuid, attempt.c.batch_id == batch_id)
+        .order_by(attempt.c.ordinal.desc())
+        .limit(1)
+    ).first()
+    if row is None or row.now_ms - row.recorded_ms > within_seconds * 1000:
+        return None
+    if row.batch_digest != digest(batches.load(conn, lease, batch_id).body):
+        return None
+    end = conn.execute(
+        select(outcome.c.settled, outcome.c.status)
+        .where(outcome.c.attempt_id == row.attempt_id)
+        .order_by(outcome.c.ordinal.desc())
+        .limit(1)
+    ).first()
+    gave_up = end is not None and end.settled and end.status in (BatchStatus.FAILED, BatchStatus.UNKNOWN)
+    return _one(conn, lease, row.attempt_id) if gave_up else None
 
 
 def _own(conn: Connection, lease: Lease, attempt_id: str, *expected: str) -> Attempt:

@@ -41,7 +41,11 @@ def _register_readers(conn: Connection) -> None:
     )
 
 
-STEPS: Mapping[int, Step] = {2: _keep_what_is_recorded, 3: _register_readers}
+def _keep_what_files_are_of(conn: Connection) -> None:
+    conn.execute(text("ALTER TABLE icm_intent ADD COLUMN batch_digest VARCHAR(64)"))
+
+
+STEPS: Mapping[int, Step] = {2: _keep_what_is_recorded, 3: _register_readers, 4: _keep_what_files_are_of}
 """Version → what turns the version before it into this one; versions follow each other from 2."""
 
 

@@ -103,6 +103,8 @@ attempt = Table(
     Index("icm_attempt_batch", "batch_id"),
 )
 
+# `batch_digest` is of the batch as it was when the files were written: one that is opened again
+# under its id may want other files. Null before it was kept.
 intent = Table(
     "icm_intent",
     metadata,
@@ -110,6 +112,7 @@ intent = Table(
     Column("files", Text, nullable=False),
     Column("proof", Text, nullable=False),
     Column("recorded_ms", BigInteger, nullable=False),
+    Column("batch_digest", String(64)),
 )
 
 attempt_try = Table(

@@ -111,6 +111,14 @@ class SqlLedger:
         with self._database.read() as conn:
             return attempts.open_attempts(conn, table_uuid)
 
+    def attempts_at(self, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
+        with self._database.read() as conn:
+            return attempts.attempts_at(conn, table_uuid, batch_id)
+
+    def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+        with self._database.read() as conn:
+            return attempts.leftover(conn, lease, batch_id, within_seconds)
+
     def settle_attempt(
         self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
     ) -> None:

@@ -20,7 +20,7 @@ from iceberg_maint.core.policy import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Ticket, Written, WrittenFile
-from iceberg_maint.spark import fingerprint, native
+from iceberg_maint.spark import fingerprint, native, positions
 from iceberg_maint.spark.anti_join import Marked, mark
 from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import commit_batch
@@ -136,6 +136,36 @@ class SparkEngine:
             self._prepared[batch.batch_id] = _prepared(bridge, batch, planned, known, outputs)
         return written
 
+    def adopt(self, batch: Batch, written: Written) -> bool:
+        """Reads what another process wrote once more, by Iceberg's readers: the rows or positions of
+        all files must give the fingerprint of their proof; at level `footer`, the files must be there
+        as long as they were. Raises what `load_planned_table` and `plan_tasks` do, and what Spark
+        raises for a file that is gone or damaged.
+        """
+        bridge = self._active()
+        java_table = load_planned_table(bridge, batch)
+        prepared = _revived(bridge, batch, java_table, written)
+        files = list(prepared.outputs.values())
+
+        def look(files: Sequence[Any]) -> bool:
+            io = java_table.io()
+            if any(io.newInputFile(f.location()).getLength() != f.fileSizeInBytes() for f in files):
+                return False
+            if keeps_data_files(batch):
+                found = positions.fingerprint(positions.read_back(bridge, java_table, files))
+            elif written.proof.fingerprint is None:
+                return True
+            else:
+                table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
+                found = native.fingerprint_files(bridge, table, bridge.list(files))
+            return found.text() == written.proof.fingerprint
+
+        items = [(_description(batch, "adoption"), files)]
+        [holds] = self._jobs.run(bridge, new_job_group(), look, items, 1)
+        if holds:
+            self._prepared[batch.batch_id] = prepared
+        return holds
+
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         """Commits through the gate; also what another process wrote, from its content JSON."""
         bridge = self._active()
@@ -146,7 +176,7 @@ class SparkEngine:
             return commit_regrouping(bridge, batch, written, ticket, reader=reader, pause=self._pause)
         prepared = self._prepared.pop(batch.batch_id, None)
         if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
-            prepared = _revived(bridge, batch, written)
+            prepared = _revived(bridge, batch, load_planned_table(bridge, batch), written)
         return commit_batch(
             bridge,
             batch,
@@ -267,8 +297,7 @@ def _described_by(text: str, content: Mapping[str, Any], group: int) -> WrittenF
     )
 
 
-def _revived(bridge: Bridge, batch: Batch, written: Written) -> _Prepared:
-    java_table = load_planned_table(bridge, batch)
+def _revived(bridge: Bridge, batch: Batch, java_table: Any, written: Written) -> _Prepared:
     planned = plan_tasks(bridge, java_table, batch)
     outputs = {(f.path, f.content_offset): revive(bridge, java_table, f.content) for f in written.files}
     deletes = equality_delete_files(bridge, java_table, batch)

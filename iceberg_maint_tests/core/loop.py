@@ -108,6 +108,9 @@ class World:
         self.catalog.put(self.now)
         self.tokens: list[str] = []
         self.writes: list[tuple[str, ...]] = []
+        self.adoptions: list[tuple[str, ...]] = []
+        self.adopt_fails: Exception | None = None
+        self.lost: set[str] = set()
         self.cancelled = 0
         self.before_write: Callable[[Batch], None] = lambda _batch: None
         self.before_commit: Callable[[Batch], None] = lambda _batch: None
@@ -234,6 +237,13 @@ class LoopEngine:
         rows = sum(f.record_count for f in files)
         self.process.step("after:write")
         return self.world.write_result(Written(files, Proof("full", True, rows, rows, 0)))
+
+    def adopt(self, batch: Batch, written: Written) -> bool:
+        self.process.step("before:adopt")
+        self.world.adoptions.append(batch.partitions)
+        if self.world.adopt_fails is not None:
+            raise self.world.adopt_fails
+        return not self.world.lost.intersection(f.path for f in written.files)
 
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         """As the real one: the attempt is recorded, the lease asked for, then the swap, which fails on a

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iceberg_maint.core.codec import loads
@@ -373,3 +375,54 @@ def test_outcome_body_is_what_was_reported(ledger, lease, attempt, place):
     ledger.finish_attempt(lease, attempt.attempt_id, BatchStatus.FAILED, reported, {})
     ((body,),) = place.sql("SELECT body FROM icm_outcome")
     assert loads(BatchOutcome, body) == reported
+
+
+def settled(ledger: SqlLedger, lease: Lease, attempt: Attempt) -> None:
+    intend(ledger, lease, attempt)
+    ledger.settle_attempt(lease, attempt.attempt_id, REJECTED, BatchStatus.PLANNED)
+
+
+def test_leftover_is_what_a_dead_attempt_at_the_batch_wrote(ledger, lease, attempt):
+    settled(ledger, lease, attempt)
+    found = ledger.leftover(lease, BATCH.batch_id, 3600)
+    assert found == replace(attempt, status="FAILED", files=FILES, proof=PROOF)
+    assert ledger.attempts_at(UUID, BATCH.batch_id) == (found,)
+
+
+def test_leftover_is_none_while_its_attempt_has_no_end(ledger, lease, attempt):
+    intend(ledger, lease, attempt)
+    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+
+
+@pytest.mark.parametrize("status", [BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.UNKNOWN])
+def test_leftover_is_none_of_an_attempt_that_reported(ledger, lease, attempt, status: BatchStatus):
+    intend(ledger, lease, attempt)
+    try_(ledger, lease, attempt)
+    finish(ledger, lease, attempt, status)
+    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+
+
+def test_leftover_is_none_of_an_attempt_that_is_in_the_table(ledger, lease, attempt):
+    intend(ledger, lease, attempt)
+    ledger.settle_attempt(lease, attempt.attempt_id, COMMITTED, BatchStatus.DONE)
+    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+
+
+def test_leftover_is_none_once_the_batch_wants_other_files(ledger, lease, attempt):
+    """Opened again under its id, which tells of its inputs only."""
+    settled(ledger, lease, attempt)
+    ledger.close_batch(lease, BATCH.batch_id, "the files are to be in another order by now")
+    plan = plan_of("day=1")
+    ledger.save_plan(lease, plan, "run-1")
+    assert ledger.leftover(lease, BATCH.batch_id, 3600) is not None
+    ledger.close_batch(lease, BATCH.batch_id, "the files are to be larger by now")
+    larger = tuple(replace(b, target_file_size_bytes=b.target_file_size_bytes + 1) for b in plan.batches)
+    ledger.save_plan(lease, replace(plan, batches=larger), "run-1")
+    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+
+
+def test_leftover_is_asked_for_under_the_lease(ledger, lease, attempt):
+    settled(ledger, lease, attempt)
+    ledger.release_lease(lease)
+    with pytest.raises(FenceLostError):
+        ledger.leftover(lease, BATCH.batch_id, 3600)

@@ -86,13 +86,14 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_tells_no_old_run_aga
     ledger.close()
     place.sql("DROP TABLE icm_recorded")
     place.sql("DROP TABLE icm_reader")
+    place.sql("ALTER TABLE icm_intent DROP COLUMN batch_digest")
     place.sql("UPDATE icm_schema_version SET version = 1")
     stepped = place.open()
     place.expire(lease)
     after = stepped.acquire_lease(UUID, NAME, "run-2", 60, 0)
     assert stepped.unrecorded_runs(after) == ()
     assert shape(place) == newest
-    assert versions(place) == [1, 2, 3]
+    assert versions(place) == [1, 2, 3, 4]
     stepped.close()
 
 
