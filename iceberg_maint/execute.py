@@ -190,6 +190,7 @@ def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
         memory=written.memory if written else None,
         layout=_layout_gain(batch, written) if written and committed else None,
         counts=counts_of(ended),
+        held=ended.work.held if ended.work else None,
     )
 
 

@@ -224,6 +224,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What an attempt said of its batch, and when by the database's clock."""
+
+    recorded_ms: int
+    outcome: BatchOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class KnownTable:
     """A table the ledger has seen. `pointer` is the token at its last stored health."""
 
@@ -346,6 +354,10 @@ class Ledger(Protocol):
     ) -> tuple[float, ...]:
         """Measured to estimated memory of the last batches that applied equality deletes, newest
         first; of the estimate before it was corrected."""
+        ...
+
+    def last_report(self, table_uuid: str, operation: str) -> Report | None:
+        """What the last attempt at the operation that reported said of its batch."""
         ...
 
     # readers

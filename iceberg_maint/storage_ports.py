@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.state import TableState
 
 
@@ -67,8 +68,9 @@ class Store(Protocol):
 class OrphanWork:
     """What one pass did. `digest` is what a person approves where `needs_approval`; nothing was
     moved then. `marks` are the trash manifests written; `restored_files` were in the trash and
-    reached after all, `left_files` are still in it although their hold is over. `stopped` is what
-    ended the pass after part of this had been done."""
+    reached after all, `left_files` are still in it although their hold is over. `held` is what the
+    trash holds at the end and what waits for approval, None when that cannot be told. `stopped` is
+    what ended the pass after part of this had been done."""
 
     listed_files: int
     listed_bytes: int
@@ -83,6 +85,7 @@ class OrphanWork:
     marks: tuple[str, ...] = ()
     digest: str = ""
     needs_approval: bool = False
+    held: tuple[HeldOrphans, ...] | None = None
     stopped: Exception | None = None
 
 

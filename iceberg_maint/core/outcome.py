@@ -9,6 +9,7 @@ from enum import StrEnum
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.layout_gain import LayoutGain
 from iceberg_maint.core.memory import MemoryUse
+from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
@@ -59,7 +60,8 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What one batch did, with the evidence; `counts` is what housekeeping counted, by name."""
+    """What one batch did, with the evidence; `counts` is what housekeeping counted, by name, `held`
+    what an orphan pass left for a later sweep or for a person, None where that is not known."""
 
     batch_id: str
     partitions: tuple[str, ...]
@@ -82,6 +84,7 @@ class BatchOutcome:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+    held: tuple[HeldOrphans, ...] | None = None
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
     """What one operation did to one table in one run."""

@@ -10,9 +10,9 @@ import dagster as dg
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.checks import check_specs
 from iceberg_maint.defs.condition import maintenance_condition
+from iceberg_maint.defs.data_run import MaintenanceRun
 from iceberg_maint.defs.keys import FORCE_TAG, asset_key, group_name, op_name, partitions_name, pool_name
 from iceberg_maint.defs.lake import Lake
-from iceberg_maint.defs.run import MaintenanceRun
 
 SPARK_RESOURCE = "pyspark"
 

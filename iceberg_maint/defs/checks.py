@@ -32,6 +32,7 @@ from iceberg_maint.defs.keys import (
     housekeeping_key,
 )
 from iceberg_maint.defs.metadata import label, upkeep_metadata
+from iceberg_maint.ports import Report
 from iceberg_maint.survey import Survey
 
 MAX_FAILING = 500
@@ -134,9 +135,12 @@ def housekeeping_check_specs(table: TableId, prefix: Sequence[str]) -> list[dg.A
     ]
 
 
-def housekeeping_evaluations(seen: Survey, prefix: Sequence[str]) -> Iterator[dg.AssetCheckEvaluation]:
+def housekeeping_evaluations(
+    seen: Survey, prefix: Sequence[str], last_pass: Report | None
+) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the operations of housekeeping that `seen` decided on. What is turned off or
-    the owner forbids passes; the metadata shows what would go before it does, and who holds it."""
+    the owner forbids passes; the metadata shows what would go before it does, and who holds it.
+    `last_pass` is the table's last orphan pass: storage is not asked."""
     for decision in seen.decisions:
         operation = Operation(decision.operation)
         if operation not in CHECK_OF:
@@ -152,7 +156,7 @@ def housekeeping_evaluations(seen: Survey, prefix: Sequence[str]) -> Iterator[dg
             severity=dg.AssetCheckSeverity.WARN,
             description="; ".join(map(_sentence, found))
             or (SENTENCES[decision.reason] if idle else _DESCRIPTIONS[name]),
-            metadata=upkeep_metadata(seen, decision),
+            metadata=upkeep_metadata(seen, decision, last_pass),
         )
 
 

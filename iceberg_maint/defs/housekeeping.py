@@ -4,31 +4,29 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import dagster as dg
 
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, TableId
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
-from iceberg_maint.core.reasons import SENTENCES, Reason
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.reasons import Reason
 from iceberg_maint.defs.assets import SPARK_RESOURCE
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
 from iceberg_maint.defs.condition import HousekeepingDue
 from iceberg_maint.defs.keys import (
-    FORCE_TAG,
     asset_key,
     group_name,
     housekeeping_key,
     housekeeping_op_name,
     pool_name,
 )
-from iceberg_maint.defs.lake import Lake, SessionFactory
+from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.metadata import housekeeping_metadata
-from iceberg_maint.defs.run import failures_told, retry_later, run_id_of
-from iceberg_maint.maintain import BatchEnded, Event, PlanReady, Request, maintain
+from iceberg_maint.defs.run import WELL, TableRun, failures_told
+from iceberg_maint.maintain import BatchEnded, Event, PlanReady
+from iceberg_maint.ports import Report
 from iceberg_maint.survey import survey
-
-_WELL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
 
 
 def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AssetsDefinition:
@@ -38,7 +36,8 @@ def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) 
         deps=[asset_key(table, prefix)],
         description=(
             f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
-            "says. What would expire stands in the metadata of the check `snapshots` before it does."
+            "says. What would go stands in the metadata of the checks before it does: of `snapshots` "
+            "what would expire, of `orphan_files` what lies in the trash and when it may be swept."
         ),
         skippable=True,
         kinds={"iceberg", "spark"},
@@ -72,72 +71,47 @@ def housekeeping_condition(table: TableId, lake: Lake, prefix: Sequence[str]) ->
     )
 
 
-class HousekeepingRun:
+class HousekeepingRun(TableRun):
     """Runs `maintain` for a table's housekeeping; the materialization tells what each operation did."""
 
-    def __init__(
-        self,
-        context: dg.AssetExecutionContext,
-        table: TableId,
-        lake: Lake,
-        prefix: Sequence[str],
-        session: SessionFactory,
-    ) -> None:
-        self._context, self._table, self._lake, self._prefix = context, table, lake, prefix
-        self._tools = lake.tools(table, cache(lambda: lake.engine_of(session)))
+    operations = HOUSEKEEPING_OPERATIONS
 
     def __call__(self) -> None:
         """Raises Failure when an operation failed or its commit is unknown, RetryRequested for
         what passes by itself; interrupts pass through."""
-        context = self._context
         outcomes: tuple[OperationOutcome, ...] = ()
-        with failures_told(context, self._lake):
-            if context.selected_asset_keys:
-                outcomes = maintain(
-                    self._table,
-                    self._lake.policy_of,
-                    Request(
-                        run_id=run_id_of(context),
-                        operations=HOUSEKEEPING_OPERATIONS,
-                        force=context.run.tags.get(FORCE_TAG) == "true",
-                    ),
-                    self._tools,
-                    self._observe,
-                )
-            self._evaluate()
+        with failures_told(self._context, self._lake):
+            if self._context.selected_asset_keys:
+                outcomes = self._maintain()
+            seen = survey(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
+            last_pass = self._lake.last_orphan_pass(seen.state.uuid)
+            log_evaluations(self._context, housekeeping_evaluations(seen, self._prefix, last_pass))
+            if outcomes:
+                self._materialize(outcomes, seen.policy, last_pass)
         if outcomes:
-            self._finish(outcomes)
+            whole = together(outcomes)
+            failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in WELL]
+            failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
+            self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)
 
     def _observe(self, event: Event) -> None:
         log = self._context.log
         if isinstance(event, PlanReady):
             log.info(f"{event.plan.operation}, plan {event.plan.plan_id}: {len(event.plan.batches)} batches")
         elif isinstance(event, BatchEnded):
-            tell = log.info if event.outcome.outcome in _WELL else log.error
+            tell = log.info if event.outcome.outcome in WELL else log.error
             tell(_sentence(event.outcome))
 
-    def _evaluate(self) -> None:
-        seen = survey(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
-        log_evaluations(self._context, housekeeping_evaluations(seen, self._prefix))
-
-    def _finish(self, outcomes: tuple[OperationOutcome, ...]) -> None:
-        whole = together(outcomes)
-        if any(o.batches for o in outcomes) or whole.outcome in _WELL:
-            self._context.log_event(
-                dg.AssetMaterialization(
-                    housekeeping_key(self._table, self._prefix),
-                    metadata=housekeeping_metadata(outcomes, self._context.run.run_id),
-                )
-            )
-        self._context.log.info(f"{self._table}: {whole.outcome} ({whole.reason}): {SENTENCES[whole.reason]}")
-        if whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
-            said = "; ".join(_sentence(b) for o in outcomes for b in o.batches if b.outcome not in _WELL)
-            raise dg.Failure(
-                f"{self._table}: {whole.outcome} ({whole.reason}). {said or whole.message}",
-                allow_retries=False,
-            )
-        if whole.reason is Reason.LEASE_HELD:
-            retry_later(self._context, f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None)
+    def _materialize(
+        self, outcomes: tuple[OperationOutcome, ...], policy: Policy, last_pass: Report | None
+    ) -> None:
+        if not any(o.batches for o in outcomes) and together(outcomes).outcome not in WELL:
+            return
+        hold_seconds = policy.remove_orphan_files.hold_seconds
+        metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
+        self._context.log_event(
+            dg.AssetMaterialization(housekeeping_key(self._table, self._prefix), metadata=metadata)
+        )
 
 
 def _sentence(batch: BatchOutcome) -> str:

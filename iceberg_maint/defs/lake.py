@@ -16,7 +16,7 @@ from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import held_back
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
-from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Report
 from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import Tools, decide_stored
 
@@ -111,6 +111,10 @@ class Lake:
         return policy.mode is Mode.ACT and not held_back(
             operation, measured, policy, history, self.clock.now_ms()
         )
+
+    def last_orphan_pass(self, table_uuid: str) -> Report | None:
+        """What the table's last orphan pass reported, whoever ran it."""
+        return self.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
 
     def _judged(self, measured: Measured) -> tuple[TableHistory, Decision]:
         return decide_stored(measured, self.stored_policy(measured), self.ledger, self.clock.now_ms())

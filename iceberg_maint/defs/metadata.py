@@ -21,10 +21,11 @@ from iceberg_maint.core.health import (
 )
 from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import SENTENCES, Decision, PartitionDecision, Reason
-from iceberg_maint.core.state import Snapshot
+from iceberg_maint.ports import Report
 from iceberg_maint.survey import Survey
 
 NAMESPACE = "iceberg_maint"
@@ -122,9 +123,10 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
     }
 
 
-def upkeep_metadata(seen: Survey, decision: Decision) -> Metadata:
+def upkeep_metadata(seen: Survey, decision: Decision, last_pass: Report | None) -> Metadata:
     """What a check of housekeeping tells: metrics against thresholds, the decision, who holds
-    snapshots back, and what would be rewritten, expired or removed."""
+    snapshots back, and what would be rewritten, expired or removed; the last as `last_pass`, the
+    last orphan pass, left it."""
     data: Metadata = {
         label("verdict"): dg.MetadataValue.text(decision.verdict.value),
         label("reason"): _reason(decision.reason),
@@ -137,30 +139,85 @@ def upkeep_metadata(seen: Survey, decision: Decision) -> Metadata:
     if decision.operation == Operation.EXPIRE_SNAPSHOTS:
         expire = [seen.state.snapshot_by_id(i) for i in seen.retention.expire]
         records = [
-            dg.TableRecord({"snapshot": str(s.snapshot_id), "operation": s.operation, "committed": _utc(s)})
+            dg.TableRecord(
+                {"snapshot": str(s.snapshot_id), "operation": s.operation, "committed": _utc(s.timestamp_ms)}
+            )
             for s in expire[:WORST_PARTITIONS]
             if s is not None
         ]
         columns = [dg.TableColumn(c, "string") for c in ("snapshot", "operation", "committed")]
         data[label("would_expire")] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
         data[label("expirable_refs")] = dg.MetadataValue.text(", ".join(seen.retention.expire_refs) or "none")
+    if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
+        data |= _orphan_pass_metadata(last_pass, seen.policy.remove_orphan_files.hold_seconds)
     return data
 
 
-def housekeeping_metadata(outcomes: Sequence[OperationOutcome], run_id: str) -> Metadata:
-    """What each operation of housekeeping did in one run, counted."""
+def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
+    """The last orphan pass, and what goes at a later one: how much, since when, from when on."""
+    text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {SENTENCES[last.outcome.reason]}"
+    data: Metadata = {
+        label("looked_for_orphans"): dg.MetadataValue.timestamp(last.recorded_ms / 1000),
+        label("last_pass"): dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
+        **_counts(last.outcome),
+    }
+    return data | held_metadata(last.outcome.held, hold_seconds)
+
+
+def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Metadata:
+    """What an orphan pass left in the trash or for a person to approve, when each mark may be swept,
+    and some of the paths; nothing of what is not known."""
+    if held is None:
+        return {}
+    marks = [
+        dg.TableRecord(
+            {
+                "mark": h.mark_id,
+                "state": "in the trash" if h.marked_ms else "waits for approval",
+                "files": h.files,
+                "bytes": h.size_bytes,
+                "last written": " to ".join(_utc(t) for t in (h.oldest_ms, h.youngest_ms) if t is not None),
+                "marked": _utc(h.marked_ms) if h.marked_ms else "",
+                "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "",
+            }
+        )
+        for h in held[:WORST_PARTITIONS]
+    ]
+    columns = [dg.TableColumn("mark", "string"), dg.TableColumn("state", "string")]
+    columns += [dg.TableColumn(c, "int") for c in ("files", "bytes")]
+    columns += [dg.TableColumn(c, "string") for c in ("last written", "marked", "swept from")]
+    paths = [dg.TableRecord({"mark": h.mark_id, "path": p}) for h in held for p in h.paths]
+    shown = [dg.TableColumn(c, "string") for c in ("mark", "path")]
+    return {
+        label("would_remove_files"): dg.MetadataValue.int(sum(h.files for h in held)),
+        label("would_remove_bytes"): dg.MetadataValue.int(sum(h.size_bytes for h in held)),
+        label("would_remove"): dg.MetadataValue.table(marks, schema=dg.TableSchema(columns)),
+        label("would_remove_paths"): dg.MetadataValue.table(
+            paths[:WORST_PARTITIONS], schema=dg.TableSchema(shown)
+        ),
+    }
+
+
+def housekeeping_metadata(
+    outcomes: Sequence[OperationOutcome], last_pass: Report | None, hold_seconds: int, run_id: str
+) -> Metadata:
+    """What each operation of housekeeping did in one run, counted, and what orphans are to go; of a
+    run without an orphan pass of its own as the last one left them."""
     data: Metadata = {label("run_id"): dg.MetadataValue.text(run_id)}
     for outcome in outcomes:
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {SENTENCES[outcome.reason]}"
         data[label(outcome.operation)] = dg.MetadataValue.text(text)
         for batch in outcome.batches:
-            for name, value in batch.counts.items():
-                data[label(name)] = dg.MetadataValue.int(value)
-    return data
+            data |= _counts(batch)
+    return data | (held_metadata(last_pass.outcome.held, hold_seconds) if last_pass else {})
 
 
-def _utc(snapshot: Snapshot) -> str:
-    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+def _counts(batch: BatchOutcome) -> Metadata:
+    return {label(name): dg.MetadataValue.int(value) for name, value in batch.counts.items()}
+
+
+def _utc(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def worst_partitions(measured: Measured, decision: Decision) -> dg.TableMetadataValue:

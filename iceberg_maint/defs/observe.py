@@ -116,7 +116,8 @@ class Observation:
         self._sync_partitions(seen.measured)
         self._log_partitions(seen, before)
         self._log_checks(seen)
-        log_evaluations(self._context, housekeeping_evaluations(whole, self._prefix))
+        last_pass = self._lake.last_orphan_pass(whole.state.uuid)
+        log_evaluations(self._context, housekeeping_evaluations(whole, self._prefix, last_pass))
         # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(

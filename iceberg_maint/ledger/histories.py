@@ -13,7 +13,7 @@ from iceberg_maint.core.outcome import BatchOutcome
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, health, outcome, partition_history, pause
-from iceberg_maint.ports import BatchStatus
+from iceberg_maint.ports import BatchStatus, Report
 
 FLEET = "*"
 _HOUR_MS = 3_600_000
@@ -101,6 +101,21 @@ def memory_ratios(conn: Connection, table_uuid: str, operation: str | None, limi
             correction = 1.0 if need is None else need.correction
             ratios.append(correction * used.peak_bytes / used.estimated_bytes)
     return tuple(ratios)
+
+
+def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | None:
+    """What the operation's last attempt that reported said; one settled after its run died did not."""
+    row = conn.execute(
+        select(outcome.c.body, outcome.c.recorded_ms)
+        .where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.operation == operation,
+            outcome.c.settled.is_(False),
+        )
+        .order_by(outcome.c.recorded_ms.desc(), outcome.c.ordinal.desc())
+        .limit(1)
+    ).first()
+    return None if row is None else Report(row.recorded_ms, loads(BatchOutcome, row.body))
 
 
 def _pause_of(conn: Connection, table_uuid: str, table: str) -> str | None:

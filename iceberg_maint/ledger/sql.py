@@ -26,6 +26,7 @@ from iceberg_maint.ports import (
     BatchStatus,
     KnownTable,
     Lease,
+    Report,
     StoredBatch,
     WrittenFile,
 )
@@ -150,6 +151,10 @@ class SqlLedger:
     ) -> tuple[float, ...]:
         with self._database.read() as conn:
             return past.memory_ratios(conn, table_uuid, operation, limit)
+
+    def last_report(self, table_uuid: str, operation: str) -> Report | None:
+        with self._database.read() as conn:
+            return past.last_report(conn, table_uuid, operation)
 
     def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
         with self._database.read() as conn:

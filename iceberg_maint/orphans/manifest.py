@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from iceberg_maint.core.codec import dumps, loads
-from iceberg_maint.core.orphans import TRASH, MarkHeader, Orphan, TrashedFile
+from iceberg_maint.core.orphans import TRASH, HeldOrphans, MarkHeader, Orphan, TrashedFile, held_orphans
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.storage_ports import Store
 
@@ -68,6 +68,16 @@ def trash_marks(prefixes: Iterable[str], store: Store) -> list[TrashMark]:
                     files, size_bytes = files + 1, size_bytes + file.size_bytes
                 found.append(TrashMark(header, location, files, size_bytes, kind == "restored"))
     return sorted(found, key=lambda m: (m.header.marked_ms, m.location))
+
+
+def held_in_trash(prefixes: Iterable[str], store: Store, most_paths: int) -> Iterator[HeldOrphans]:
+    """What the trash of the prefixes holds for a later sweep, in no order. Raises UnreadableTableError
+    ICM-101."""
+    for prefix in prefixes:
+        for header, location in _read(prefix, "marks", store):
+            lines = files_of(store, header, location)
+            files = (Orphan(f.path, f.size_bytes, f.modified_ms) for f in lines)
+            yield held_orphans(header.mark_id, header.marked_ms, files, (prefix,), most_paths)
 
 
 def restored_paths(prefixes: Iterable[str], store: Store) -> Iterator[str]:

@@ -6,6 +6,7 @@ place or in the trash, as the manifests there say, and the next pass takes up th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,16 +17,20 @@ from typing import TYPE_CHECKING
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.location import Claim, equivalences
-from iceberg_maint.core.orphans import ScanCounts
+from iceberg_maint.core.orphans import HeldOrphans, ScanCounts, held_orphans
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.orphans.manifest import TrashMark, trash_marks
+from iceberg_maint.orphans.manifest import TrashMark, held_in_trash, trash_marks
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
 from iceberg_maint.storage_ports import OrphanWork, Reachability, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_log = logging.getLogger(__name__)
+_PATHS_TOLD = 5
+"""Paths of each mark that a pass tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,8 @@ class OrphanPass:
         except Exception as why:
             if not done.is_something:
                 raise
-            return done.work(stopped=why)
-        return done.work()
+            return done.work(self._held(target, store, done), stopped=why)
+        return done.work(self._held(target, store, done))
 
     @contextmanager
     def look(
@@ -150,6 +155,9 @@ class OrphanPass:
             done.counts, done.digest = found.counts, found.digest
             if found.digest != approved and (approved is not None or found.needs_approval):
                 done.needs_approval = True
+                done.waiting = held_orphans(
+                    found.digest, None, found.paths.orphans(), target.prefixes, _PATHS_TOLD
+                )
                 return
             trash(
                 found,
@@ -162,6 +170,19 @@ class OrphanPass:
             )
         finally:
             found.paths.close()
+
+    def _held(self, target: Target, store: Store, done: _Done) -> tuple[HeldOrphans, ...] | None:
+        """What the trash holds now and what waits for approval; None when the trash cannot be read,
+        which does not undo what the pass has done: whoever sweeps or lists it is told why."""
+        try:
+            held = sorted(
+                held_in_trash(target.prefixes, store, _PATHS_TOLD),
+                key=lambda h: (h.marked_ms or 0, h.mark_id),
+            )
+        except Exception as why:  # noqa: BLE001 - it is only told
+            _log.warning("%s: what the trash holds cannot be told: %s", target.state.table, why)
+            return None
+        return (*held, *((done.waiting,) if done.waiting else ()))
 
     def _scan(
         self,
@@ -218,6 +239,7 @@ class _Done:
     counts: ScanCounts | None = None
     digest: str = ""
     needs_approval: bool = False
+    waiting: HeldOrphans | None = None
 
     @property
     def is_something(self) -> bool:
@@ -226,7 +248,7 @@ class _Done:
             t.moved_files for t in self.trashed
         )
 
-    def work(self, stopped: Exception | None = None) -> OrphanWork:
+    def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
         """As one value."""
         counts = self.counts
         return OrphanWork(
@@ -243,5 +265,6 @@ class _Done:
             marks=tuple(m for t in self.trashed for m in t.marks),
             digest=self.digest,
             needs_approval=self.needs_approval,
+            held=held,
             stopped=stopped,
         )

@@ -79,6 +79,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "memory": to_data(batch.memory),
         "layout": to_data(batch.layout),
         "counts": dict(batch.counts),
+        "held": to_data(batch.held),
         "message": batch.message,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from iceberg_maint.core.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts
+from iceberg_maint.core.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, told
 from iceberg_maint.report.document import Document
 from iceberg_maint.report.draw import draw_rows
 from iceberg_maint.report.text import inert, moment, number, size
@@ -105,11 +105,6 @@ def draw_marks(console: Console, marks: list[Document]) -> None:
         for m in marks
     ]
     draw_rows(console, ["mark", "state", "marked", "swept after", "files", "size", "prefix"], rows)
-
-
-def told(path: str) -> str:
-    """A path as text that can be printed: file names need not be Unicode."""
-    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _int(value: object) -> int:

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.orphans import Kept, NameRules, Orphan, ScanCounts, orphans_digest
+from iceberg_maint.core.orphans import (
+    HeldOrphans,
+    Kept,
+    NameRules,
+    Orphan,
+    ScanCounts,
+    held_orphans,
+    orphans_digest,
+)
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
 from iceberg_maint_tests.core.build import table_of
 from iceberg_maint_tests.core.test_retention import snapshot
@@ -62,3 +70,12 @@ def test_digest_covers_path_size_and_time() -> None:
     others = [replace(one, path="/b"), replace(one, size_bytes=2), replace(one, modified_ms=3)]
     assert len({orphans_digest([o]) for o in (one, *others)} | {orphans_digest([])}) == 5
     assert orphans_digest([Orphan("/\udcff", 1, 2)]) != orphans_digest([Orphan("/\udcfe", 1, 2)])
+
+
+def test_held_orphans_are_counted_and_the_largest_named_as_text() -> None:
+    files = [Orphan(f"/t/data/{n}\udcff", n, 100 - n) for n in range(1, 8)]
+    held = held_orphans("m", 5, iter(files), ("/t",), 2)
+    assert (held.mark_id, held.marked_ms, held.files, held.size_bytes) == ("m", 5, 7, 28)
+    assert (held.oldest_ms, held.youngest_ms) == (93, 99)
+    assert held.paths == ("/t/data/7\\udcff", "/t/data/6\\udcff")
+    assert held_orphans("m", None, (), ("/t",), 2) == HeldOrphans("m", None, 0, 0, None, None, ())

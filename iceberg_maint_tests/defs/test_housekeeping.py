@@ -10,10 +10,11 @@ import pytest
 
 from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.defs.keys import asset_key, housekeeping_key, pool_name
 from iceberg_maint.storage_ports import OrphanWork
-from iceberg_maint_tests.defs.conftest import World, key
+from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
 
 T = TableId.parse("lake.db.t")
 DAY_MS = 86_400_000
@@ -167,3 +168,59 @@ def test_data_and_housekeeping_are_requested_apart(world: World) -> None:
     assert requested(world)
     assert world.maintain(str(T), key("d2")).success
     assert world.orphans.swept == []
+
+
+HELD = HeldOrphans("m1", NOW_MS, 7, 70, NOW_MS - 9 * DAY_MS, NOW_MS - 8 * DAY_MS, ("/t/data/a", "/t/data/b"))
+WAITS = HeldOrphans("digest", None, 2, 20, NOW_MS - 9 * DAY_MS, NOW_MS - 9 * DAY_MS, ("/t/data/c",))
+
+
+def shown(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [r.data for r in data[name].records]
+
+
+def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does(world: World) -> None:
+    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD, WAITS))
+    world.observe()
+    assert "iceberg_maint/would_remove" not in world.evaluations("orphan_files")[None].metadata
+    housekeep(world)
+    world.catalog.made[T].add("d1", 1)
+    world.observe()
+    assert world.orphans.swept == [True]  # storage was asked by the pass alone
+    checked = {
+        k.removeprefix("iceberg_maint/"): v.value
+        for k, v in world.evaluations("orphan_files")[None].metadata.items()
+    }
+    for data in (told(world)[-1], checked):
+        assert (data["would_remove_files"], data["would_remove_bytes"]) == (9, 90)
+        [held, waits] = shown(data, "would_remove")
+        assert (held["mark"], held["state"], held["files"]) == ("m1", "in the trash", 7)
+        assert held["last written"] == "2027-01-06T08:00:00+00:00 to 2027-01-07T08:00:00+00:00"
+        assert (held["marked"], held["swept from"]) == (
+            "2027-01-15T08:00:00+00:00",
+            "2027-01-18T08:00:00+00:00",
+        )
+        assert (waits["state"], waits["marked"], waits["swept from"]) == ("waits for approval", "", "")
+        assert [r["path"] for r in shown(data, "would_remove_paths")] == [
+            "/t/data/a",
+            "/t/data/b",
+            "/t/data/c",
+        ]
+    assert checked["last_pass"].startswith("IMPROVED, orphan_files: ")
+    assert checked["orphan_files"] == 7
+    assert checked["looked_for_orphans"] > 0
+
+
+def test_run_without_a_pass_of_its_own_shows_what_the_last_one_left(world: World) -> None:
+    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD,))
+    world.observe()
+    housekeep(world)
+    housekeep(world)
+    assert told(world)[-1]["remove_orphan_files"].startswith("NO_OP, healthy: ")
+    assert told(world)[-1]["would_remove_files"] == 7
+
+
+def test_trash_that_could_not_be_read_is_not_shown_as_empty(world: World) -> None:
+    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=None)
+    world.observe()
+    housekeep(world)
+    assert not [name for name in told(world)[-1] if name.startswith("would_remove")]

@@ -182,3 +182,19 @@ def test_pause_holds_for_a_table_made_anew_under_the_name(ledger):
     ledger.put_health(measured("day=1"))
     ledger.pause(NAME, "looking at it")
     assert history(ledger, str(TABLE), OTHER_UUID).paused
+
+
+def test_last_report_is_the_newest_of_the_operation_that_was_reported(ledger, lease):
+    assert ledger.last_report(UUID, REWRITE) is None
+    run(ledger, lease, "p=1", BatchStatus.DONE)
+    run(ledger, lease, "p=2", BatchStatus.FAILED)
+    last = ledger.last_report(UUID, REWRITE)
+    assert last.outcome == outcome_of(make_batch("p=2", 1))
+    assert abs(last.recorded_ms - ledger.now_ms()) < HOUR_MS
+    died = attempt_on(ledger, lease, "p=3")
+    ledger.settle_attempt(
+        lease, died.attempt_id, Settlement(CommitStatus.REJECTED, None, "never swapped"), BatchStatus.FAILED
+    )
+    assert ledger.last_report(UUID, REWRITE) == last
+    assert ledger.last_report(OTHER_UUID, REWRITE) is None
+    assert ledger.last_report(UUID, "expire_snapshots") is None

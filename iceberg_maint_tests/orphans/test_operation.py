@@ -52,13 +52,18 @@ def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
     assert batch.counts["trashed_bytes"] == sum(map(len, passes.lake.orphans.values()))
     assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
 
+    [held] = batch.held or ()
+    assert (held.files, held.size_bytes) == (ALL, batch.counts["trashed_bytes"])
+    assert held.marked_ms is not None
+    assert (len(held.paths), set(held.paths) <= {f"file://{p}" for p in passes.lake.orphans}) == (5, True)
+
     assert passes.run().batches == ()  # not due again so soon
     early = later(passes, DAY_MS + 60_000).run()
     assert (early.outcome, trashed(passes.lake)) == (OutcomeStatus.NO_OP, ALL)
 
     [swept] = later(passes).run().batches
     assert swept.counts is not None
-    assert (swept.outcome, swept.counts["swept_files"]) == (OutcomeStatus.IMPROVED, ALL)
+    assert (swept.outcome, swept.counts["swept_files"], swept.held) == (OutcomeStatus.IMPROVED, ALL, ())
     assert (passes.lake.lost(), trashed(passes.lake)) == ([], 0)
 
 
@@ -120,6 +125,8 @@ def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -
     outcome = strict.run()
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.APPROVAL)
     digest = outcome.batches[0].message.rpartition(" ")[2]
+    [waiting] = outcome.batches[0].held or ()
+    assert (waiting.mark_id, waiting.marked_ms, waiting.files) == (digest, None, ALL)
     passes.lake.plant(passes.lake.orphans, passes.lake.folder / "warehouse/db/t/data/new", b"x")
     approved = replace(strict, scope=Scope(approved=digest), store=ShiftedStore(8 * DAY_MS))
     assert approved.run().batches[0].counts["trashed_files"] == ALL  # type: ignore[index]
@@ -205,3 +212,13 @@ def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> N
     assert passes.ledger.open_attempts(uuid) == ()
     assert replace(passes, store=ShiftedStore(DAY_MS)).run().outcome is OutcomeStatus.IMPROVED
     assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
+
+
+def test_trash_that_cannot_be_read_is_not_told_as_empty(passes: Passes) -> None:
+    passes.run()
+    [mark] = passes.lake.folder.rglob(f"{TRASH}/marks/*.jsonl")
+    mark.write_text("torn")
+    again = replace(passes, store=ShiftedStore(DAY_MS + 60_000), scope=Scope(sweeps=False))
+    [batch] = again.run().batches
+    assert (batch.outcome, batch.held) == (OutcomeStatus.NO_OP, None)
+    assert trashed(passes.lake) == ALL

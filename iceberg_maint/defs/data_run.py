@@ -1,0 +1,165 @@
+"""The maintenance of a table's data, told to Dagster partition by partition while it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
+from iceberg_maint.core.reasons import SENTENCES, Reason
+from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
+from iceberg_maint.defs.keys import asset_key
+from iceberg_maint.defs.lake import Lake, SessionFactory
+from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
+from iceberg_maint.defs.run import WELL, TableRun, failures_told
+from iceberg_maint.maintain import BatchEnded, BatchStarted, Event, PlanReady
+from iceberg_maint.survey import survey
+
+_DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
+
+
+class MaintenanceRun(TableRun):
+    """Runs `maintain` for the partitions of a Dagster run and logs each one's materialization
+    after its last committed batch, so that a crash loses none of what was done."""
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        table: TableId,
+        lake: Lake,
+        prefix: Sequence[str],
+        session: SessionFactory,
+    ) -> None:
+        super().__init__(context, table, lake, prefix, session)
+        self._key = asset_key(table, prefix)
+        self._open: dict[str, set[str]] = {}
+        self._batches: dict[str, list[BatchOutcome]] = {}
+        self._before: dict[str, PartitionHealth] = {}
+        self._told: set[str] = set()
+        self._evaluated: set[str] = set()
+
+    def __call__(self) -> None:
+        """Raises Failure when a batch failed or its commit is unknown, RetryRequested for what
+        passes by itself; interrupts pass through."""
+        context = self._context
+        requested = _requested(context)
+        with failures_told(context, self._lake):
+            if not context.selected_asset_keys:
+                survey(self._table, self._lake.policy_of, self._tools)
+                self._evaluate_all(requested or frozenset())
+                return
+            outcomes = self._maintain(requested)
+        self._finish(together(outcomes), requested)
+
+    # while it runs
+
+    def _observe(self, event: Event) -> None:
+        log = self._context.log
+        if isinstance(event, PlanReady):
+            batches = (*event.resumed, *event.plan.batches)
+            self._open = {}
+            for batch in batches:
+                for partition in batch.partitions:
+                    self._open.setdefault(partition, set()).add(batch.batch_id)
+            log.info(
+                f"{event.plan.operation}, plan {event.plan.plan_id}: {len(batches)} batches ({len(event.resumed)} resumed), "
+                f"{sum(b.input_files for b in batches)} files, "
+                f"{sum(b.input_bytes for b in batches)} bytes"
+            )
+        elif isinstance(event, BatchStarted):
+            batch = event.batch
+            log.info(f"batch {batch.batch_id}: {batch.input_files} files of {', '.join(batch.partitions)}")
+        elif isinstance(event, BatchEnded):
+            self._batch_ended(event)
+
+    def _batch_ended(self, event: BatchEnded) -> None:
+        outcome = event.outcome
+        line = f"batch {outcome.batch_id}: {outcome.outcome} ({outcome.reason}) {outcome.message}".rstrip()
+        (self._context.log.info if outcome.outcome in WELL else self._context.log.error)(line)
+        finished = []
+        for partition in outcome.partitions:
+            self._before.setdefault(partition, event.before[partition])
+            self._batches.setdefault(partition, []).append(outcome)
+            waiting = self._open.get(partition, set())
+            waiting.discard(outcome.batch_id)
+            if not waiting and self._well(partition):
+                self._materialize_batches(partition, event.after[partition])
+                finished.append(partition)
+        self._evaluate(finished)
+
+    def _well(self, partition: str) -> bool:
+        """Whether the partition's batches went well; a stale one counts by its successor."""
+        counting = [b for b in self._batches.get(partition, ()) if b.reason is not Reason.STALE]
+        return bool(counting) and all(b.outcome in WELL for b in counting)
+
+    def _materialize_batches(self, partition: str, after: PartitionHealth) -> None:
+        batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
+        self._materialize(
+            partition,
+            batch_metadata(self._before[partition], after, batches, self._context.run.run_id),
+        )
+
+    def _materialize(self, partition: str, metadata: Metadata) -> None:
+        self._told.add(partition)
+        self._context.log_event(dg.AssetMaterialization(self._key, partition=partition, metadata=metadata))
+
+    # afterwards
+
+    def _finish(self, outcome: OperationOutcome, requested: frozenset[str] | None) -> None:
+        log = self._context.log
+        measured = self._lake.ledger.health(self._table)
+        failures, retry = [], outcome.reason is Reason.LEASE_HELD
+        for partition, status, reason in outcome.partitions:
+            if partition in self._told or (requested is not None and partition not in requested):
+                continue
+            health = measured.partitions.get(partition) if measured else None
+            ended = any(b.reason is not Reason.STALE for b in self._batches.get(partition, ()))
+            if status is OutcomeStatus.NO_OP and not ended and reason in _DONE_WITHOUT_BATCH:
+                if requested is not None:
+                    self._materialize(
+                        partition,
+                        nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
+                    )
+            elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
+                failures.append(f"{partition}: {status} ({reason}) {self._message(partition)}".rstrip())
+            elif status is OutcomeStatus.UNSUPPORTED:
+                log.error(f"{partition}: UNSUPPORTED ({reason}): {SENTENCES[reason]}; left as it is")
+            else:
+                retry = retry or reason is Reason.LEASE_HELD
+                log.warning(f"{partition}: left ({reason}): {SENTENCES[reason]}")
+        self._evaluate_all(requested if requested is not None else frozenset(self._batches))
+        self._end(outcome, failures, waits=retry)
+
+    def _message(self, partition: str) -> str:
+        return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
+
+    def _evaluate_all(self, requested: frozenset[str]) -> None:
+        self._evaluate([p for p in sorted(requested) if p not in self._evaluated])
+        measured = self._lake.ledger.health(self._table)
+        if measured is not None:
+            history = self._lake.history(measured)
+            log_evaluations(self._context, table_evaluations(self._table, self._prefix, history))
+
+    def _evaluate(self, partitions: Sequence[str]) -> None:
+        measured = self._lake.ledger.health(self._table) if partitions else None
+        if measured is None:
+            return
+        self._evaluated.update(partitions)
+        evaluations = partition_evaluations(
+            self._context.instance,
+            self._prefix,
+            measured,
+            self._lake.stored_policy(measured),
+            self._lake.clock.now_ms(),
+            partitions,
+        )
+        log_evaluations(self._context, evaluations)
+
+
+def _requested(context: dg.AssetExecutionContext) -> frozenset[str] | None:
+    """The run's partitions; None for a run of the table without a partition key."""
+    partitioned = context.has_partition_key or context.has_partition_key_range
+    return frozenset(context.partition_keys) if partitioned else None
