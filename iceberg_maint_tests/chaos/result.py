@@ -1,0 +1,127 @@
+"""The one row that a run leaves: what was done, what was found, and whether that is good."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint_tests.chaos.history import failed_by_us
+from iceberg_maint_tests.chaos.journal import Answer
+from iceberg_maint_tests.chaos.lake import TABLES
+from iceberg_maint_tests.chaos.observer import Observer
+
+if TYPE_CHECKING:
+    from iceberg_maint_tests.chaos.conductor import Run
+
+MOST_FAILED_BY_US = 0.01
+"""Share of foreign commits."""
+LONGEST_PAUSE_SECONDS = 600.0
+MOST_LEFT_BATCHES = 2
+"""Orphan bytes of a table, in batches of it."""
+
+
+def result(run: Run, observer: Observer, began: float, ended: float, rounds: int) -> dict[str, Any]:
+    """The row. `good` holds when nothing is among the faults, those of the limits included."""
+    attempts = list(run.attempts().values())
+    histories = {str(table): history for table, history in observer.histories.items()}
+    answers = Counter(a.answer or Answer.UNKNOWN for a in attempts)
+    acked = Counter(a.kind for a in attempts if a.answer is Answer.ACKED)
+    hurt = [a for a in attempts if failed_by_us(a, histories[a.table])]
+    share = len(hurt) / max(1, len(attempts))
+    done = _maintenance(run)
+    pause = longest_pause(
+        [s.timestamp_ms / 1000 for h in observer.histories.values() for s in h.seen.values() if s.ours],
+        began,
+        ended,
+    )
+    left = {str(table): observer.leftovers(table) for table in TABLES}
+    faults = list(run.faults)
+    ours = sum(s.ours for h in observer.histories.values() for s in h.seen.values())
+    if not answers[Answer.ACKED] or not ours or not run.checked:
+        faults.append("nothing was shown: nobody wrote, nothing was maintained or nothing was read")
+    if share >= MOST_FAILED_BY_US:
+        faults.append(f"{share:.2%} of foreign commits failed beside one of ours")
+    if pause > LONGEST_PAUSE_SECONDS:
+        faults.append(f"no maintenance for {pause:.0f} s")
+    for table, leftovers in left.items():
+        limit = MOST_LEFT_BATCHES * done.largest_bytes.get(table, 0)
+        if leftovers.data_bytes > limit:
+            faults.append(f"{table}: {leftovers.data_bytes} bytes of orphans, {limit} allowed")
+    return {
+        "good": not faults,
+        "seed": run.seed,
+        "seconds": round(ended - began),
+        "tables": [str(table) for table in TABLES],
+        "foreign": {
+            "acknowledged": answers[Answer.ACKED],
+            "acknowledged_snapshots": sum(a.has_rows for a in attempts if a.answer is Answer.ACKED),
+            "by_kind": dict(sorted(acked.items())),
+            "failed": answers[Answer.FAILED],
+            "unknown": answers[Answer.UNKNOWN],
+            "failed_beside_ours": len(hurt),
+            "failed_beside_ours_share": round(share, 5),
+            "errors": dict(Counter(a.error[:120] for a in attempts if a.error).most_common(8)),
+        },
+        "maintenance": {
+            "commits": ours,
+            "batches": dict(sorted(done.batches.items())),
+            "errors": dict(done.errors.most_common(8)),
+            "kills": dict(sorted(run.kills.items())),
+            "lives": {name: m.lives for name, m in run.members.items() if m.lives > 1},
+            "longest_pause_seconds": round(pause, 1),
+            "rounds_to_end": rounds,
+        },
+        "checks": {
+            "snapshots_read": run.checked,
+            "rows_lost": run.lost,
+            "rows_brought_back": run.back,
+            "commits_seen": sum(len(h.seen) for h in observer.histories.values()),
+        },
+        "orphans": {table: asdict(leftovers) for table, leftovers in left.items()},
+        "cpu_seconds": round(sum(run.cpu.values())),
+        "faults": faults[:40],
+    }
+
+
+def longest_pause(times: list[float], began: float, ended: float) -> float:
+    """Seconds between two commits of ours, the ends of the run included."""
+    marks = sorted([began, *(t for t in times if began < t < ended), ended])
+    return max(b - a for a, b in itertools.pairwise(marks))
+
+
+class _Maintenance:
+    """What our maintainers wrote down: batches by operation and outcome, errors, the largest output."""
+
+    def __init__(self) -> None:
+        self.batches: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.largest_bytes: dict[str, int] = {}
+
+    def take(self, line: dict[str, Any]) -> None:
+        if "error" in line:
+            self.errors[line["error"][:160]] += 1
+        for operation in line.get("outcomes", ()):
+            for outcome, reason, size, message in operation["batches"]:
+                self.batches[f"{operation['operation']} {outcome}"] += 1
+                known = self.largest_bytes.get(line["table"], 0)
+                self.largest_bytes[line["table"]] = max(known, size)
+                if outcome not in ("IMPROVED", "NO_OP"):
+                    self.errors[f"{operation['operation']} {reason}: {message}"[:160]] += 1
+
+
+def _maintenance(run: Run) -> _Maintenance:
+    from iceberg_maint_tests.chaos.conductor import MAINTAINERS
+
+    found = _Maintenance()
+    for name in MAINTAINERS:
+        for raw in run.place.journal(name).read_text("utf-8").splitlines():
+            # The last line before a kill may be half a line, and the next one begins behind it.
+            for part in raw.partition("{")[1:2]:
+                try:
+                    found.take(json.loads(part + raw.partition("{")[2]))
+                except json.JSONDecodeError:
+                    continue
+    return found
