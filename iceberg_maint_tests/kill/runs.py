@@ -65,7 +65,7 @@ def failing_run(lake: Lake, kind: Kind, point: Point, act: Callable[[App], None]
     request = Request(name, operations=point.asked(kind))
     try:
         outcomes = maintain(lake.table(kind), app.policy_of(), request, tools, observer_of(failpoint))
-        came = ", ".join(f"{o.operation} {o.outcome} {o.reason}" for o in outcomes)
+        came = ", ".join(map(told, outcomes))
     except (Exception, Terminated) as why:  # noqa: BLE001 - how a run fails is what the suite is about
         came = f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"
     finally:
@@ -114,3 +114,9 @@ def resume(lake: Lake, kind: Kind, operations: tuple[Operation, ...]) -> tuple[O
         return maintain(lake.table(kind), app.policy_of(), request, app.tools(lake.table(kind)))
     finally:
         app.ledger.close()
+
+
+def told(outcome: OperationOutcome) -> str:
+    """What an operation came to, in one line."""
+    messages = [m for m in (outcome.message, *(b.message for b in outcome.batches)) if m]
+    return " ".join([outcome.operation, outcome.outcome, outcome.reason, *messages])

@@ -16,7 +16,14 @@ from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
-from iceberg_maint_tests.kill.runs import ask_to_stop, failing_run, lose_answer, resume, stopped_in_order
+from iceberg_maint_tests.kill.runs import (
+    ask_to_stop,
+    failing_run,
+    lose_answer,
+    resume,
+    stopped_in_order,
+    told,
+)
 from iceberg_maint_tests.kill.verify import Verifier
 
 MOST_ATTEMPTS = 2
@@ -90,9 +97,9 @@ class Suite:
         self.lake.put_back()
         started = time.monotonic()
         if mode in SIGKILLS:
-            told = self._killed(point, mode, kinds)
+            came = self._killed(point, mode, kinds)
         else:
-            told = {kind: self._hurt(point, mode, kind) for kind in kinds}
+            came = {kind: self._hurt(point, mode, kind) for kind in kinds}
         hurt_seconds = (time.monotonic() - started) / len(kinds)
         for kind in kinds:
             began = time.monotonic()
@@ -104,7 +111,7 @@ class Suite:
                 "seam": point.seam,
                 **row,
                 "seconds": round(seconds, 1),
-                "came": told[kind],
+                "came": came[kind],
             }
 
     def _hurt(self, point: Point, mode: Mode, kind: Kind) -> str:
@@ -132,7 +139,7 @@ class Suite:
         while attempts < MOST_ATTEMPTS + 1:
             attempts += 1
             found = resume(self.lake, kind, operations)
-            outcomes += [f"{o.operation} {o.outcome} {o.reason}" for o in found]
+            outcomes += [told(outcome) for outcome in found]
             if self.verifier.is_done(kind, operations):
                 break
         differences = self.verifier.differences(kind, operations)
