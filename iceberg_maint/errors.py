@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "ICM-127": "something would listen to other machines that needs only this one",
     "ICM-128": "ledger cannot be reached, or its schema is newer than this version",
     "ICM-129": "the table moved on since the batch was planned; it is planned again",
+    "ICM-130": "a ref that was set while snapshots expired has gone with them",
 }
 
 EXIT_DONE = 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from iceberg_maint.adopt import adopted
-from iceberg_maint.core.backoff import failed, succeeded, undone, write_ahead
+from iceberg_maint.core.backoff import failed, held, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.judge import size_limits
@@ -213,6 +213,8 @@ def _histories(
         return {p: undone(h) for p, h in past.items()}
     now_ms = tools.clock.now_ms()
     why = ended.message or ended.reason.value
+    if ended.reason is Reason.LOST:
+        return {p: held(h, why) for p, h in past.items()}
     return {p: failed(h, policy.retry, now_ms, why) for p, h in past.items()}
 
 

@@ -15,7 +15,7 @@ from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.retention import Retention
 from iceberg_maint.core.upkeep import SWEEP_AND_MARK
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
-from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ports import Lease, Written
 from iceberg_maint.survey import Tools, retention_of
 
@@ -78,6 +78,15 @@ def judge_housekeeping(
     if result.status is CommitStatus.REJECTED:
         reason = REJECTIONS[result.rejection or Rejection.ERROR]
         return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    if result.lost:
+        why = IcebergMaintError(
+            "ICM-130",
+            f"{batch.table}: with what expired went {', '.join(result.lost)}; the catalog does not compare what "
+            "a commit is based on.",
+            "set it again from the table's metadata log before its files are swept; nothing expires and "
+            f"no trash is swept until iceberg-maint release {batch.table}.",
+        )
+        return Ended(OutcomeStatus.FAILED, Reason.LOST, str(why), written.proof, written, result)
     state = pin_same(batch, tools)
     expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
     snapshot = None

@@ -52,5 +52,11 @@ def failed(past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str
     )
 
 
+def held(past: PartitionHistory, reason: str) -> PartitionHistory:
+    """After what only a person can put right: nothing more until it is released. `past` is the
+    history before `write_ahead`."""
+    return replace(past, quarantined=True, reason=reason)
+
+
 def _wait_ms(base_seconds: int, count: int, policy: RetryPolicy) -> int:
     return int(min(policy.backoff_max_seconds, base_seconds * 2 ** min(count - 1, 30)) * 1000)

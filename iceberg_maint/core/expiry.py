@@ -35,6 +35,36 @@ def expired(batch: Batch, state: TableState) -> bool:
     return gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
 
 
+def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...]:
+    """What others depend on and what went with the batch's snapshots, as sentences: `base` is the
+    metadata that the commit was checked against, `swapped` that which the catalog applied it to.
+
+    A REST catalog does not compare the two: to remove snapshots, and the refs that point at them,
+    it is asked to hold nothing but the table's identity (`UpdateRequirements.forUpdateTable`).
+    """
+    planned, before = frozenset(batch.snapshots), _refs(base)
+    found = []
+    for name, ref in sorted(_refs(swapped).items()):
+        if int(ref["snapshot-id"]) in planned and name not in batch.refs:
+            found.append(f"{ref['type']} {name} on snapshot {ref['snapshot-id']}")
+        elif name in batch.refs and ref != before.get(name):
+            found.append(f"{ref['type']} {name}, set anew on snapshot {ref['snapshot-id']}")
+    known = _by_id(base)
+    for number, snapshot in _by_id(swapped).items():
+        if number not in known and snapshot.get("parent-snapshot-id") in planned:
+            found.append(
+                f"snapshot {snapshot['parent-snapshot-id']}, the parent of the new snapshot {number}"
+            )
+    return tuple(found)
+
+
+def has_expired(batch: Batch, document: Document) -> bool:
+    """Whether nothing of what the batch removes is in the metadata."""
+    return _by_id(document).keys().isdisjoint(batch.snapshots) and _refs(document).keys().isdisjoint(
+        batch.refs
+    )
+
+
 def settle_expiry(batch: Batch | None, base_location: str | None, state: TableState) -> Settlement:
     """What came of an attempt that never reported back, based on the metadata at `base_location`
     (None: its commit was never attempted); `batch` is None where it is closed by now.
@@ -76,9 +106,9 @@ def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violati
         yield Violation(Rule.SNAPSHOTS, f"would not remove snapshot {min(kept)}")
     if any(after[s] != before.get(s) for s in after):
         yield Violation(Rule.SNAPSHOTS, "would add or change a snapshot")
-    refs = dict(base.get("refs") or {})
+    refs = _refs(base)
     wanted = {name: ref for name, ref in refs.items() if name not in batch.refs}
-    if dict(new.get("refs") or {}) != wanted:
+    if _refs(new) != wanted:
         yield Violation(Rule.REFS, f"would leave other refs than {sorted(wanted)}")
     if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:
         yield Violation(Rule.REFS, f"a ref points at snapshot {min(gone)}")
@@ -94,6 +124,10 @@ def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violati
 
 def _by_id(document: Document) -> dict[int, Any]:
     return {int(s["snapshot-id"]): s for s in _rows(document, "snapshots")}
+
+
+def _refs(document: Document) -> dict[str, Any]:
+    return dict(document.get("refs") or {})
 
 
 def _rows(document: Document, key: str) -> list[Any]:

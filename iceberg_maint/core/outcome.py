@@ -38,7 +38,8 @@ class Rejection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """Result of committing one batch. `tries` counts compare-and-swaps attempted or prepared."""
+    """Result of committing one batch. `tries` counts compare-and-swaps attempted or prepared; `lost`
+    is what of others went with a commit that a catalog applied without comparing its base."""
 
     status: CommitStatus
     rejection: Rejection | None = None
@@ -46,6 +47,7 @@ class CommitResult:
     base_snapshot_id: int | None = None
     tries: int = 1
     message: str = ""
+    lost: tuple[str, ...] = ()
 
 
 class OutcomeStatus(StrEnum):
@@ -82,9 +84,9 @@ class BatchOutcome:
     memory: MemoryUse | None = None
     layout: LayoutGain | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-
-
     held: tuple[HeldOrphans, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
     """What one operation did to one table in one run."""

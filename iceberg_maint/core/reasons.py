@@ -64,6 +64,7 @@ class Reason(StrEnum):
     APPROVAL = "approval"
     GC_DISABLED = "gc_disabled"
     REFUSED = "refused"
+    LOST = "lost"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -112,6 +113,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.APPROVAL: "so many files look orphaned that a person must approve it; see orphans trash --approve",
     Reason.GC_DISABLED: "the table's owner keeps its files from being deleted (gc.enabled=false)",
     Reason.REFUSED: "refused with a code; nothing was changed",
+    Reason.LOST: "what others set at that moment went with what expired: the catalog does not compare "
+    "what a commit is based on",
 }
 
 

@@ -191,11 +191,13 @@ def _batch(
     )
 
 
-def may_sweep(retention: Retention, expired_ms: int | None, hold_seconds: int, now_ms: int) -> bool:
+def may_sweep(retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int) -> bool:
     """Whether trash past its hold may go: an expiry has ended well since it was put there, or there
-    is nothing to expire. `expired_ms` is when the last one did."""
+    is nothing to expire. `expiry` is the history of expiries; while that is held for a person, what
+    went with the last one may be wanted back."""
+    expired_ms = expiry.last_done_ms
     since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
-    return since or not retention.expire
+    return (since or not retention.expire) and not expiry.of(WHOLE_TABLE).quarantined
 
 
 def _is_time(history: TableHistory, every_seconds: int, now_ms: int) -> bool:

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.core.expiry import check_expiry
+from iceberg_maint.core.expiry import check_expiry, has_expired, lost_with
 from iceberg_maint.core.gate import Violation
-from iceberg_maint.core.outcome import CommitResult
+from iceberg_maint.core.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.retention import Retention
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports import Ticket
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import Bridge, one_line
 from iceberg_maint.spark.gate import BaseMovedError, Gate
 from iceberg_maint.spark.tries import LoadTable, Pause, commit_tries
 
+_NO_HEAD = -1
 ExpiryCheck = Callable[[Batch, Mapping[str, Any], Mapping[str, Any], Retention], tuple[Violation, ...]]
 
 
@@ -36,17 +38,21 @@ def commit_expiry(
     check: ExpiryCheck = check_expiry,
 ) -> CommitResult:
     """Removes the batch's snapshots and refs in one commit. COMMITTED means that the table lacks them
-    all, whoever removed them; no snapshot tells of it, so the id is that of the head.
+    all, whoever removed them; no snapshot tells of it, so the id is that of the head. Where the catalog
+    applied it to other metadata than it was checked against, the result says what was lost with it.
 
     Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
     """
     load = load_table or bridge.load_table
+    checked: list[tuple[str, dict[str, Any]]] = []
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
-        retention = ticket.retention(str(base.metadataFileLocation()))
+        location = str(base.metadataFileLocation())
+        retention = ticket.retention(location)
         if retention is None:
             raise BaseMovedError
-        return check(batch, _document(bridge, base), _document(bridge, metadata), retention)
+        checked.append((location, _document(bridge, base)))
+        return check(batch, checked[-1][1], _document(bridge, metadata), retention)
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid:
@@ -61,11 +67,37 @@ def commit_expiry(
 
     def shown(table: Any, _base_snapshot_id: int | None) -> int | None:
         document = _document(bridge, table.operations().current())
-        left = {int(s["snapshot-id"]) for s in document.get("snapshots", ())} & set(batch.snapshots)
-        refs = document.get("refs", {}).keys() & set(batch.refs)
-        return None if left or refs else int(document["current-snapshot-id"])
+        head = document.get("current-snapshot-id")
+        return (_NO_HEAD if head is None else int(head)) if has_expired(batch, document) else None
 
-    return commit_tries(load, batch.table, ticket, pause, try_once, shown)
+    result = commit_tries(load, batch.table, ticket, pause, try_once, shown)
+    if result.status is not CommitStatus.COMMITTED:
+        return result
+    return replace(result, lost=_lost(bridge, load, batch, *checked[-1]))
+
+
+def _lost(
+    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What went with the commit that was checked against the metadata at `location`."""
+    try:
+        swapped = _swapped(bridge, load(batch.table), batch, location)
+    except Exception as why:  # noqa: BLE001 - it is committed, whatever can be told of it
+        return (f"it cannot be told what: {one_line(why)}",)
+    return () if swapped is None else lost_with(batch, base, swapped)
+
+
+def _swapped(bridge: Bridge, table: Any, batch: Batch, location: str) -> dict[str, Any] | None:
+    """The metadata that the catalog applied the commit to, found in the table's metadata log; None
+    where it is that at `location`, or where a catalog keeps no log."""
+    log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
+    for before in reversed(log):
+        if before == location:
+            return None
+        document = _document(bridge, bridge.iceberg.TableMetadataParser.read(table.io(), before))
+        if not has_expired(batch, document):
+            return document
+    return None
 
 
 def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:

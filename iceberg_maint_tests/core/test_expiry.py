@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.expiry import check_expiry
+from iceberg_maint.core.expiry import check_expiry, has_expired, lost_with
 from iceberg_maint.core.gate import STALE_RULES, Rule
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.plan import Batch
@@ -151,3 +151,51 @@ def test_what_came_to_be_held_since_the_plan_is_stale(allowed: Retention, facts:
 def test_table_that_is_no_longer_the_planned_one_is_stale(changed: Document, rule: Rule) -> None:
     before, after = base() | changed, planned() | copy.deepcopy(changed)
     assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {rule} <= STALE_RULES
+
+
+def test_commit_applied_to_what_it_was_checked_against_loses_nothing() -> None:
+    assert lost_with(BATCH, base(), base()) == ()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "told"),
+    [
+        (lambda d: d["refs"].update(v={"snapshot-id": 1, "type": "tag"}), "tag v on snapshot 1"),
+        (lambda d: d["refs"]["main"].update({"snapshot-id": 2}), "branch main on snapshot 2"),
+        (lambda d: d["refs"]["other"].update({"snapshot-id": 1}), "tag other on snapshot 1"),
+        (lambda d: d["refs"]["old"].update({"snapshot-id": 3}), "tag old, set anew on snapshot 3"),
+        (lambda d: d["refs"]["old"].update({"max-ref-age-ms": 9}), "tag old, set anew on snapshot 2"),
+        (
+            lambda d: d["snapshots"].append({"snapshot-id": 9, "parent-snapshot-id": 2}),
+            "snapshot 2, the parent of the new snapshot 9",
+        ),
+    ],
+)
+def test_what_others_set_meanwhile_and_went_with_it_is_told(
+    meanwhile: Callable[[Document], object], told: str
+) -> None:
+    swapped = base()
+    meanwhile(swapped)
+    assert lost_with(BATCH, base(), swapped) == (told,)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda d: d["refs"].update(v={"snapshot-id": 3, "type": "tag"}),
+        lambda d: d["refs"].pop("old"),
+        lambda d: d["snapshots"].append({"snapshot-id": 9, "parent-snapshot-id": 4}),
+        lambda d: d["properties"].update(owner="x"),
+    ],
+)
+def test_what_others_do_meanwhile_elsewhere_is_no_loss(meanwhile: Callable[[Document], object]) -> None:
+    swapped = base()
+    meanwhile(swapped)
+    assert lost_with(BATCH, base(), swapped) == ()
+
+
+def test_metadata_without_its_snapshots_and_refs_has_expired_them() -> None:
+    assert has_expired(BATCH, planned())
+    assert not has_expired(BATCH, base())
+    assert not has_expired(BATCH, planned() | {"refs": {"old": OLD}})
+    assert not has_expired(replace(BATCH, snapshots=(3,)), planned())

@@ -8,17 +8,19 @@ import pytest
 from sqlalchemy import update
 
 from iceberg_maint.core.expiry import settle_expiry
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.history import PartitionHistory
+from iceberg_maint.core.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import Ref
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
+from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.survey import make_plans, survey
-from iceberg_maint_tests.core.loop import Killed, Process
-from iceberg_maint_tests.core.upkeep_loop import EXPIRE, REGROUP, UPKEEP, UpkeepWorld
+from iceberg_maint_tests.core.loop import TABLE, Killed, Process
+from iceberg_maint_tests.core.upkeep_loop import EXPIRE, REGROUP, UPKEEP, UpkeepEngine, UpkeepWorld
 
 LEDGER_STEPS = (
     "acquire_lease",
@@ -149,6 +151,25 @@ def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: b
     seen = survey(world.now.state.table, lambda _s: world.policy, world._tools(Process()), operations)
     assert seen.retention.expire != ()
     assert seen.sweeps is not expires
+
+
+def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = UpkeepWorld()
+    commit = UpkeepEngine.commit
+
+    def losing(engine: UpkeepEngine, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        return replace(commit(engine, batch, written, ticket), lost=("tag v on snapshot 1",))
+
+    monkeypatch.setattr(UpkeepEngine, "commit", losing)
+    outcome = world.run(operations=(EXPIRE,))
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert "ICM-130 lake.db.t: with what expired went tag v on snapshot 1" in outcome.batches[0].message
+    assert world.past(EXPIRE).quarantined
+    world.policy = replace(UPKEEP, expire_snapshots=replace(UPKEEP.expire_snapshots, every_seconds=10**9))
+    for swept in (False, True):
+        seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
+        assert (seen.retention.expire, seen.sweeps) == ((), swept)
+        world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
 
 
 def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:

@@ -46,6 +46,7 @@ MADE_REAL = {
     "ICM-127": "spark/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
     "ICM-128": "ledger/test_database.py::test_database_lost_later_is_an_error_with_its_code",
     "ICM-129": "spark/test_staging.py::test_load_planned_table_expired_snapshot_is_stale",
+    "ICM-130": "spark/test_expire.py::test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept",
 }
 
 

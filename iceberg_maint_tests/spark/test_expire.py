@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.housekeep import NOTHING_WRITTEN
 from iceberg_maint.ports import Ticket
 from iceberg_maint.reconcile import reconcile
+from iceberg_maint.survey import survey
 from iceberg_maint_tests.core.loop import Killed
 from iceberg_maint_tests.spark.upkeep import Keeper
 from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
@@ -220,6 +222,76 @@ def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Kee
     with pytest.raises(FenceLostError):
         workshop.engine.commit(batch, NOTHING_WRITTEN, ticket)
     assert len(ids(keeper, name)) == 2
+
+
+class Careless:
+    """A Java table of a catalog that applies a commit to whatever the table is by then, as REST catalogs do
+    (`CatalogHandlers.commit`); `meanwhile` is done to the table first."""
+
+    def __init__(self, workshop: Workshop, table: Any, meanwhile: Callable[[Any], object]) -> None:
+        self._workshop, self._table, self._meanwhile = workshop, table, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def operations(self) -> Any:
+        return self
+
+    def current(self) -> Any:
+        return self._table.operations().current()
+
+    def commit(self, _base: Any, metadata: Any) -> None:
+        self._meanwhile(self._table)
+        operations = self._table.operations()
+        current = operations.refresh()
+        builder = self._workshop.bridge.iceberg.TableMetadata.buildFrom(current)
+        for change in self._workshop.bridge.iterate(metadata.changes()):
+            change.applyTo(builder)
+        operations.commit(current, builder.build())
+
+
+def careless(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Any], object]) -> None:
+    """Makes the catalog one that compares nothing."""
+    load_table = workshop.bridge.load_table
+
+    def load(_bridge: Any, name: str) -> Careless:
+        return Careless(workshop, load_table(name), meanwhile)
+
+    monkeypatch.setattr(type(workshop.bridge), "load_table", load)
+
+
+def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
+    keeper: Keeper, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set between the check and the swap, on a snapshot that expires, where the catalog compares nothing."""
+    name, _ = grown(workshop, 3)
+    first, _, last = ids(keeper, name)
+    with monkeypatch.context() as patch:
+        careless(workshop, patch, lambda table: table.manageSnapshots().createTag("audited", first).commit())
+        outcome = keeper.run(name, EXPIRE, days=1)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (
+        f"ICM-130 {name}: with what expired went tag audited on snapshot {first};"
+        in outcome.batches[0].message
+    )
+    assert ids(keeper, name) == [last]
+    operations = (Operation.REMOVE_ORPHAN_FILES,)
+    seen = survey(TableId.parse(name), lambda _s: keeper.policy, keeper.tools(name, 1), operations)
+    assert not seen.sweeps
+
+
+def test_expiry_over_a_harmless_commit_of_a_catalog_that_compares_nothing(
+    keeper: Keeper, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _ = grown(workshop, 3)
+    *_, last = ids(keeper, name)
+    with monkeypatch.context() as patch:
+        careless(workshop, patch, lambda table: append(workshop, table, 9))
+        outcome = keeper.run(name, EXPIRE, days=1)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.IMPROVED, Reason.SNAPSHOTS)
+    assert len(ids(keeper, name)) == 2
+    assert ids(keeper, name)[0] == last
+    assert len(workshop.writers.rows(name)) == 4
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
