@@ -6,9 +6,12 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
+from pathlib import Path
 
-from iceberg_maint.storage_ports import Store
+from iceberg_maint.orphans.seen import SeenFiles
+from iceberg_maint.storage_ports import Store, StoredFile
 
 _HEAD_BYTES = 16 * 1024
 """Iceberg's writers put the uuid among the first keys; a file without it there is read whole."""
@@ -17,20 +20,26 @@ _GZIP = 31
 """zlib's window bits for a gzip header."""
 
 
-def foreign_metadata(store: Store, paths: Iterable[str], uuid: str) -> tuple[str, str] | None:
+def foreign_metadata(
+    store: Store, files: Iterable[StoredFile], uuid: str, memo: Path
+) -> tuple[str, str] | None:
     """The first of these metadata files that is not of the table with this uuid, and whose it is
     (a uuid, a location, or why it cannot be told); None when all are. Files that are gone since
     they were listed count as nobody's.
 
     Old metadata files pile up by the hundred thousand where nothing deletes them: only the head of
-    each is read, several at once.
+    each is read, several at once, and once only: `memo` on local disk is what was seen to be the
+    table's in earlier passes.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as readers:
-        for some in _batches(paths, 100 * _AT_ONCE):
-            owners = readers.map(lambda path: _owner(store, path), some)
-            for path, owner in zip(some, owners, strict=True):
+    with ThreadPoolExecutor(_AT_ONCE) as readers, closing(SeenFiles(memo)) as seen:
+        for some in _batches(files, 100 * _AT_ONCE):
+            unseen = seen.unseen(some)
+            owners = list(readers.map(lambda file: _owner(store, file.path), unseen))
+            for file, owner in zip(unseen, owners, strict=True):
                 if owner is not None and owner != uuid:
-                    return path, owner
+                    return file.path, owner
+            seen.add(file for file, owner in zip(unseen, owners, strict=True) if owner == uuid)
+        seen.forget_others()
     return None
 
 
@@ -83,7 +92,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", errors="ignore")
 
 
-def _batches(paths: Iterable[str], size: int) -> Iterator[list[str]]:
-    rest = iter(paths)
+def _batches(files: Iterable[StoredFile], size: int) -> Iterator[list[StoredFile]]:
+    rest = iter(files)
     while some := list(islice(rest, size)):
         yield some

@@ -123,14 +123,14 @@ class PathTables:
             orphan_bytes=orphan_bytes,
         )
 
-    def listed_metadata_files(self) -> Iterator[str]:
+    def listed_metadata_files(self) -> Iterator[StoredFile]:
         """Listed files named as table metadata that the table's own metadata does not reach."""
         rows = self._db.execute(
-            "SELECT path FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
+            "SELECT path, size, ms FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
             f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}",
             (Kept.METADATA_FILE,),
         )
-        return (_text(path) for (path,) in rows)
+        return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
 
     def other_store(self) -> tuple[str, str] | None:
         """A listed path, and one that is reached under another scheme or authority only."""

@@ -166,7 +166,7 @@ def scan(
     """Lists the table's prefixes and finds what nothing reaches; moves and deletes nothing.
 
     `now_ms` is this machine's clock, only compared with the store's; `scratch` is a folder on
-    local disk. With the digest of an earlier scan as `approved` no file counts that is younger
+    local disk, where what was read once of old metadata files is known to the next scan. With the digest of an earlier scan as `approved` no file counts that is younger
     than the youngest one then, so that what has come of age since does not change it. The caller
     closes `Scan.paths`. Raises RefusedError, see `check_target`, and
     ICM-111 for another table's metadata below a prefix, ICM-115, ICM-122, ICM-125;
@@ -184,7 +184,7 @@ def scan(
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, reachability)
         _check_reached(paths, target, store, started_ms)
-        _check_foreign(paths, target, store)
+        _check_foreign(paths, target, store, scratch / f"metadata-{target.state.uuid}.db")
         counts = paths.counts()
         if counts.orphan_files:
             _check_second_opinion(paths, target, reachability)
@@ -277,10 +277,10 @@ def _check_second_opinion(paths: PathTables, target: Target, reachability: Reach
             )
 
 
-def _check_foreign(paths: PathTables, target: Target, store: Store) -> None:
+def _check_foreign(paths: PathTables, target: Target, store: Store, memo: Path) -> None:
     """Every table metadata file below a prefix must be this table's, also of tables that are in
     no configured catalog."""
-    foreign = foreign_metadata(store, paths.listed_metadata_files(), target.state.uuid)
+    foreign = foreign_metadata(store, paths.listed_metadata_files(), target.state.uuid, memo)
     if foreign is not None:
         path, owner = foreign
         raise RefusedError(
