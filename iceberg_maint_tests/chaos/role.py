@@ -21,19 +21,18 @@ from iceberg_maint_tests.spark.writers import Writers
 
 @dataclass(slots=True)
 class Role:
-    """One writer's process. `pause_seconds` is the mean time between two steps."""
+    """One writer. `pause_seconds` is the mean time between two steps."""
 
     name: str
     place: Place
     seed: int
     pause_seconds: float
-    app: App = field(init=False)
+    app: App
     rng: random.Random = field(init=False)
     journal: Journal = field(init=False)
     writers: Writers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.app = load(self.place.config)
         self.rng = random.Random(f"{self.seed} {self.name}")
         self.journal = Journal(self.place.journal(self.name))
         self.writers = Writers(Bridge(self.app.session()))
@@ -80,4 +79,5 @@ def by_partition(table: Any, rows: Sequence[Row]) -> Mapping[tuple[int, ...], li
 def start(name: str, pause_seconds: float, main: Callable[[Role], None]) -> None:
     """The entry point of a role's module: `FOLDER SEED` are its arguments."""
     folder, seed = sys.argv[1:]
-    main(Role(name, Place(Path(folder)), int(seed), pause_seconds))
+    place = Place(Path(folder))
+    main(Role(name, place, int(seed), pause_seconds, load(place.config)))

@@ -1,0 +1,101 @@
+"""Every writer of the chaos suite, one after the other on one lake: the judge finds nothing, and finds what
+was done to the tables behind their backs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.config import Config, load_config
+from iceberg_maint.spark.settings import catalog_conf
+from iceberg_maint.wiring import App
+from iceberg_maint_tests.chaos import appender, changer, merger, upserter
+from iceberg_maint_tests.chaos.history import change_faults, commit_faults
+from iceberg_maint_tests.chaos.journal import Answer, Attempt, Reader
+from iceberg_maint_tests.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
+from iceberg_maint_tests.chaos.observer import Leftovers, Observer
+from iceberg_maint_tests.chaos.role import Role
+
+pytestmark = pytest.mark.spark
+
+CONFIG = """\
+ledger: sqlite:///{dir}/ledger.db
+catalogs:
+  pg: {{type: jdbc, uri: "sqlite:///{dir}/pg.db", warehouse: "file://{dir}/pg"}}
+  rest: {{type: jdbc, uri: "sqlite:///{dir}/rest.db", warehouse: "file://{dir}/rest"}}
+"""
+USED = (TABLES[0], TABLES[1])
+
+
+class SharedSession(App):
+    """An application on a session that was there before."""
+
+    def __init__(self, config: Config, spark: SparkSession) -> None:
+        super().__init__(config)
+        self._spark = spark
+
+    def session(self) -> SparkSession:
+        return self._spark
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path)
+    place.config.write_text(CONFIG.format(dir=tmp_path), "utf-8")
+    return place
+
+
+@pytest.fixture
+def app(place: Place, spark: SparkSession) -> SharedSession:
+    config = load_config(place.config, {})
+    for name, c in config.catalogs.items():
+        for key, value in catalog_conf(name, c.type, c.uri, c.warehouse, c.properties).items():
+            spark.conf.set(key, value)
+    return SharedSession(config, spark)
+
+
+def attempts_on(place: Place, table: ChaosTable) -> dict[str, Attempt]:
+    found: dict[str, Attempt] = {}
+    for name in ("appender", "upserter", "merger", "changer"):
+        reader = Reader(place.journal(name))
+        reader.read()
+        found.update({t: a for t, a in reader.attempts.items() if a.table == str(table)})
+    return found
+
+
+def test_writers_one_after_the_other_leave_what_their_journals_say(place: Place, app: SharedSession) -> None:
+    roles = {name: Role(name, place, 7, 0.0, app) for name in ("appender", "upserter", "merger", "changer")}
+    for table in USED:
+        roles["appender"].writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
+    appends, upserts = appender.Appender(roles["appender"]), upserter.Upserter(roles["upserter"])
+    merges, changes = merger.Merger(roles["merger"]), changer.Changer(roles["changer"])
+    observer = Observer(app)
+    for table in USED:
+        for _ in range(2):
+            for role in (appends, upserts, merges, changes, changes):
+                role.step(table)
+        observer.poll(table)
+        attempts = attempts_on(place, table)
+        assert {(a.kind, a.error) for a in attempts.values() if a.answer is not Answer.ACKED} == set()
+        history = observer.histories[table]
+        assert commit_faults(history, attempts.values()) == []
+        loaded = observer.load(table)
+        tags = {name: ref.snapshot_id for name, ref in loaded.metadata.refs.items()}
+        columns = {f.field_id: f.name for f in loaded.schema().as_struct().fields}
+        assert change_faults(attempts.values(), tags, columns) == []
+        for snapshot in history.chain(history.head):
+            assert observer.check(table, attempts, snapshot.snapshot_id).equal
+        assert observer.leftovers(table) == Leftovers(0, 0, 0)
+    for role in roles.values():
+        role.journal.close()
+    # A row that goes behind everybody's back is missed, and whoever took it is nobody.
+    table = USED[1]
+    app.session().sql(f"DELETE FROM {table} WHERE id = {appender.FIRST_APPENDED + 20}").collect()
+    observer.poll(table)
+    attempts, history = attempts_on(place, table), observer.histories[table]
+    assert history.head is not None
+    rows = observer.check(table, attempts, history.head)
+    assert ([r[0] for r in rows.lost], rows.back) == ([appender.FIRST_APPENDED + 20], ())
+    assert len(commit_faults(history, attempts.values())) == 1
