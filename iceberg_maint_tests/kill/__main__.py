@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import traceback
 from collections import Counter
@@ -16,7 +15,7 @@ from pathlib import Path
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import cases
-from iceberg_maint_tests.kill.suite import MOST_ATTEMPTS, Results, Suite, is_good, rounds
+from iceberg_maint_tests.kill.suite import MOST_ATTEMPTS, Results, Suite, commit_of_checkout, is_good, rounds
 
 FOLDER = Path(".cache/kill")
 
@@ -28,7 +27,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="cases with all these words in their names")
     parser.add_argument("--report", action="store_true", help="tell of the results, run nothing")
     options = parser.parse_args()
-    results = Results(options.folder.absolute() / "results.jsonl", _commit())
+    results = Results(options.folder.absolute() / "results.jsonl", commit_of_checkout())
     if not options.report:
         _run(results, options.folder.absolute() / "lake", options.only, options.most)
     return _report(results)
@@ -39,7 +38,6 @@ def _run(results: Results, folder: Path, only: list[str], most: int | None) -> N
     if not left:
         return
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     lake = Lake(folder)
     suite = Suite.on(lake, Bridge(lake.configured().session()))
     done = 0
@@ -73,11 +71,6 @@ def _report(results: Results) -> int:
             f"NOT GOOD {row['case']}: {row['attempts']} runs, {row['differences']}, {row['outcomes']}, {row['came']}"
         )
     return 1 if bad else 0
-
-
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

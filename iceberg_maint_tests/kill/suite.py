@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -46,9 +47,13 @@ class Results:
         if self.path.exists():
             self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
 
+    def done(self) -> set[str]:
+        """Names of the cases with a row of this commit."""
+        return {row["case"] for row in self.rows if row["commit"] == self.commit}
+
     def open_cases(self) -> list[Case]:
         """Cases without a row of this commit."""
-        done = {row["case"] for row in self.rows if row["commit"] == self.commit}
+        done = self.done()
         return [case for case in cases() if case.name not in done]
 
     def add(self, row: Row) -> None:
@@ -176,14 +181,26 @@ class Victim:
     def end(self) -> dict[Kind, str]:
         """Waits for it; what came of each run. Raises AssertionError when it has not come to the point."""
         output, _ = self.process.communicate(timeout=VICTIM_SECONDS)
-        told = [json.loads(line) for line in output.splitlines()]
+        said = [json.loads(line) for line in output.splitlines()]
         code = self.process.returncode
-        jvm = told[0]["jvm"] if told else None
-        if code == -9:
-            _wait_until_gone(jvm)
+        if code == -signal.SIGKILL:
+            _wait_until_gone(said[0]["jvm"])
             return dict.fromkeys(self.kinds, "killed")
         assert code == 0, f"{code}: {output} {self.log()}"
-        return {kind: told[-1]["came"][kind] for kind in self.kinds}
+        return {kind: said[-1]["came"][kind] for kind in self.kinds}
+
+    def wait_until_stopped(self) -> None:
+        """Until all its runs are at the point. Raises AssertionError when they will not come there."""
+        assert self.process.stdout is not None
+        said = [json.loads(self.process.stdout.readline() or "{}") for _ in ("its JVM", "that it waits")]
+        assert said[-1].get("stopped"), f"{said} {self.log()}"
+
+    def go_on(self) -> dict[Kind, str]:
+        """Lets its runs go on; what came of each."""
+        output, _ = self.process.communicate("\n", timeout=VICTIM_SECONDS)
+        assert self.process.returncode == 0, f"{self.process.returncode}: {output} {self.log()}"
+        came = json.loads(output.splitlines()[-1])["came"]
+        return {kind: came[kind] for kind in self.kinds}
 
     def log(self) -> str:
         """The end of what it said on its standard error."""
@@ -197,3 +214,11 @@ def _wait_until_gone(pid: int | None) -> None:
     while pid is not None and Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, f"the JVM {pid} outlives its Python"
         time.sleep(0.05)
+
+
+def commit_of_checkout() -> str:
+    """What the results are of."""
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "unknown"
