@@ -3,7 +3,7 @@
 Iceberg's manifests and manifest lists carry field ids, so a reader names the ids it wants and the
 rest is skipped without making objects. PyIceberg's own reader tree is not used: it cannot resolve
 a named type that is used twice (two partition fields of equal decimal, uuid or fixed type), it
-makes a Python call per skipped map entry, and it resolves the schema anew for every file.
+makes a Python call per field, and it resolves the schema anew for every file.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from struct import Struct
 from typing import Any
-from uuid import UUID
 
 from pyiceberg.avro.codecs import KNOWN_CODECS
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.utils.decimal import bytes_to_decimal
 
-Read = Callable[[BinaryDecoder], Any]
+from iceberg_maint.catalog.avro_records import RecordDecoder, record_decoder
+
 Column = list[Any]
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_DOUBLE = Struct("<d")
 _NAMED = frozenset({"record", "fixed", "enum"})
 
 
@@ -44,9 +41,9 @@ def read_columns(data: bytes, wanted: tuple[int, ...], map_keys: tuple[int, ...]
     columns: list[Column] = [[] for _ in wanted]
     try:
         schema, decompress, sync = _header(decoder)
-        readers, places = _layout(schema, wanted, map_keys)
+        decode, places = _layout(schema, wanted, map_keys)
         for count, block in _blocks(decoder, len(data), decompress, sync):
-            _append(columns, places, _rows(block, count, readers))
+            _append(columns, places, _records(block, count, decode))
     except AvroError:
         raise
     except Exception as error:  # the decoder, the codecs and the schema each raise their own
@@ -54,21 +51,21 @@ def read_columns(data: bytes, wanted: tuple[int, ...], map_keys: tuple[int, ...]
     return columns
 
 
-def _append(columns: list[Column], places: Sequence[int | None], rows: list[list[Any]]) -> None:
-    if not rows:
+def _append(columns: list[Column], places: Sequence[int | None], records: Sequence[tuple[Any, ...]]) -> None:
+    if not records:
         return
-    values = tuple(zip(*rows, strict=True))
-    absent = (None,) * len(rows)
+    values = tuple(zip(*records, strict=True))
+    absent = (None,) * len(records)
     for column, place in zip(columns, places, strict=True):
         column.extend(absent if place is None else values[place])
 
 
-def _rows(block: bytes, count: int, readers: tuple[Read, ...]) -> list[list[Any]]:
+def _records(block: bytes, count: int, decode: RecordDecoder) -> list[tuple[Any, ...]]:
     decoder = new_decoder(block)
-    rows = [[read(decoder) for read in readers] for _ in range(count)]
+    records = decode(decoder, count)
     if decoder.tell() != len(block):
         raise AvroError(f"{count} records end at byte {decoder.tell()} of a block of {len(block)}")
-    return rows
+    return records
 
 
 def _header(decoder: BinaryDecoder) -> tuple[str, Callable[[bytes], bytes] | None, bytes]:
@@ -106,25 +103,12 @@ def _blocks(
 @lru_cache(maxsize=256)
 def _layout(
     schema: str, wanted: tuple[int, ...], map_keys: tuple[int, ...]
-) -> tuple[tuple[Read, ...], tuple[int | None, ...]]:
-    """Readers in file order, runs of skipped fields made one, and each wanted id's place."""
-    names: dict[str, Mapping[str, Any]] = {}
-    fields = list(_flattened(json.loads(schema), names))
-    readers: list[Read] = []
-    places: dict[int, int] = {}
-    skipped: list[Read] = []
-    for field_id, node in fields:
-        if field_id in wanted:
-            if skipped:
-                readers.append(_skip_all(tuple(skipped)))
-                skipped = []
-            places[field_id] = len(readers)
-            readers.append(_reader(node, map_keys))
-        else:
-            skipped.append(_skipper(node))
-    if skipped:
-        readers.append(_skip_all(tuple(skipped)))
-    return tuple(readers), tuple(places.get(i) for i in wanted)
+) -> tuple[RecordDecoder, tuple[int | None, ...]]:
+    """The decoder of the schema's records, and each wanted id's place among what it gives."""
+    fields = list(_flattened(json.loads(schema), {}))
+    given = [field_id for field_id, _ in fields if field_id in wanted]
+    decode = record_decoder([(node, field_id in wanted) for field_id, node in fields], map_keys)
+    return decode, tuple(given.index(i) if i in given else None for i in wanted)
 
 
 def _flattened(record: Mapping[str, Any], names: dict[str, Mapping[str, Any]]) -> Iterator[tuple[int, Any]]:
@@ -159,167 +143,3 @@ def _declare(node: Any, names: dict[str, Mapping[str, Any]]) -> Any:
     if kind in _NAMED:
         names[node["name"]] = node
     return node
-
-
-def _kind(node: Any) -> str:
-    return str(node) if isinstance(node, str) else "union" if isinstance(node, list) else str(node["type"])
-
-
-def _reader(node: Any, map_keys: tuple[int, ...] = ()) -> Read:
-    kind = _kind(node)
-    if kind == "union":
-        return _union(node, lambda branch: _reader(branch, map_keys))
-    if kind == "record":
-        parts = tuple(_reader(f["type"]) for f in node["fields"])
-        return lambda d: tuple([read(d) for read in parts])
-    if kind == "array":
-        if _item_kinds(node["items"]) == _INT_TO_BYTES:
-            return _read_int_to_bytes(map_keys)
-        return _read_array(_reader(node["items"]))
-    logical = node.get("logicalType") if isinstance(node, dict) else None
-    if kind in ("fixed", "bytes"):
-        read_bytes = _fixed(int(node["size"])) if kind == "fixed" else _READ["bytes"]
-        if logical == "decimal":
-            scale = int(node.get("scale", 0))
-            return lambda d: bytes_to_decimal(read_bytes(d), scale)
-        if logical == "uuid":
-            return lambda d: UUID(bytes=read_bytes(d))
-        return read_bytes
-    return _READ[kind]
-
-
-def _skipper(node: Any) -> Read:
-    kind = _kind(node)
-    if kind == "union":
-        return _union(node, _skipper)
-    if kind == "record":
-        return _skip_all(tuple(_skipper(f["type"]) for f in node["fields"]))
-    if kind == "array":
-        return _skip_array(node["items"])
-    if kind == "map":
-        value = _skipper(node["values"])
-        return _skip_items(_skip_all((_SKIP["string"], value)))
-    if kind == "fixed":
-        size = int(node["size"])
-        return lambda d: d.skip(size)
-    return _SKIP[kind]
-
-
-_READ: dict[str, Read] = {
-    "null": lambda _: None,
-    "boolean": lambda d: d.read_boolean(),
-    "int": lambda d: d.read_int(),
-    "long": lambda d: d.read_int(),
-    "float": lambda d: d.read_float(),
-    # PyIceberg 0.12's compiled read_double returns the value rounded to a float.
-    "double": lambda d: _DOUBLE.unpack(d.read(8))[0],
-    "string": lambda d: d.read_utf8(),
-    "bytes": lambda d: d.read_bytes(),
-}
-_SKIP: dict[str, Read] = {
-    "null": lambda _: None,
-    "boolean": lambda d: d.skip_boolean(),
-    "int": lambda d: d.skip_int(),
-    "long": lambda d: d.skip_int(),
-    "float": lambda d: d.skip_float(),
-    "double": lambda d: d.skip_double(),
-    "string": lambda d: d.skip_utf8(),
-    "bytes": lambda d: d.skip_bytes(),
-}
-
-
-def _fixed(size: int) -> Read:
-    return lambda d: d.read(size)
-
-
-def _union(branches: Sequence[Any], make: Callable[[Any], Read]) -> Read:
-    """Iceberg's unions: null and one type, in either order."""
-    if len(branches) == 2 and "null" in branches:
-        present = 1 - branches.index("null")
-        read = make(branches[present])
-        return lambda d: read(d) if d.read_int() == present else None
-    reads = tuple(make(b) for b in branches)
-    return lambda d: reads[d.read_int()](d)
-
-
-def _skip_all(skips: tuple[Read, ...]) -> Read:
-    if len(skips) == 1:
-        return skips[0]
-
-    def skip(decoder: BinaryDecoder) -> None:
-        for one in skips:
-            one(decoder)
-
-    return skip
-
-
-def _read_array(read: Read) -> Read:
-    def items(decoder: BinaryDecoder) -> tuple[Any, ...]:
-        found: list[Any] = []
-        while count := decoder.read_int():
-            if count < 0:
-                decoder.skip_int()
-            found += [read(decoder) for _ in range(abs(count))]
-        return tuple(found)
-
-    return items
-
-
-def _read_int_to_bytes(keys: tuple[int, ...]) -> Read:
-    def values(decoder: BinaryDecoder) -> tuple[bytes | None, ...]:
-        found: dict[int, bytes] = {}
-        while count := decoder.read_int():
-            if count < 0:
-                decoder.skip_int()
-            decoder.read_int_bytes_dict(abs(count), found)
-        return tuple([found.get(key) for key in keys])
-
-    return values
-
-
-def _skip_array(items: Any) -> Read:
-    """Arrays of integers and Iceberg's maps (arrays of key, value) go by without a call each."""
-    kinds = _item_kinds(items)
-    if all(k in ("int", "long") for k in kinds):
-        return _skip_integers(len(kinds))
-    if kinds == _INT_TO_BYTES:
-        return _skip_int_to_bytes
-    return _skip_items(_skipper(items))
-
-
-_INT_TO_BYTES = ["int", "bytes"]
-
-
-def _item_kinds(items: Any) -> list[str]:
-    return [_kind(f["type"]) for f in items["fields"]] if _kind(items) == "record" else [_kind(items)]
-
-
-def _skip_integers(per_item: int) -> Read:
-    def skip(decoder: BinaryDecoder) -> None:
-        while count := decoder.read_int():
-            if count < 0:
-                decoder.skip(decoder.read_int())
-            else:
-                decoder.read_ints(count * per_item)
-
-    return skip
-
-
-def _skip_int_to_bytes(decoder: BinaryDecoder) -> None:
-    while count := decoder.read_int():
-        if count < 0:
-            decoder.skip(decoder.read_int())
-        else:
-            decoder.read_int_bytes_dict(count, {})
-
-
-def _skip_items(skip_item: Read) -> Read:
-    def skip(decoder: BinaryDecoder) -> None:
-        while count := decoder.read_int():
-            if count < 0:
-                decoder.skip(decoder.read_int())
-            else:
-                for _ in range(count):
-                    skip_item(decoder)
-
-    return skip

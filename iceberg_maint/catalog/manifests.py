@@ -104,21 +104,24 @@ def make_reader(io: FileIO) -> ManifestReader:
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
         columns = read_fields(io, path, _ENTRY_FIELDS, "manifest")
-        columns[_REFERENCED] = _referenced(io, path, columns)
-        for status, snapshot, seq, content, file, form, partition, rows, referenced, offset in zip(
-            *columns, strict=True
-        ):
-            yield ManifestEntry(
-                status=_STATUSES[status],
-                snapshot_id=snapshot_id if snapshot is None else snapshot,
-                data_sequence_number=inherited(seq, status, sequence_number, path),
-                path=file,
-                kind=KINDS[kind_of(content, form)],
-                partition=partition,
-                record_count=rows,
-                referenced_data_file=referenced,
-                content_offset=offset,
-            )
+        statuses, snapshots, numbers, contents, files, formats, partitions, rows, _, offsets = columns
+        kinds = list(zip(contents, formats, strict=True))
+        kind_by = {both: KINDS[kind_of(*both)] for both in set(kinds)}
+        return map(
+            ManifestEntry._make,
+            zip(
+                [_STATUSES[status] for status in statuses],
+                [snapshot_id if own is None else own for own in snapshots],
+                _inherited(numbers, statuses, sequence_number, path),
+                files,
+                [kind_by[both] for both in kinds],
+                partitions,
+                rows,
+                _referenced(io, path, columns),
+                offsets,
+                strict=True,
+            ),
+        )
 
     return read
 
@@ -206,10 +209,9 @@ def read_live_entries(
         size_bytes = _integers(
             [own if code == DELETION_VECTOR and own is not None else whole for own, whole, code in sizes]
         )
-    sequence_numbers = [
-        inherited(seq, code, manifest.sequence_number, manifest.path)
-        for seq, code in zip(columns[SEQUENCE_NUMBER], columns[STATUS], strict=True)
-    ]
+    sequence_numbers = _inherited(
+        columns[SEQUENCE_NUMBER], columns[STATUS], manifest.sequence_number, manifest.path
+    )
     snapshot_ids = [manifest.added_snapshot_id if s is None else s for s in columns[SNAPSHOT_ID]]
     partitions, codes = _encoded(columns[PARTITION])
     alive = live.tolist()
@@ -267,6 +269,13 @@ def inherited(own: int | None, status: int, of_manifest: int, path: str) -> int:
             "rewrite the table's manifests with the engine that wrote them.",
         )
     return of_manifest
+
+
+def _inherited(own: Column, statuses: Column, of_manifest: int, path: str) -> Column:
+    """The data sequence numbers of all entries."""
+    if None not in own:
+        return own
+    return [inherited(seq, code, of_manifest, path) for seq, code in zip(own, statuses, strict=True)]
 
 
 def _encoded(partitions: Column) -> tuple[tuple[tuple[object, ...], ...], Integers]:

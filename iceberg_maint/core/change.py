@@ -87,8 +87,7 @@ class Lineage:
     since: tuple[Since, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One live manifest entry, inheritance resolved."""
 
     path: str

@@ -165,7 +165,7 @@ class _Opened:
         """
         written = [self.contents(m) for m in come]
         if not any(m.is_deletes for m in (*gone, *come)) and _accounted(written) == _live_counts(gone):
-            self._unique(e for c in written for e in (*c.live, *c.deleted))
+            self._note_duplicates(written)
             return [e for c in written for e in c.deleted], [e for c in written for e in c.added]
         left = self._unique(e for m in gone for e in self.contents(m).live)
         now = self._unique(e for c in written for e in c.live)
@@ -184,27 +184,21 @@ class _Opened:
         found = _Contents([], [], [])
         counts = dict.fromkeys(EntryStatus, 0)
         scopes: dict[tuple[object, ...], Scope] = {}
-        for entry in self.read(manifest.path, manifest.sequence_number, manifest.added_snapshot_id):
-            status, partition = entry.status, entry.partition
+        own_id, deleted = self.snapshot_id, EntryStatus.DELETED
+        for status, snapshot_id, number, path, kind, partition, rows, referenced, offset in self.read(
+            manifest.path, manifest.sequence_number, manifest.added_snapshot_id
+        ):
             counts[status] += 1
-            ours = entry.snapshot_id == self.snapshot_id
-            if status is EntryStatus.DELETED and not ours:
+            ours = snapshot_id == own_id
+            if status is deleted and not ours:
                 continue
             scope = scopes.get(partition)
             if scope is None:
                 scope = scope_of(manifest.spec_id, partition, self.unpartitioned)
                 if not any(isinstance(v, float) for v in partition):  # 0.0 == -0.0 as a key
                     scopes[partition] = scope
-            value = Entry(
-                entry.path,
-                entry.kind,
-                scope,
-                entry.data_sequence_number,
-                entry.record_count,
-                entry.referenced_data_file,
-                entry.content_offset,
-            )
-            if status is EntryStatus.DELETED:
+            value = Entry(path, kind, scope, number, rows, referenced, offset)
+            if status is deleted:
                 found.deleted.append(value)
                 continue
             found.live.append(value)
@@ -213,6 +207,12 @@ class _Opened:
         self._compare_counts(manifest, counts)
         self.known[manifest.path] = found
         return found
+
+    def _note_duplicates(self, written: Iterable[_Contents]) -> None:
+        entries = [e for c in written for e in (*c.live, *c.deleted)]
+        # Paths that are all different tell it without a look at the rest.
+        if len({e.path for e in entries}) < len(entries):
+            self._unique(entries)
 
     def _unique(self, entries: Iterable[Entry]) -> dict[Identity, Entry]:
         found: dict[Identity, Entry] = {}

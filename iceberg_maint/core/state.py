@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from iceberg_maint.core.bounds import Range
 from iceberg_maint.core.ids import TableId
@@ -179,8 +180,7 @@ class EntryStatus(IntEnum):
     DELETED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
+class ManifestEntry(NamedTuple):
     """One manifest entry, sequence number inherited where the spec says so.
 
     `partition` is the raw tuple as stored (dates in days, timestamps in µs, …); `snapshot_id` is
