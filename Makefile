@@ -55,6 +55,12 @@ $(FLINK)/.complete: requirements/flink.txt $(STAMP)
 	  --target "$(FLINK)" -r requirements/flink.txt
 	@touch $@
 
+RACE_SECONDS := 120
+
+.PHONY: demo-race
+demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each)
+	$(PY) -m iceberg_maint.demo.race --data $(DATA)-race --seconds $(RACE_SECONDS)
+
 # One JVM and one Python that wait for each other keep one core busy.
 WORKERS := 2
 
@@ -83,6 +89,14 @@ SIM_SEED  := 100000
 test-sim: setup  ## the protocol in simulated worlds: lives, lies, zombies, planted faults (SIM_STEPS=200000, SIM_SEED=100000)
 	ICEBERG_MAINT_SIMULATION_STEPS=$(SIM_STEPS) ICEBERG_MAINT_SIMULATION_SEED=$(SIM_SEED) \
 	$(PY) -m pytest -s --timeout 0 iceberg_maint_tests/simulation
+
+# Who does what next is decided by the seed, who comes first by the machine.
+SECONDS    := 3600
+CHAOS_SEED := 1
+
+.PHONY: test-chaos
+test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1)
+	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --results build/chaos.jsonl
 
 .PHONY: lint
 lint: setup  ## ruff: rules and format
@@ -150,7 +164,7 @@ lock:  ## compile requirements/*.in into hashed locks
 
 .PHONY: clean
 clean:  ## remove the demo lake, Dagster's storage and tool caches (keeps .venv and jars)
-	rm -rf $(DATA) $(DATA)-flink build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
+	rm -rf $(DATA) $(DATA)-flink $(DATA)-race build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
 	find iceberg_maint iceberg_maint_tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean

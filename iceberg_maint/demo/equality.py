@@ -12,9 +12,18 @@ from iceberg_maint.spark.bridge import Bridge
 Row = Mapping[str, Any]
 
 
-def append_upserts(session: Any, table_name: str, key: Sequence[str], rows: Sequence[Row]) -> None:
+def append_upserts(
+    session: Any,
+    table_name: str,
+    key: Sequence[str],
+    rows: Sequence[Row],
+    *,
+    gone: Sequence[Row] = (),
+    summary: Mapping[str, str] | None = None,
+) -> None:
     """Commits one row delta: the rows of these keys are deleted by equality delete files, one per
-    partition, and the given ones are added.
+    partition, and the given ones are added. Of the keys in `gone` nothing is added. `summary` goes
+    into the snapshot's.
 
     Values are texts, 32-bit integers, doubles and None; keys are distinct and not null. The table is
     partitioned by columns of the key as they are, or not at all.
@@ -27,17 +36,23 @@ def append_upserts(session: Any, table_name: str, key: Sequence[str], rows: Sequ
     deleting = _builder(bridge, table).equalityFieldIds(key_ids).equalityDeleteRowSchema(key_schema).build()
     adding = _builder(bridge, table).build()
     delta = table.newRowDelta()
-    for values, part in _by_partition(bridge, table, rows).items():
+    added = _by_partition(bridge, table, rows)
+    for values, part in _by_partition(bridge, table, [*rows, *gone]).items():
         partition = _partition(bridge, table, values)
         deletes = deleting.newEqualityDeleteWriter(_output(bridge, table, partition), table.spec(), partition)
         for row in part:
             deletes.write(_record(bridge, key_schema, {column: row[column] for column in key}))
         deletes.close()
+        delta.addDeletes(deletes.toDeleteFile())
+        if values not in added:
+            continue
         data = adding.newDataWriter(_output(bridge, table, partition), table.spec(), partition)
-        for row in part:
+        for row in added[values]:
             data.write(_record(bridge, schema, row))
         data.close()
-        delta.addDeletes(deletes.toDeleteFile()).addRows(data.toDataFile())
+        delta.addRows(data.toDataFile())
+    for name, text in (summary or {}).items():
+        delta.set(name, text)
     delta.commit()
 
 

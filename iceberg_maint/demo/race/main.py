@@ -1,0 +1,152 @@
+"""Runs the race: one way of maintenance after the other beside the same writer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.demo import show as general
+from iceberg_maint.demo.build import make_catalog
+from iceberg_maint.demo.place import CATALOG, NAMESPACE
+from iceberg_maint.demo.race.place import RacePlace
+from iceberg_maint.demo.race.show import ending, results
+from iceberg_maint.demo.race.stream import RaceTable, tables_of
+from iceberg_maint.demo.race.verdict import Raced, judge
+from iceberg_maint.demo.race.ways import WAYS, Tried, Way
+from iceberg_maint.demo.race.writer import DONE, READY, Acknowledged, acknowledged
+from iceberg_maint.demo.second_reader import SecondReader
+from iceberg_maint.wiring import App, build
+
+_PAUSE_SECONDS = 1.0
+_STOP_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class RaceReport:
+    """What the race showed."""
+
+    raced: tuple[Raced, ...]
+    seconds: float
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is not as it should be with this project, a sentence each; what others do is shown."""
+        ours = [one for one in self.raced if one.way.name == "ours"]
+        found = []
+        for one in ours:
+            if not one.safe:
+                found.append(f"{one.table.name}: rows or commits are not those of the stream")
+            if not one.landed:
+                found.append(f"{one.table.name}: no maintenance was committed")
+            if one.writer.failed:
+                found.append(f"{one.table.name}: {one.writer.failed} commits of the writer failed")
+        return tuple(found)
+
+
+def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS) -> RaceReport:
+    """Races each way for so many seconds on tables of its own. Raises ConfigurationError ICM-100 for a
+    folder with something else in it, RefusedError ICM-103 without a Java."""
+    began = time.monotonic()
+    place = RacePlace(root.absolute())
+    app = build(place.prepare(os.environ))
+    # Made here, once, instead of by two processes at the same time.
+    make_catalog(app)
+    raced: list[Raced] = []
+    with _writing(place) as writer:
+        session = app.session()
+        for way in ways:
+            for table in tables_of(way.name):
+                session.sql(table.create_sql())
+        _expect(writer, READY)
+        for way in ways:
+            general.heading(console, way.title, f"beside a writer of equality deletes, for {seconds:g} s")
+            tried = _race(app, way, writer, seconds)
+            written = acknowledged(place.journal, tables_of(way.name))
+            raced += _judge(app, way, tried, written)
+    general.heading(console, "After", "the second reader (DuckDB) has read every maintenance commit")
+    results(console, raced)
+    report = RaceReport(tuple(raced), time.monotonic() - began)
+    ending(console, report.faults, report.seconds)
+    return report
+
+
+def _race(
+    app: App, way: Way, writer: subprocess.Popen[str], seconds: float
+) -> dict[RaceTable, tuple[int, str]]:
+    """Maintains the way's tables in turn while they are written to; the commits tried on each."""
+    tables = tables_of(way.name)
+    tried = dict.fromkeys(tables, (0, ""))
+    assert writer.stdin is not None, "a pipe"
+    writer.stdin.write(f"{way.name} {seconds}\n")
+    writer.stdin.flush()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for table in tables:
+            found = way.maintain(app, table) if _has_snapshot(app, table) else Tried(0)
+            commits, failure = tried[table]
+            tried[table] = (commits + found.commits, found.failure or failure)
+            time.sleep(_PAUSE_SECONDS)
+    _expect(writer, DONE)
+    return tried
+
+
+def _judge(
+    app: App, way: Way, tried: dict[RaceTable, tuple[int, str]], written: Mapping[str, Acknowledged]
+) -> list[Raced]:
+    reader = SecondReader()
+    try:
+        return [
+            judge(
+                way, table, app.catalogs[CATALOG].pin(_id(table)), written[table.name], tried[table], reader
+            )
+            for table in tables_of(way.name)
+        ]
+    finally:
+        reader.close()
+
+
+def _has_snapshot(app: App, table: RaceTable) -> bool:
+    return app.catalogs[CATALOG].pin(_id(table)).snapshot is not None
+
+
+def _id(table: RaceTable) -> TableId:
+    return TableId(CATALOG, (NAMESPACE,), table.name)
+
+
+@contextmanager
+def _writing(place: RacePlace) -> Iterator[subprocess.Popen[str]]:
+    """The writer's process, for the time of the block."""
+    command = [sys.executable, "-m", "iceberg_maint.demo.race.writer", str(place.root)]
+    with place.said.open("wb") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None, "a pipe"
+        assert process.stdout is not None, "a pipe"
+        process.stdin.close()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _expect(writer: subprocess.Popen[str], word: str) -> None:
+    assert writer.stdout is not None, "a pipe"
+    for line in writer.stdout:
+        if line.strip() == word:
+            return
+    raise RuntimeError("the writer has ended; what it said is in writer.log")

@@ -1,0 +1,88 @@
+"""What became of a raced table: the rows before and after every maintenance commit, read by a second reader."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iceberg_maint.core.state import Snapshot, TableState
+from iceberg_maint.demo.race.stream import NUMBER_PROPERTY, RaceTable, expected
+from iceberg_maint.demo.race.ways import Way
+from iceberg_maint.demo.race.writer import Acknowledged
+from iceberg_maint.demo.second_reader import SecondReader, scan
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """One table under one way. `lost` and `back` are rows that its commits took away from what had been
+    there, and rows that they brought back; `kept` is whether every acknowledged commit is an
+    ancestor of the head, in order; `missing` and `unexpected` are the rows at the end against the stream."""
+
+    way: Way
+    table: RaceTable
+    writer: Acknowledged
+    tried: int
+    landed: int
+    lost: int
+    back: int
+    kept: bool
+    missing: int
+    unexpected: int
+    failure: str = ""
+
+    @property
+    def safe(self) -> bool:
+        """Whether no row was lost or brought back and no commit of the writer's is gone."""
+        return self.kept and not (self.lost or self.back or self.missing or self.unexpected)
+
+
+def judge(
+    way: Way,
+    table: RaceTable,
+    state: TableState,
+    writer: Acknowledged,
+    tried: tuple[int, str],
+    reader: SecondReader,
+) -> Raced:
+    """Reads every maintenance commit and the snapshot before it. No snapshot may have expired."""
+    chain = tuple(reversed(state.ancestors()))
+    lost = back = landed = 0
+    for before, after in itertools.pairwise(chain):
+        if number_of(after) is not None:
+            continue
+        landed += 1
+        reader.take(state.metadata_location, after.snapshot_id)
+        rows = f"SELECT * FROM {scan(state.metadata_location, before.snapshot_id)}"
+        found = reader.compare_taken(rows)
+        lost, back = lost + found.missing, back + found.unexpected
+    reader.take(state.metadata_location, chain[-1].snapshot_id)
+    at_end = reader.compare_taken(as_query(expected(writer.commits, writer.evolved_at)))
+    numbers = [n for n in map(number_of, chain) if n is not None]
+    return Raced(
+        way,
+        table,
+        writer,
+        tried[0],
+        landed,
+        lost,
+        back,
+        numbers == list(range(writer.commits)),
+        at_end.missing,
+        at_end.unexpected,
+        tried[1],
+    )
+
+
+def number_of(snapshot: Snapshot) -> int | None:
+    """The number of the writer's commit; None for anybody else's."""
+    found = snapshot.summary.get(NUMBER_PROPERTY)
+    return None if found is None else int(found)
+
+
+def as_query(rows: Sequence[tuple[str, int, int]]) -> str:
+    """The rows as a query of DuckDB's."""
+    if not rows:
+        return "SELECT '' AS region, 0 AS id, 0 AS v WHERE false"
+    values = ", ".join(f"('{region}', {key}, {value})" for region, key, value in rows)
+    return f"SELECT * FROM (VALUES {values}) AS t(region, id, v)"

@@ -1,0 +1,95 @@
+"""The parts of the race one after the other: the writer, this project, stock, and the judge of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.config import load_config
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.demo.race.stream import RaceTable, tables_of
+from iceberg_maint.demo.race.verdict import Raced, judge
+from iceberg_maint.demo.race.ways import Ours, Stock, Way
+from iceberg_maint.demo.race.writer import Upserter, acknowledged
+from iceberg_maint.demo.second_reader import SecondReader
+from iceberg_maint.wiring import App
+
+pytestmark = pytest.mark.spark
+
+CONFIG = """\
+ledger: sqlite:///{here}/ledger.db
+catalogs:
+  lake: {{type: jdbc, uri: "sqlite:///{lake}/catalog.db", warehouse: "file://{lake}/warehouse"}}
+defaults:
+  rewrite_data_files: {{equality_delete_max_age_seconds: 0}}
+"""
+
+
+class Race:
+    """A way's three tables, and what is needed to write, maintain and judge them."""
+
+    def __init__(self, way: Way, spark: SparkSession, folder: Path, lake: Path) -> None:
+        config = folder / "config.yaml"
+        config.write_text(CONFIG.format(here=folder, lake=lake), "utf-8")
+        self.app = App(load_config(config, {}))
+        self.app.session = lambda: spark  # type: ignore[method-assign]
+        self.way = way
+        self.journal = folder / "journal"
+        self.tables = tables_of(way.name)
+        self._file = self.journal.open("a", encoding="utf-8")
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.demo")
+        for table in self.tables:
+            spark.sql(table.create_sql())
+        self.writer = Upserter(spark, way.name, self._file)
+
+    def rounds(self, count: int, *, evolve: bool = False) -> None:
+        for _ in range(count):
+            self.writer.round(evolve=evolve)
+
+    def judged(self, table: RaceTable) -> Raced:
+        state = self.app.catalogs["lake"].pin(TableId("lake", ("demo",), table.name))
+        reader = SecondReader()
+        try:
+            told = acknowledged(self.journal, self.tables)[table.name]
+            return judge(self.way, table, state, told, (1, ""), reader)
+        finally:
+            reader.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.fixture
+def race(spark: SparkSession, tmp_path: Path, lake_dir: Path) -> Iterator[Race]:
+    found = Race(Ours(), spark, tmp_path, lake_dir)
+    yield found
+    found.close()
+    for table in found.tables:
+        spark.sql(f"DROP TABLE {table.full_name} PURGE")
+
+
+def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(race: Race) -> None:
+    race.rounds(5)
+    race.rounds(5, evolve=True)
+    for table in race.tables:
+        assert race.way.maintain(race.app, table).commits >= 1
+    race.rounds(1)
+    for table in race.tables:
+        raced = race.judged(table)
+        assert raced.safe, raced
+        assert raced.landed >= 1
+        assert (raced.writer.commits, raced.writer.failed) == (11, 0)
+        assert (raced.writer.evolved_at is not None) is table.kind.evolves
+    # Who is not the writer and takes a row, or brings one, is told so.
+    table = race.tables[0]
+    before = race.judged(table)
+    race.app.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 0, 99)")
+    race.app.session().sql(f"DELETE FROM {table.full_name} WHERE v = 10")
+    after = race.judged(table)
+    assert (after.landed - before.landed, after.lost, after.back) == (2, 4, 1)
+    assert not after.safe
+    # Stock has something to do, or says why not; either is told.
+    assert Stock("stock", "stock").maintain(race.app, race.tables[1]).commits in (0, 1)
