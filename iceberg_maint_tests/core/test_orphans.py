@@ -17,7 +17,7 @@ from iceberg_maint.core.orphans import (
 )
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
 from iceberg_maint_tests.core.build import table_of
-from iceberg_maint_tests.core.test_retention import snapshot
+from iceberg_maint_tests.core.snapshots import snapshot
 
 JOB = "fd72014d4c864993a2e5a9287b4a9c5d"
 
