@@ -64,8 +64,14 @@ demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours ag
 # One JVM and one Python that wait for each other keep one core busy.
 WORKERS := 2
 
+# The classes that every Spark of the tests loads, in one file that they share.
+CLASSES := $(CACHE)/tests/classes.jsa
+
+$(CLASSES): $(STAMP)
+	@$(PY) -m iceberg_maint_tests.jvm
+
 .PHONY: test
-test: setup lint types  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
+test: setup lint types $(CLASSES)  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
 	$(PY) -m pytest -n $(WORKERS)
 
 .PHONY: test-fast
@@ -97,6 +103,18 @@ CHAOS_SEED := 1
 .PHONY: test-chaos
 test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1)
 	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --results build/chaos.jsonl
+
+# One list, or of one list some numbers: MUTANTS="gate 3 7".
+MUTANTS :=
+REGRESSIONS :=
+
+.PHONY: test-mutants
+test-mutants: setup  ## switches guards of gate, anti-join and orphans off, one by one; a test must see each (MUTANTS="gate 3 7")
+	$(PY) -m iceberg_maint_tests.mutants $(MUTANTS)
+
+.PHONY: test-regressions
+test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
+	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)
 
 .PHONY: lint
 lint: setup  ## ruff: rules and format

@@ -13,19 +13,21 @@ import pytest
 from iceberg_maint_tests.mutants.mutant import PROJECT, Mutant, planted
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Result:
-    """Tests by id: those that passed, and those that failed with the last line of why."""
+    """Tests by id: those that passed, those that failed with the first line of why, and those whose
+    fixtures did with all of it."""
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and report.when == "call":
             crash = getattr(report.longrepr, "reprcrash", None)
             self.failed[report.nodeid] = (crash.message if crash else str(report.longrepr)).split("\n")[0]
         elif report.failed:
-            raise ValueError(f"{report.nodeid} fails in its {report.when}:\n{report.longreprtext}")
+            self.broken[report.nodeid] = report.longreprtext
         elif report.passed and report.when == "call":
             self.passed.append(report.nodeid)
 
@@ -50,6 +52,8 @@ def run_tests(tests: Iterable[str], sources: Mapping[str, str], *, all_of_them: 
         code = pytest.main([*arguments, *(str(PROJECT / t) for t in tests)], plugins=[result])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise ValueError(f"pytest ended {code!r}\n{output.getvalue()[-4000:]}")
+    if result.broken:
+        raise ValueError(f"fixtures fail: {result.broken}")
     return result
 
 

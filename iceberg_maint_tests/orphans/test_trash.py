@@ -129,8 +129,17 @@ def test_abnormal_share_needs_the_digest_of_this_very_scan(lake: Lake) -> None:
 
 
 def test_file_committed_since_the_scan_stays(lake: Lake) -> None:
-    done = put_into_trash(lake, meanwhile=lambda: commit(lake, "data/orphan-3.parquet"))
+    """It is not even moved and put back: a reader may come at any moment."""
+    moved: list[str] = []
+
+    class Told(ShiftedStore):
+        def move(self, source: str, target: str) -> None:
+            moved.append(source)
+            super().move(source, target)
+
+    done = put_into_trash(lake, Told(), meanwhile=lambda: commit(lake, "data/orphan-3.parquet"))
     assert (done.moved_files, done.skipped_files) == (ORPHANS, 1)
+    assert len(moved) == ORPHANS
     assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
 
 

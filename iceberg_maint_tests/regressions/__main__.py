@@ -1,0 +1,34 @@
+"""Demands of each known regression that its tests are red without its guard, and green with it.
+
+python -m iceberg_maint_tests.regressions [KEY…]
+python -m iceberg_maint_tests.regressions --page    the tables of docs/regressions.md
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from iceberg_maint_tests.mutants.run import living, prepare
+from iceberg_maint_tests.regressions.inventory import INVENTORY
+from iceberg_maint_tests.regressions.page import tables
+
+
+def main(keys: list[str]) -> int:
+    if keys == ["--page"]:
+        print(tables(), end="")
+        return 0
+    prepare()
+    every = [r for regressions in INVENTORY.values() for r in regressions]
+    # Of each regression every test by itself: all of them are to be red.
+    alone = [
+        replace(r.off, name=r.key, tests=(test,))
+        for r in every
+        if not keys or r.key in keys
+        for test in r.off.tests
+    ]
+    return min(living(alone), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

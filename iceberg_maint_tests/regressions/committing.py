@@ -1,0 +1,239 @@
+"""Regressions of committing: commits whose end is unknown, done twice, or by whom the lease was taken."""
+
+from __future__ import annotations
+
+from iceberg_maint_tests.regressions.regression import Regression, known, off
+
+COMMIT = "spark/test_commit.py::test_commit"
+
+COMMITTING = (
+    Regression(
+        "unknown-taken-for-failed",
+        "apache/iceberg#4686, #2317, #12792",
+        "a commit whose answer was lost counts as failed, and the files it had committed are deleted",
+        "only a lost swap is a rejection; all else after the swap was tried is UNKNOWN",
+        off(
+            "spark/tries.py",
+            "    if gate.error is not None and lost:\n",
+            "    if gate.error is not None:\n",
+            f"{COMMIT}_that_throws_something_else_is_unknown",
+        ),
+    ),
+    Regression(
+        "committed-though-it-threw",
+        "apache/iceberg#12818, #6778, #15050",
+        "a time-out after the swap: the commit is made once more",
+        "the table is asked for the attempt's token before anything is said",
+        off(
+            "spark/tries.py",
+            "        snapshot_id = shown(load(name), base)\n",
+            "        snapshot_id = None\n",
+            f"{COMMIT}_that_throws_after_the_swap_is_committed_by_its_token",
+        ),
+    ),
+    Regression(
+        "success-without-a-commit",
+        "apache/amoro#4290, apache/iceberg#17202",
+        "a catalog says OK and has not committed",
+        "after every success the table must show the token",
+        off(
+            "spark/tries.py",
+            "    if snapshot_id is not None:\n        return CommitResult(CommitStatus.COMMITTED",
+            "    if snapshot_id is not None or raised is None:\n        return CommitResult(CommitStatus.COMMITTED",
+            f"{COMMIT}_that_is_only_said_to_be_done_is_unknown",
+        ),
+    ),
+    Regression(
+        "swap-still-in-flight",
+        "apache/iceberg#15530, #11814",
+        "a swap is declared lost while it is still on its way, and its metadata deleted",
+        "an attempt is rejected only once main has moved past its base",
+        off(
+            "core/settle.py",
+            "bases = {s.snapshot_id for s in chain[1:]}",
+            "bases = {s.snapshot_id for s in chain}",
+            "core/test_settle.py::test_settle_head_still_at_base_is_unknown",
+        ),
+    ),
+    Regression(
+        "token-overlooked",
+        "pierrezemb (commit_unknown_result)",
+        "a retried commit has two effects, as nobody looks for the first",
+        "an attempt is committed when its token is in any snapshot of the table",
+        off(
+            "core/settle.py",
+            "    if found is not None:\n",
+            "    if False:\n",
+            "core/test_settle.py::test_settle_token_in_head_is_committed_there",
+        ),
+    ),
+    Regression(
+        "history-expired-behind-an-attempt",
+        "apache/iceberg#17202",
+        "the history that would tell has expired, and an attempt is given up that may still land",
+        "an attempt is given up only where nothing of it can come any more",
+        off(
+            "core/settle.py",
+            "    shown = head.parent_id is None or len(state.ancestors()) > 1\n",
+            "    shown = True\n",
+            "core/test_settle.py::test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown",
+        ),
+    ),
+    Regression(
+        "operation-committed-twice",
+        "apache/iceberg#9227",
+        "`commit()` is called again on one operation object: the table is unreadable, or another's commit is lost",
+        "the gate lets each operation commit once",
+        known(
+            "gate",
+            "an operation commits as often as it likes",
+            "spark/test_gate.py::test_gate_takes_one_commit_only",
+        ),
+    ),
+    Regression(
+        "zombie-commits",
+        "dagster-io/dagster#15325, #16535",
+        "a worker that was taken for dead commits beside its successor",
+        "the lease is asked for at the swap",
+        known("gate", "a lost lease commits", f"{COMMIT}_without_the_lease_raises_before_the_swap"),
+    ),
+    Regression(
+        "zombie-writes-its-state",
+        "dagster-io/dagster#33962",
+        "two daemons launch one run: both write its outcome",
+        "every write to the ledger needs owner and fence of the lease",
+        off(
+            "ledger/leases.py",
+            "    if holds(conn, held):\n",
+            "    if True:\n",
+            "ledger/test_leases.py::test_every_write_of_a_lost_lease_is_refused_and_changes_nothing[sqlite-taken over]",
+        ),
+    ),
+    Regression(
+        "lease-of-the-dead-lives-for-ever",
+        "dagster-io/dagster#33643",
+        "a crashed worker blocks its table until somebody looks",
+        "leases expire by the database's clock",
+        off(
+            "ledger/leases.py",
+            "    if row is not None and row.live and row.owner != owner:\n",
+            "    if row is not None and row.owner is not None and row.owner != owner:\n",
+            "ledger/test_leases.py::test_lease_expired_is_given_to_another[sqlite]",
+        ),
+    ),
+    Regression(
+        "fence-given-out-again",
+        "a ledger restored from a backup",
+        "after a restore a fence is given out twice: a zombie's commit passes for its successor's",
+        "fences go on from the newest in the table's own history",
+        off(
+            "ledger/leases.py",
+            "max(row.fence if row is not None else 0, min_fence) + 1",
+            "(row.fence if row is not None else 0) + 1",
+            "ledger/test_leases.py::test_lease_fence_is_above_the_tables_own[sqlite]",
+        ),
+    ),
+    Regression(
+        "attempt-not-written-down",
+        "apache/iceberg#4686",
+        "a process dies between a commit and its note of it: nobody knows that there was one",
+        "the attempt is on record before the swap",
+        known("gate", "the swap is not recorded first", f"{COMMIT}_that_cannot_be_recorded_is_not_tried"),
+    ),
+    Regression(
+        "commit-without-effect-for-ever",
+        "apache/amoro#3391, trinodb/trino#25208",
+        "a batch that changes nothing is planned again in every cycle",
+        "a commit without gain is told as such, and its partitions back off",
+        off(
+            "execute.py",
+            "    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP\n",
+            "    status = OutcomeStatus.IMPROVED\n",
+            "core/test_loop.py::test_useless_commit_is_told_and_backs_off",
+        ),
+    ),
+    Regression(
+        "unequal-rows-committed",
+        "airbnb/chronon#1111",
+        "what was written is not what was read, and is committed",
+        "without an equal proof there is no commit",
+        off(
+            "execute.py",
+            "    if not written.proof.equal:\n",
+            "    if False:\n",
+            "core/test_loop.py::test_unequal_proof_commits_nothing",
+        ),
+    ),
+    Regression(
+        "kill-button-kills-nothing",
+        "dagster-io/dagster#15026",
+        "an executor retries what a person has terminated",
+        "an interrupt ends the run, and its batch is handed back",
+        off(
+            "execute.py",
+            '        engine.cancel()\n        _terminated(batch, tools, lease, attempt, past, "stopped before its commit")\n        raise\n',
+            '        engine.cancel()\n        return Ended(OutcomeStatus.FAILED, Reason.ERROR, "interrupted")\n',
+            "core/test_loop_stops.py::test_terminated_while_writing_hands_the_batch_back",
+        ),
+    ),
+    Regression(
+        "pool-slot-never-freed",
+        "dagster-io/dagster#33643, #32560",
+        "a crashed run keeps its pool's slot: the table is never maintained again",
+        "an instance that does not free slots is refused",
+        off(
+            "defs/instance.py",
+            '    if instance.run_monitoring_settings.get("free_slots_after_run_end_seconds") is None:\n',
+            "    if False:\n",
+            "defs/test_observe.py::test_instance_that_would_block_after_a_crash_is_refused",
+        ),
+    ),
+    Regression(
+        "lock-free-hive",
+        "apache/iceberg#11814",
+        "Hive tables without locks lose commits",
+        "such a catalog is refused",
+        off(
+            "config/catalogs.py",
+            '    if properties.get(_HIVE_LOCK, "").lower() == "false":\n',
+            "    if False:\n",
+            "config/test_load.py::test_hive_table_without_a_lock_is_refused_where_it_is_acted_on",
+        ),
+    ),
+    Regression(
+        "catalog-without-atomic-commits",
+        "apache/iceberg#864, #1014",
+        "a Hadoop catalog's commits are not atomic across processes",
+        "such a catalog is refused",
+        off(
+            "spark/session.py",
+            '        if conf.get(f"{key}.type") == "hadoop":\n',
+            "        if False:\n",
+            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+        ),
+    ),
+    Regression(
+        "manifest-entries-lose-their-numbers",
+        "hyparam/icebird#39, apache/iceberg#16304",
+        "rewritten manifests lose sequence numbers or row ids: other deletes apply",
+        "the live entries before and after are compared whole",
+        off(
+            "core/regroup.py",
+            "    if change.before != change.after:\n",
+            "    if False:\n",
+            "core/test_regroup.py::test_entry_that_is_not_what_it_was_is_refused",
+        ),
+    ),
+    Regression(
+        "manifest-is-missing",
+        "apache/iceberg#3466, #10129",
+        "a rewrite of manifests fails on one that a writer has replaced, again and again",
+        "the plan is out of date and made anew",
+        off(
+            "core/regroup.py",
+            "    if gone := planned - old.keys():\n",
+            "    if gone := frozenset():\n",
+            "core/test_regroup.py::test_manifest_that_is_gone_makes_the_plan_stale",
+        ),
+    ),
+)

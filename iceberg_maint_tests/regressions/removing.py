@@ -1,0 +1,379 @@
+"""Regressions of removing: live files taken for orphans, history that somebody needed."""
+
+from __future__ import annotations
+
+from iceberg_maint_tests.regressions.regression import Regression, known, off
+
+SCAN, TRASH, OPERATION = (f"orphans/test_{name}.py::test" for name in ("scan", "trash", "operation"))
+RETENTION = "core/test_retention.py::test"
+HOLDS = "core/test_retention_holds.py::test"
+EXPIRY = "core/test_expiry.py::test"
+
+REMOVING = (
+    Regression(
+        "table-below-another",
+        "apache/iceberg#17213, #4265, apache/amoro#4292",
+        "one of two tables whose locations nest is cleaned: the other's files are gone",
+        "no prefix is cleaned that another table writes to",
+        known("orphans", "a table below ours is none", f"{SCAN}_location_of_another_table_is_refused"),
+    ),
+    Regression(
+        "table-in-no-catalog",
+        "apache/iceberg#17213",
+        "a table that no catalog lists any more lies below a location that is cleaned",
+        "the UUID in every metadata file below it is looked at",
+        known(
+            "orphans",
+            "metadata of tables in no catalog is none",
+            f"{SCAN}_metadata_of_a_table_in_no_catalog_is_refused",
+        ),
+    ),
+    Regression(
+        "prefix-without-a-slash",
+        "apache/iceberg#17448, #16498",
+        "`/ns/t` matches the files of `/ns/t_2`",
+        "paths are compared below the prefix and a slash",
+        known(
+            "orphans",
+            "a prefix needs no slash",
+            "core/test_location.py::test_within_means_below_with_a_slash",
+        ),
+    ),
+    Regression(
+        "files-outside-the-location",
+        "apache/iceberg#12278, #7111",
+        "tables share a data path, and whose a file is cannot be told",
+        "files elsewhere need a prefix that is declared to be the table's own",
+        known(
+            "orphans", "files elsewhere need no declaration", f"{SCAN}_files_elsewhere_need_a_declared_prefix"
+        ),
+    ),
+    Regression(
+        "two-schemes-of-one-store",
+        "apache/iceberg#4194, #4346, apache/amoro#877, #1981",
+        "metadata says `s3://`, the listing `s3a://`: every file is an orphan",
+        "schemes that differ are refused unless they are declared equal",
+        known(
+            "orphans",
+            "schemes need no mapping",
+            f"{SCAN}_scheme_without_mapping_is_refused_and_with_it_matches",
+        ),
+    ),
+    Regression(
+        "spellings-of-one-path",
+        "apache/iceberg#2890",
+        "`//` and `/./` in a path: a live file is not recognised",
+        "paths are compared by a key that all spellings have in common",
+        known(
+            "orphans", "dot segments differ", "core/test_location.py::test_spellings_of_one_path_have_one_key"
+        ),
+    ),
+    Regression(
+        "files-in-flight",
+        "StarRocks/starrocks#77394, apache/paimon#4779, delta-io/delta#1470",
+        "files of a write that takes long are removed before it commits",
+        "a file stays until it is older than the policy's age, by the store's clock",
+        known(
+            "orphans",
+            "a file's age does not matter",
+            f"{SCAN}_file_younger_than_the_age_by_the_stores_clock_stays",
+        ),
+    ),
+    Regression(
+        "age-below-the-floor",
+        "delta-io/delta (VACUUM RETAIN 0 HOURS)",
+        "somebody sets the age to nothing to see it work",
+        "an age below the floor is refused",
+        known("orphans", "the floor is no floor", f"{SCAN}_policy_below_the_floor_is_refused"),
+    ),
+    Regression(
+        "clock-that-is-off",
+        "earth-mover/icechunk#643, apache/iceberg#17285",
+        "ages by a clock that is ahead of the store's",
+        "a skew of more than five minutes is refused",
+        known("orphans", "ages by this machine's clock", f"{SCAN}_clock_that_is_off_is_refused"),
+    ),
+    Regression(
+        "stale-metadata",
+        "apache/iceberg#14440, #16324, apache/hudi#11600",
+        "live files are worked out from cached metadata: what was committed since is an orphan",
+        "the metadata is read after the listing and again before anything moves",
+        known("orphans", "the metadata is read once", f"{TRASH}_file_committed_since_the_scan_stays"),
+    ),
+    Regression(
+        "caching-catalog",
+        "apache/iceberg#14440",
+        "a catalog's cache gives the table of an hour ago",
+        "a session with a caching catalog is refused",
+        off(
+            "spark/session.py",
+            '        if conf.get(f"{key}.cache-enabled", "true").lower() != "false":\n',
+            "        if False:\n",
+            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+        ),
+    ),
+    Regression(
+        "nothing-is-reachable",
+        "apache/paimon#7710",
+        "the walk over the metadata finds nothing: all is orphan",
+        "every live file must be among those listed",
+        known("orphans", "live files need not be listed", f"{SCAN}_live_file_that_is_not_listed_is_refused"),
+    ),
+    Regression(
+        "one-decoder-is-wrong",
+        "apache/iceberg#5795, apache/amoro#1959",
+        "a kind of file is not counted among the live ones",
+        "two decoders must agree before a file moves",
+        known("orphans", "one decoder is enough", f"{SCAN}_decoders_that_disagree_are_refused"),
+    ),
+    Regression(
+        "share-too-large",
+        "apache/iceberg#4194",
+        "a mistake in a path makes most of a table an orphan",
+        "more than the usual share waits until a person approves these very files",
+        known("orphans", "any share is normal", f"{TRASH}_abnormal_share_needs_the_digest_of_this_very_scan"),
+    ),
+    Regression(
+        "statistics-not-counted",
+        "apache/amoro#1959, apache/iceberg-go#835, apache/iceberg#17456",
+        "statistics files are removed",
+        "all that metadata names is reached",
+        known(
+            "orphans",
+            "statistics are not reached",
+            "catalog/test_reachable.py::test_every_file_a_writer_left_is_reached",
+        ),
+    ),
+    Regression(
+        "old-snapshots-not-walked",
+        "apache/iceberg#10982",
+        "files that only an older snapshot names are removed",
+        "every retained snapshot is walked",
+        known(
+            "orphans",
+            "only the head is walked",
+            "catalog/test_reachable.py::test_every_file_a_writer_left_is_reached",
+        ),
+    ),
+    Regression(
+        "flink-manifests",
+        "apache/amoro#930, #1181",
+        "manifests that a Flink job keeps for its next checkpoint are removed: it cannot restore",
+        "they are told by their names and stay",
+        known(
+            "orphans",
+            "state of Flink jobs may go",
+            "core/test_orphans.py::test_name_says_whether_a_file_stays",
+        ),
+    ),
+    Regression(
+        "current-metadata-removed",
+        "linkedin/openhouse (Operations.deleteOrphanFiles)",
+        "the current `metadata.json` is taken for an orphan by its scheme",
+        "table metadata never goes",
+        known(
+            "orphans", "metadata files may go", "core/test_orphans.py::test_name_says_whether_a_file_stays"
+        ),
+    ),
+    Regression(
+        "gone-for-good",
+        "linkedin/openhouse, PostHog/posthog#78455",
+        "what was removed by mistake cannot be had back",
+        "files are put aside and swept days later, when nothing reaches them still",
+        known("orphans", "the hold does not matter", f"{TRASH}_sweep_waits_for_the_hold_by_the_stores_clock"),
+    ),
+    Regression(
+        "reached-after-all",
+        "StarRocks/starrocks#77394",
+        "a slow writer commits a file that was put aside",
+        "the sweep proves every path anew and puts back what is reached",
+        known("orphans", "a sweep proves nothing anew", f"{TRASH}_sweep_puts_back_what_is_reached_after_all"),
+    ),
+    Regression(
+        "deletes-that-only-log",
+        "apache/iceberg#7127, #16444",
+        "failed deletes are logged and reported as done",
+        "counted is what is gone from the store",
+        off(
+            "orphans/trash.py",
+            "done = _deleted(done, line, gone=store.stat(line.trash_path) is None)",
+            "done = _deleted(done, line, gone=True)",
+            f"{TRASH}_sweep_counts_only_what_is_gone",
+        ),
+    ),
+    Regression(
+        "sweep-before-the-expiry",
+        "apache/iceberg#3772",
+        "orphans are removed while an expiry is still comparing",
+        "a sweep waits until nothing is due to expire",
+        known(
+            "orphans",
+            "snapshots need not have expired",
+            f"{OPERATION}_nothing_is_swept_while_snapshots_are_to_expire",
+        ),
+    ),
+    Regression(
+        "owner-forbids-it",
+        "apache/iceberg#2367, #13300, #17791",
+        "files of a table made by SNAPSHOT or `add_files` are its source's",
+        "`gc.enabled=false` stops every removal",
+        known("orphans", "the owner may not forbid it", f"{SCAN}_table_whose_owner_forbids_it_is_refused"),
+    ),
+    Regression(
+        "testing-switch-left-on",
+        "Iceberg's DeleteOrphanFilesSparkAction",
+        "`spark.testing` turns Iceberg's own check of the age off",
+        "a session with it is refused",
+        off(
+            "spark/session.py",
+            "    if testing:\n",
+            "    if False:\n",
+            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+        ),
+    ),
+    # Expiry.
+    Regression(
+        "more-expires-than-was-decided",
+        "apache/iceberg#13568, apache/amoro#4231",
+        "the engine works out anew what may go and takes more",
+        "the gate holds the snapshots that go to those of the plan",
+        off(
+            "core/expiry.py",
+            "    if removed := before.keys() - after.keys() - planned:\n",
+            "    if removed := frozenset():\n",
+            f"{EXPIRY}_change_beside_the_plan_is_refused",
+        ),
+    ),
+    Regression(
+        "branch-head-expired",
+        "apache/iceberg-go#1842, apache/iceberg#12200",
+        "the head of a branch or a tag expires with its snapshot",
+        "the gate leaves no ref without its snapshot",
+        off(
+            "core/expiry.py",
+            '    if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:\n',
+            "    if gone := frozenset():\n",
+            f"{EXPIRY}_ref_on_an_expiring_snapshot_is_refused",
+        ),
+    ),
+    Regression(
+        "held-since-the-plan",
+        "apache/iceberg#10983",
+        "a tag is set or a reader arrives between the plan and the commit",
+        "what may expire is worked out anew at the commit",
+        off(
+            "core/expiry.py",
+            "    if kept:\n        yield Violation(Rule.RETENTION",
+            "    if False:\n        yield Violation(Rule.RETENTION",
+            f"{EXPIRY}_what_came_to_be_held_since_the_plan_is_stale",
+        ),
+    ),
+    Regression(
+        "removal-forbidden-meanwhile",
+        "apache/iceberg#2367",
+        "`gc.enabled` is turned off between the plan and the commit",
+        "the gate looks at the property",
+        off(
+            "core/expiry.py",
+            '    if not gc_enabled(base.get("properties") or {}):\n',
+            "    if False:\n",
+            f"{EXPIRY}_table_that_is_no_longer_the_planned_one_is_stale",
+        ),
+    ),
+    Regression(
+        "staged-rows-expire",
+        "reproduced on Iceberg 1.10 (WAP)",
+        "a snapshot staged by write-audit-publish expires before it is published: its rows are lost",
+        "staged snapshots stay for as long as the policy says",
+        off(
+            "core/retention.py",
+            "            if wap_id is None or s.snapshot_id in on_branches:\n",
+            "            if True:\n",
+            f"{HOLDS}_staged_snapshot_stays_with_what_it_was_staged_on",
+        ),
+    ),
+    Regression(
+        "checkpoint-expires",
+        "apache/iceberg#5846, #12357, apache/amoro#3322",
+        "Flink or Kafka Connect does not find its position in the history and commits again what it had committed",
+        "each writer's newest position stays",
+        off(
+            "core/retention.py",
+            "    if _FLINK_CHECKPOINT in summary:\n",
+            "    if False:\n",
+            f"{HOLDS}_newest_position_of_a_writer_stays_with_the_way_to_it",
+        ),
+    ),
+    Regression(
+        "one-position-for-all-writers",
+        "apache/iceberg#5846",
+        "of two jobs on one table only the position of the busier one stays",
+        "a writer is told by job and operator",
+        off(
+            "core/retention.py",
+            'yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)',
+            'yield Holder.FLINK, "flink"',
+            f"{HOLDS}_each_writer_has_its_own_newest_position",
+        ),
+    ),
+    Regression(
+        "reader-loses-its-place",
+        "apache/iceberg#9504, #12639",
+        "a streaming reader's offset expires",
+        "registered readers hold what they have not read",
+        off(
+            "core/retention.py",
+            "            Hold(Holder.READER, r.name, r.snapshot_id, _end(r.seen_ms, policy.reader_max_silence_seconds))\n",
+            "            Hold(Holder.READER, r.name, r.snapshot_id, 0)\n",
+            f"{HOLDS}_reader_holds_until_it_has_been_silent_too_long",
+        ),
+    ),
+    Regression(
+        "plan-loses-its-snapshot",
+        "apache/iceberg#17202",
+        "the snapshot that a running rewrite was planned on expires",
+        "plans hold their snapshots",
+        off(
+            "core/retention.py",
+            "        *(Hold(Holder.RUNNING, name, of) for name, of in sorted((running or {}).items())),\n",
+            "",
+            f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
+        ),
+    ),
+    Regression(
+        "two-retention-settings",
+        "delta-io/delta#1589, #140",
+        "two settings say how long, and the shorter wins",
+        "the longest of all sources holds",
+        off(
+            "core/retention.py",
+            "        age_ms = max(\n            self._policy.max_snapshot_age_seconds * 1000, _number(self._state, _SNAPSHOT_AGE_PROPERTY) or 0\n        )",
+            "        age_ms = self._policy.max_snapshot_age_seconds * 1000",
+            f"{RETENTION}_table_property_keeps_more_and_never_less",
+        ),
+    ),
+    Regression(
+        "slow-clock",
+        "apache/iceberg#1110",
+        "a snapshot of a writer whose clock was slow expires out of the middle of a branch",
+        "a branch stays whole down to its oldest kept snapshot",
+        off(
+            "core/retention.py",
+            "chain[: max(own_least, *young, 1)]",
+            "[s for n, s in enumerate(chain, 1) if n <= own_least or n in young]",
+            f"{RETENTION}_snapshot_of_a_slow_clock_makes_no_hole_in_the_branch",
+        ),
+    ),
+    Regression(
+        "session-time-zone",
+        "reproduced on Spark 3.5",
+        '"an hour ago" is read in the session\'s time zone: the youngest snapshots expire',
+        "times are epoch milliseconds, and sessions in another zone than UTC are refused",
+        off(
+            "spark/session.py",
+            '        "spark.sql.session.timeZone": ("", "UTC"),\n',
+            "",
+            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+        ),
+    ),
+)

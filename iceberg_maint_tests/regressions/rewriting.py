@@ -1,0 +1,441 @@
+"""Regressions of rewriting: rows lost, doubled or brought back by compaction and by applying deletes."""
+
+from __future__ import annotations
+
+from iceberg_maint_tests.regressions.regression import Regression, known, off
+
+SPARK_GATE = "spark/test_gate.py::test_gate"
+
+REWRITING = (
+    Regression(
+        "newer-equality-delete-dropped",
+        "apache/iceberg#10312, trinodb/trino#25603",
+        "a rewrite that keeps the starting sequence number drops an equality delete that came meanwhile: its rows come back",
+        "the gate lets no delete vanish that still applies to a live file",
+        known(
+            "gate",
+            "a newer equality delete may vanish (apache/iceberg#10312)",
+            "core/test_gate.py::test_newer_equality_delete_dropped_as_too_old_is_refused",
+            f"{SPARK_GATE}_newer_equality_delete_is_never_dropped",
+        ),
+    ),
+    Regression(
+        "no-validation-from-the-start",
+        "nimtable/iceberg-compaction#163",
+        "nothing is validated from the snapshot that was read: positions deleted meanwhile come back",
+        "the gate holds every position delete since the pinned snapshot against the files that go",
+        known(
+            "gate",
+            "newer positions of a source are ignored",
+            "core/test_gate.py::test_newer_position_delete_of_a_source_is_stale",
+        ),
+    ),
+    Regression(
+        "snapshot-pinned-after-the-read",
+        "StarRocks/starrocks#77709",
+        "the starting snapshot is taken at the commit, so the range that is validated is empty",
+        "the plan names the snapshot before the first byte is read, and the gate takes its word, not the table's head",
+        off(
+            "core/difference.py",
+            "        if entry.data_sequence_number > intent.snapshot_sequence_number\n    ]",
+            "        if entry.data_sequence_number > base.sequence_number\n    ]",
+            "core/test_gate.py::test_newer_position_delete_of_a_source_is_stale",
+        ),
+    ),
+    Regression(
+        "lowest-sequence-number-of-the-sources",
+        "reproduced on Iceberg 1.10",
+        "an output as old as its oldest source falls under deletes that its newer rows had outlived: rows lost",
+        "an output has the pinned snapshot's sequence number and no other",
+        known(
+            "gate",
+            "data files may be as old as their sources",
+            "core/test_gate.py::test_sequence_number_other_than_the_pinned_is_refused[-1]",
+            f"{SPARK_GATE}_lowest_sequence_number_of_the_sources_is_refused",
+        ),
+    ),
+    Regression(
+        "sequence-number-of-the-future",
+        "reproduced on Iceberg 1.10",
+        "an output younger than the table voids every delete to come",
+        "an output has the pinned snapshot's sequence number and no other",
+        known(
+            "gate",
+            "data files may be of the future",
+            "core/test_gate.py::test_sequence_number_other_than_the_pinned_is_refused[100]",
+        ),
+    ),
+    Regression(
+        "deletes-turned-round-by-a-replace",
+        "apache/amoro (UnKeyedTableCommit)",
+        "another maintainer turns equality deletes into positions by a REPLACE, which Iceberg's validation does not look at: rows come back",
+        "the gate refuses after a foreign replace that changed delete files",
+        known(
+            "gate",
+            "others may turn deletes round by a replace",
+            "core/test_gate.py::test_delete_added_by_an_operation_iceberg_does_not_validate_is_refused[replace-rule0]",
+        ),
+    ),
+    Regression(
+        "global-delete-taken-for-dangling",
+        "reproduced on Iceberg 1.10 (`remove-dangling-deletes`)",
+        "equality deletes of an unpartitioned spec are dropped as dangling once the spec has evolved: rows come back",
+        "deletes of an unpartitioned spec apply everywhere, in the plan and in the gate",
+        known(
+            "anti_join",
+            "planned: no spec is unpartitioned",
+            "core/test_equality.py::test_deletes_apply_strictly_below_their_number_and_in_their_scope",
+        ),
+    ),
+    Regression(
+        "global-delete-needed-elsewhere",
+        "Iceberg spec, Scan Planning",
+        "a delete of an unpartitioned spec is dropped with the files of its own spec and still applied to others",
+        "the gate takes it for one that applies to every spec",
+        known(
+            "gate",
+            "deletes of an unpartitioned spec are not global",
+            "core/test_reach.py::test_delete_of_another_partition_or_spec_does_not_apply",
+        ),
+    ),
+    Regression(
+        "rows-moved-under-a-newer-delete",
+        "reproduced on Iceberg 1.12",
+        "a rewrite into another spec moves rows into or out of the scope of an equality delete that came meanwhile",
+        "the gate holds each newer delete against the old and the new place",
+        known(
+            "gate",
+            "rows may move into and out of a newer delete",
+            "core/test_gate.py::test_move_across_specs_under_a_newer_equality_delete",
+        ),
+    ),
+    Regression(
+        "two-snapshots-in-one-derivation",
+        "apache/amoro#3348",
+        "dangling deletes are worked out from two scans at two snapshots: a needed one is dropped",
+        "files are planned and read at the one pinned snapshot",
+        off(
+            "spark/staging.py",
+            "table.newScan().useSnapshot(batch.snapshot_id).ignoreResiduals()",
+            "table.newScan().ignoreResiduals()",
+            "spark/test_staging.py::test_read_staged_sees_the_pinned_snapshot_not_the_current_one",
+        ),
+    ),
+    Regression(
+        "manifests-of-v1-have-no-sequence-numbers",
+        "apache/iceberg#4513",
+        "a table upgraded from v1 loses delete files, as its old entries have no sequence number",
+        "entries of v1 manifests have number 0, and any other that lacks one is refused",
+        off(
+            "catalog/manifests.py",
+            "    if status != EntryStatus.ADDED and of_manifest != 0:\n",
+            "    if False:\n",
+            "catalog/test_manifests.py::test_live_entries_existing_entry_without_sequence_number_is_refused",
+        ),
+    ),
+    Regression(
+        "delete-of-equal-sequence-number",
+        "apache/iceberg-rust#1759",
+        "equality deletes are applied to rows of their own commit: upserts are lost",
+        "an equality delete applies strictly below its sequence number",
+        known(
+            "anti_join",
+            "deletes apply to rows of their own commit",
+            "spark/test_membership.py::test_deletes_of_the_commit_that_adds_the_rows_leave_them",
+        ),
+    ),
+    Regression(
+        "older-delete-of-a-key-wins",
+        "risingwavelabs/risingwave#23411",
+        "deletes and data files are put together in the wrong order: duplicates",
+        "of a key's deletes the newest counts, per file by its sequence number",
+        known(
+            "anti_join",
+            "the oldest delete of a key counts",
+            "spark/test_membership.py::test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[shuffled-2]",
+        ),
+    ),
+    Regression(
+        "deletes-left-out-of-a-scan",
+        "risingwavelabs/risingwave#23411",
+        "a planner misses a delete that the reader applies",
+        "deletes by our plan and by Iceberg's scan are compared before a byte is read",
+        off(
+            "spark/staging.py",
+            "        if seen.get(path, set()) != expected:\n",
+            "        if False:\n",
+            "spark/test_staging.py::test_plan_tasks_other_position_deletes_than_planned_is_refused",
+        ),
+    ),
+    Regression(
+        "null-keys",
+        "Iceberg spec, Equality Delete Files",
+        "NULL in a key is taken for no match, or for the empty value",
+        "NULL equals NULL and nothing else",
+        known(
+            "anti_join",
+            "NULL equals the empty value",
+            "spark/test_membership.py::test_null_keys_equal_null_only[shuffled]",
+        ),
+    ),
+    Regression(
+        "null-struct-is-not-a-struct-of-nulls",
+        "Iceberg's StructLikeSet",
+        "a key inside a struct deletes the rows that have no such struct",
+        "what is NULL is part of the key, at every depth",
+        known(
+            "anti_join",
+            "no struct is a struct of NULLs",
+            "spark/test_membership.py::test_nested_keys_tell_null_structs_from_structs_of_null",
+        ),
+    ),
+    Regression(
+        "deletes-of-several-key-sets",
+        "Iceberg spec, Equality Delete Files",
+        "deletes by several sets of columns are applied by the columns of the first",
+        "deletes are joined for each set of key columns apart",
+        known(
+            "anti_join",
+            "deletes read by the wrong schema are one set",
+            "spark/test_membership.py::test_rows_under_deletes_of_several_schemas_are_marked_once[shuffled]",
+        ),
+    ),
+    Regression(
+        "floating-point-keys",
+        "Iceberg spec, Equality Delete Files",
+        "NaN and -0.0 are compared in three ways by Java, Parquet and SQL",
+        "such keys are refused",
+        known(
+            "anti_join",
+            "planned: floating-point keys can be matched",
+            "core/test_equality.py::test_key_types",
+        ),
+    ),
+    Regression(
+        "dropped-key-column",
+        "Iceberg spec, Equality Delete Files",
+        "a delete by a column that was dropped is dropped with it: rows come back",
+        "such deletes are reported and left alone",
+        known(
+            "anti_join",
+            "planned: dropped key columns can be matched",
+            "core/test_equality.py::test_key_types",
+        ),
+    ),
+    Regression(
+        "marks-lost-on-the-way",
+        "apache/amoro#1751",
+        "a spilled map loses equality ids: duplicates",
+        "positions found and positions written are compared one by one",
+        known(
+            "anti_join",
+            "what was found need not be what is written",
+            "spark/test_anti_join.py::test_anti_join_mark_that_is_not_written_makes_the_proof_unequal",
+        ),
+    ),
+    Regression(
+        "equal-counts-other-rows",
+        "airbnb/chronon#1111",
+        "a salted shuffle and a task's retry lose some rows and double as many others",
+        "rows in and rows out are compared by a fingerprint, not by their number",
+        off(
+            "spark/native.py",
+            "unequal = None if before == after else",
+            "unequal = None if before.records == after.records else",
+            "spark/test_native.py::test_proof_value_changed_while_writing_is_unequal",
+        ),
+    ),
+    Regression(
+        "retried-stage-counted-twice",
+        "Spark's Observation",
+        "what a retried stage observes is counted twice: an honest rewrite is refused for ever",
+        "the input is looked at again before a difference counts",
+        off(
+            "spark/native.py",
+            '            if found["read_rows"] != planned or (full and fingerprint.fingerprint_of(found) != after):\n',
+            "            if False:\n",
+            "spark/test_native.py::test_observation_that_counted_a_retried_stage_twice_is_looked_at_again",
+        ),
+    ),
+    Regression(
+        "plan-changes-under-a-rewrite",
+        "apache/iceberg#15006",
+        "adaptive execution splits a file over tasks: two deletion vectors of one file",
+        "sessions with adaptive execution or speculation are refused",
+        off(
+            "spark/session.py",
+            '        "spark.sql.adaptive.enabled": ("true", "false"),\n',
+            "",
+            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+        ),
+    ),
+    Regression(
+        "second-vector-of-a-file",
+        "Iceberg spec, Deletion Vectors",
+        "a data file with two deletion vectors cannot be read, or is read by one of them",
+        "the gate lets no second one in",
+        known(
+            "gate",
+            "the old vector may stay beside the new",
+            "core/test_gate_conversion.py::test_vector_beside_the_old_one_is_refused",
+        ),
+    ),
+    Regression(
+        "vector-forgets-older-positions",
+        "Iceberg spec, Deletion Vectors",
+        "a new deletion vector takes the place of all older position deletes and holds only the new ones: rows come back",
+        "a vector that goes is replaced by one of no fewer positions",
+        known(
+            "gate",
+            "a poorer vector will do",
+            "core/test_gate_conversion.py::test_vector_of_fewer_positions_than_the_old_one_is_refused",
+        ),
+    ),
+    Regression(
+        "marks-in-another-partition",
+        "apache/iceberg#16957",
+        "position deletes that lie in another partition than their data file fail scans",
+        "the gate holds marks to spec and partition of their file",
+        known(
+            "gate",
+            "marks may lie anywhere",
+            "core/test_gate_conversion.py::test_mark_unlike_the_intended_one_is_refused",
+        ),
+    ),
+    Regression(
+        "starting-snapshot-expired",
+        "apache/iceberg#17202",
+        "the snapshot that was read expires before the commit: null pointers, or success without a commit",
+        "the plan is out of date and made anew",
+        known(
+            "gate",
+            "the pinned snapshot need not be an ancestor",
+            "core/test_gate.py::test_pinned_snapshot_gone_or_no_ancestor_is_stale",
+        ),
+    ),
+    Regression(
+        "rows-picked-out-of-a-file",
+        "apache/iceberg#14667",
+        "a rewrite of some rows of a file leaves the file where it is: duplicates",
+        "the gate holds removed files to the planned ones, both ways",
+        known(
+            "gate", "planned files may stay", "core/test_gate.py::test_planned_removal_left_out_is_refused"
+        ),
+    ),
+    Regression(
+        "files-nobody-planned",
+        "apache/iceberg#16971",
+        "a commit carries files of another job along",
+        "the gate holds added files to those of the batch",
+        known(
+            "gate",
+            "files may come that are nobody's",
+            "core/test_gate_conversion.py::test_conversion_that_removes_or_adds_a_data_file_is_refused",
+        ),
+    ),
+    Regression(
+        "data-file-referenced-twice",
+        "apache/iceberg#13763, #17042",
+        "a file that two entries name is rewritten: its rows double, or the rewrite fails for ever",
+        "such a table is refused",
+        off(
+            "spark/staging.py",
+            "    if twice:\n",
+            "    if False:\n",
+            "spark/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
+        ),
+    ),
+    Regression(
+        "deletes-that-do-not-fit",
+        "apache/iceberg#3909, #10054, #11648",
+        "equality deletes are loaded into one heap set per task: out of memory",
+        "what they need is estimated from metadata and refused with both numbers",
+        off(
+            "spark/preflight.py",
+            "    except DoesNotFitError as why:\n        raise RefusedError(",
+            "    except DoesNotFitError as why:\n        return None\n        raise RefusedError(",
+            "spark/test_convert.py::test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
+        ),
+    ),
+    Regression(
+        "every-row-deleted",
+        "apache/amoro#1420",
+        "a batch that leaves no row has no output file, which was not thought of",
+        "a commit that only removes is a case of its own",
+        off(
+            "spark/native.py",
+            "return bridge.list(()) if files is None else bridge.jvm.java.util.ArrayList(files)",
+            "return bridge.jvm.java.util.ArrayList(files)",
+            "spark/test_anti_join.py::test_anti_join_of_rows_that_are_all_deleted_only_removes[2]",
+        ),
+    ),
+    Regression(
+        "lineage-lost",
+        "apache/iceberg-go#1391, apache/hive#6407",
+        "a rewrite of a v3 table gives its rows new ids",
+        "a write that does not carry both lineage columns is refused",
+        off(
+            "spark/native.py",
+            '    if missing:\n        raise RefusedError(\n            "ICM-108"',
+            '    if False:\n        raise RefusedError(\n            "ICM-108"',
+            "spark/test_native.py::test_rewrite_v3_that_would_not_carry_lineage_is_refused",
+        ),
+    ),
+    Regression(
+        "values-by-name-or-place",
+        "apache/paimon#10091, PeterVanHolland/ducklake-dataframe#40",
+        "after a rename or a drop values are read into other columns",
+        "the proof goes by field id",
+        off(
+            "spark/fingerprint.py",
+            "seed = field_ids[field.name]",
+            "seed = 1 + schema.names.index(field.name)",
+            "spark/test_fingerprint.py::test_fingerprint_goes_by_field_id_not_by_name_or_position",
+        ),
+    ),
+    Regression(
+        "outputs-in-the-current-spec",
+        "apache/iceberg#16189, #12083, #2293",
+        "outputs of old files are written in the table's current spec",
+        "outputs lie where the plan has them",
+        known(
+            "gate",
+            "outputs may lie in any partition",
+            "core/test_gate.py::test_output_elsewhere_than_planned_is_refused",
+        ),
+    ),
+    Regression(
+        "schema-evolves-meanwhile",
+        "apache/iceberg#16189",
+        "files written by an old schema are committed after it has changed",
+        "the gate compares schema and specs with the plan's",
+        known(
+            "gate",
+            "another schema is as planned",
+            "core/test_gate.py::test_table_unlike_the_planned_one_is_stale",
+        ),
+    ),
+    Regression(
+        "table-dropped-and-recreated",
+        "apache/iceberg#14337, duckdb/duckdb-iceberg#958",
+        "a commit goes to another table of the same name",
+        "the gate compares the table's UUID with the plan's",
+        known(
+            "gate",
+            "a table recreated is the same table",
+            "core/test_gate.py::test_table_unlike_the_planned_one_is_stale",
+        ),
+    ),
+    Regression(
+        "two-maintainers",
+        "apache/amoro#2453, apache/iceberg#3772",
+        "two maintainers undo each other's work on deletes",
+        "work on data is refused beside another maintainer",
+        off(
+            "core/foreign.py",
+            "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
+            "    if False:\n",
+            "core/test_foreign.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
+        ),
+    ),
+)

@@ -1,0 +1,38 @@
+"""The inventory of regressions is of the tests and the product as they are; `make test-regressions` runs it."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+import pytest
+
+from iceberg_maint_tests.mutants.mutant import PROJECT
+from iceberg_maint_tests.regressions.inventory import INVENTORY
+from iceberg_maint_tests.regressions.page import tables
+from iceberg_maint_tests.regressions.regression import Regression
+
+EVERY = [regression for found in INVENTORY.values() for regression in found]
+
+
+@cache
+def functions_in(file: str) -> set[str]:
+    tree = ast.parse((PROJECT / file).read_text("utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_there_are_enough_and_each_has_its_own_name() -> None:
+    assert len({r.key for r in EVERY}) == len(EVERY) >= 40
+
+
+@pytest.mark.parametrize("regression", EVERY, ids=lambda r: r.key)
+def test_guard_stands_in_the_source_and_its_tests_exist(regression: Regression) -> None:
+    assert regression.off.sources()
+    for test in regression.off.tests:
+        file, function = test.split("::")
+        assert function.split("[")[0] in functions_in(file)
+
+
+def test_page_is_what_the_inventory_says() -> None:
+    page = (PROJECT / "docs" / "regressions.md").read_text("utf-8")
+    assert page[page.index("## ") :] == tables(), "python -m iceberg_maint_tests.regressions --page"
