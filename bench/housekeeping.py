@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,7 @@ MIN_RATIO = 2.0
 def main() -> int:
     """Prints a table and one line of JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
@@ -87,6 +88,9 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
             )
         left = {tool: runs[operation, tool][0]["left"] for tool in ("ours", "stock")}
         table.add_row(f"{operation}: left", str(left["ours"]), str(left["stock"]), "", "")
+        peak = statistics.median(run["python_peak_mb"] for run in runs[operation, "ours"])
+        table.add_row(f"{operation}: highest resident memory of Python, MB", f"{peak:.0f}", "", "", "")
+        figures[f"{operation}_python_peak_mb_ours"] = round(peak)
         figures[f"{operation}_left_ours"], figures[f"{operation}_left_stock"] = left["ours"], left["stock"]
     Console().print(table)
     print(json.dumps(figures))
@@ -116,7 +120,8 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
         else:
             left = int(table.currentSnapshot().allManifests(table.io()).size())
         spark.stop()
-    return {"wall_seconds": wall, "cpu_seconds": cpu, "left": left}
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"wall_seconds": wall, "cpu_seconds": cpu, "left": left, "python_peak_mb": peak_mb}
 
 
 def _session(folder: Path, database: Path) -> Any:

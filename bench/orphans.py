@@ -40,7 +40,7 @@ _VERSION = "1"
 def main() -> int:
     """Prints a table and one line of JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:

@@ -156,10 +156,11 @@ def test_reader_that_is_registered_keeps_what_it_has_not_read(keeper: Keeper, wo
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_streaming_writers_find_their_positions_after_expiry(
-    keeper: Keeper, workshop: Workshop, version: int
+def test_streaming_writers_find_their_state_after_a_full_cycle(
+    keeper: Keeper, workshop: Workshop, tmp_path: Path, version: int
 ) -> None:
-    """Write-audit-publish, Flink and Kafka Connect look for their own marks in the history."""
+    """Write-audit-publish, Flink and Kafka Connect look for their own marks in the history, and Flink for the
+    manifests of what it has written since its last checkpoint."""
     name, table = grown(workshop, 2, version=version, write__wap__enabled="true")
     flink = append(
         workshop,
@@ -177,7 +178,21 @@ def test_streaming_writers_find_their_positions_after_expiry(
     all_before = ids(keeper, name)
     keeper.run(name, Operation.REWRITE_MANIFESTS, force=True)
     assert len(keeper.state(name).manifests) == 1
+    keeper.with_policy(writer_state_max_age_seconds=None)
     keeper.run(name, EXPIRE, days=1)
+    keeper.scratch = tmp_path / "scratch"
+    folder = Path(keeper.state(name).location.removeprefix("file://"))
+    checkpoint = folder / "metadata" / f"{'0123456789abcdef' * 2}-op-00000-0-18-00001.avro"
+    left = folder / "data" / "left-by-a-crash.parquet"
+    for path in (checkpoint, left):
+        path.write_bytes(b"x")
+    lists = {Path(s.manifest_list).name for s in keeper.state(name).snapshots}
+    for days, counted in ((10, "trashed_files"), (12, "swept_files")):
+        passed = keeper.run(name, Operation.REMOVE_ORPHAN_FILES, days=days)
+        assert (passed.outcome, passed.reason) == (OutcomeStatus.IMPROVED, Reason.ORPHAN_FILES)
+        assert passed.batches[0].counts[counted] > 2
+    assert (checkpoint.exists(), left.exists()) == (True, False)
+    assert {p.name for p in folder.glob("metadata/snap-*.avro")} == lists
 
     state = keeper.state(name)
     assert {s.summary.get("flink.max-committed-checkpoint-id") for s in state.ancestors()} == {None, "17"}

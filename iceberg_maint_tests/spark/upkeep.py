@@ -5,9 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.catalog.claims import FleetClaims
+from iceberg_maint.catalog.reachable import MetadataWalk
+from iceberg_maint.core.housekeeping import (
+    DAY_SECONDS,
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+)
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitResult, OperationOutcome
 from iceberg_maint.core.plan import Batch
@@ -15,15 +22,20 @@ from iceberg_maint.core.policy import Policy, RetryPolicy
 from iceberg_maint.core.state import TableState
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.orphans.operation import OrphanPass, Surroundings
 from iceberg_maint.ports import Ledger, Ticket, Written
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.survey import Tools, make_plans, survey
 from iceberg_maint_tests.core.loop import SetClock
+from iceberg_maint_tests.orphans.layouts import ShiftedStore
 from iceberg_maint_tests.spark.workshop import Workshop
 
-DAY_MS = 86_400_000
+DAY_MS = DAY_SECONDS * 1000
 KEEP_ONE = Policy(
     expire_snapshots=ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=1),
+    remove_orphan_files=RemoveOrphanFilesPolicy(
+        every_seconds=0, older_than_seconds=DAY_SECONDS, hold_seconds=DAY_SECONDS, max_orphan_ratio=1.0
+    ),
     retry=RetryPolicy(backoff_seconds=0),
 )
 
@@ -49,7 +61,8 @@ class Interposed:
 
 @dataclass
 class Keeper:
-    """Keeps the tables of one workshop; time is the machine's own, `days` ahead."""
+    """Keeps the tables of one workshop; time is the machine's own, `days` ahead. An orphan pass needs
+    a folder for `scratch`."""
 
     workshop: Workshop
     policy: Policy = KEEP_ONE
@@ -57,6 +70,7 @@ class Keeper:
     before_commit: Callable[[Batch], None] = lambda _batch: None
     after_commit: Callable[[Batch], None] = lambda _batch: None
     runs: Any = field(default_factory=itertools.count)
+    scratch: Path = Path("no scratch")
 
     def run(self, name: str, *operations: Operation, days: float = 0, **request: Any) -> OperationOutcome:
         """Runs one operation."""
@@ -82,7 +96,26 @@ class Keeper:
         engine = Interposed(self.workshop.engine, self.before_commit, self.after_commit)
         newest = max(s.timestamp_ms for s in self.state(name).snapshots)
         clock = SetClock(newest + int(days * DAY_MS))
-        return Tools(self.workshop.catalog, self.ledger, clock, lambda: engine)  # type: ignore[arg-type, return-value]
+        return Tools(
+            catalog=self.workshop.catalog,
+            ledger=self.ledger,
+            clock=clock,
+            engine=lambda: engine,  # type: ignore[arg-type, return-value]
+            orphans=lambda: self._orphan_pass(days),
+        )
+
+    def _orphan_pass(self, days: float) -> OrphanPass:
+        """Over the real files, by a store whose clock is as far ahead."""
+        catalog, store = self.workshop.catalog, ShiftedStore(int(days * DAY_MS))
+        return OrphanPass(
+            Surroundings(
+                others=FleetClaims({"lake": catalog}).others,
+                store=lambda _state: store,
+                reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
+                scratch=self.scratch,
+                now_ms=store.local_now_ms,
+            )
+        )
 
     def with_policy(self, **expiry: Any) -> None:
         """Changes keys of the expiry's policy."""
