@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs.keys import ENGINE_TAG, OBSERVE_JOB, asset_key, partitions_name
+from iceberg_maint.defs.keys import ENGINE_TAG, OBSERVE_JOB, asset_key, housekeeping_key, partitions_name
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -23,10 +23,11 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Partitions of one table that automation requests, as one contiguous range of Dagster's order."""
+    """What automation requests of one table: partitions as one contiguous range of Dagster's order
+    or, without any, its housekeeping."""
 
     table: TableId
-    partitions: tuple[str, ...]
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,21 @@ class RunResult:
 
 
 class Headless:
-    """Turns the crank of one set of definitions on one instance."""
+    """Turns the crank of one set of definitions on one instance. `housekeeping`: whether a tick
+    takes up what is requested of that too, after all data."""
 
-    def __init__(self, definitions: dg.Definitions, home: Path, tables: Sequence[TableId]) -> None:
+    def __init__(
+        self,
+        definitions: dg.Definitions,
+        home: Path,
+        tables: Sequence[TableId],
+        *,
+        housekeeping: bool = False,
+    ) -> None:
         self._definitions = definitions
         self._instance = dg.DagsterInstance.from_config(str(home))
         self._tables = tuple(tables)
+        self._housekeeping = housekeeping
         self._cursor: Any = None
 
     def close(self) -> None:
@@ -61,20 +71,24 @@ class Headless:
         """Evaluates the automation conditions once; what they request, nothing is run."""
         result = dg.evaluate_automation_conditions(self._definitions, self._instance, cursor=self._cursor)
         self._cursor = result.cursor
-        return tuple(
+        data = [
             Requested(table, piece)
             for table in self._tables
             for piece in self._ranges(table, result.get_requested_partitions(asset_key(table)))
-        )
+        ]
+        keep = [t for t in self._tables if result.get_num_requested(housekeeping_key(t))]
+        return (*data, *map(Requested, keep if self._housekeeping else ()))
 
     def run(self, table: TableId, partitions: Sequence[str]) -> RunResult:
-        """Materializes a range of partitions: the asset's own code, in this process."""
+        """Materializes a range of partitions or, without any, the table's housekeeping: the asset's
+        own code, in this process."""
         job = self._definitions.resolve_implicit_global_asset_job_def()
+        span = {_RANGE_START: partitions[0], _RANGE_END: partitions[-1]} if partitions else {}
         done = job.execute_in_process(
             run_config=_QUIET,
             instance=self._instance,
-            asset_selection=[asset_key(table)],
-            tags={_RANGE_START: partitions[0], _RANGE_END: partitions[-1], ENGINE_TAG: "spark"},
+            asset_selection=[asset_key(table) if partitions else housekeeping_key(table)],
+            tags={**span, ENGINE_TAG: "spark"},
             raise_on_error=False,
         )
         return RunResult(done.run_id, done.success)

@@ -31,8 +31,9 @@ class Healing:
     failed_runs: list[str] = field(default_factory=list)
 
 
-def open_headless(app: App, place: Place) -> Headless:
-    """The production definitions on the lake's own Dagster instance.
+def open_headless(app: App, place: Place, *, housekeeping: bool = False) -> Headless:
+    """The production definitions on the lake's own Dagster instance, with `housekeeping` or for the
+    data alone.
 
     Points this process's environment at the lake, as `make dev` does for the daemon.
     """
@@ -43,7 +44,8 @@ def open_headless(app: App, place: Place) -> Headless:
     # Not earlier: importing the module builds the definitions from the environment.
     from iceberg_maint.definitions import definitions_from
 
-    return Headless(definitions_from(os.environ), place.dagster_home, app.tables())
+    defs = definitions_from(os.environ)
+    return Headless(defs, place.dagster_home, app.tables(), housekeeping=housekeeping)
 
 
 def heal(app: App, headless: Headless, step: Step) -> Healing:

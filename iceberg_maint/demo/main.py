@@ -75,6 +75,8 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     results = _judge(app, where, before, reader)
     reader.close()
     show.results(console, results)
+    show.heading(console, "Housekeeping", "manifests, snapshots, and files that nothing reaches")
+    show.housekeeping(console, results)
     report = Report(where, healing, results, time.monotonic() - started)
     show.ending(console, where, results, good=report.good, seconds=report.seconds)
     return report
@@ -98,7 +100,7 @@ def open_lake(
 
 def _heal(app: App, where: Place, console: Console) -> Healing:
     show.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
-    headless = open_headless(app, where)
+    headless = open_headless(app, where, housekeeping=True)
     try:
         headless.observe()
 

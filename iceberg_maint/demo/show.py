@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint.core.reasons import Finding
 from iceberg_maint.core.record import Record
 from iceberg_maint.defs.headless import Requested
@@ -51,12 +53,16 @@ def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:
 
 def run(console: Console, tick: int, request: Requested, records: Sequence[Record], *, success: bool) -> None:
     """One Dagster run, by what the ledger recorded of it."""
+    failed = "" if success else "  [red]Dagster run failed[/]"
     partitions = request.partitions
-    span = partitions[0] if len(partitions) == 1 else f"{partitions[0]} … {partitions[-1]}"
-    console.print(
-        f"\ntick {tick}: {len(partitions)} partition(s) {escape(span)}"
-        + ("" if success else "  [red]Dagster run failed[/]")
-    )
+    if partitions:
+        span = partitions[0] if len(partitions) == 1 else f"{partitions[0]} … {partitions[-1]}"
+        console.print(f"\ntick {tick}: {len(partitions)} partition(s) {escape(span)}{failed}")
+    else:
+        did = [r for r in records if r.outcome.outcome is not OutcomeStatus.NO_OP]
+        nothing = "" if did else ": nothing to do"
+        console.print(f"\ntick {tick}: housekeeping of {escape(str(request.table))}{nothing}{failed}")
+        records = did
     for record in records:
         draw_outcome(console, record.outcome)
 
@@ -82,6 +88,29 @@ def results(console: Console, tables: Sequence[TableResult]) -> None:
     console.print(shown)
 
 
+def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
+    """Snapshots and manifests of the tables that had too many, and what was set aside."""
+    looked = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.upkeep)
+    console.print(f"Storage of {looked} tables was looked through for files that nothing reaches.")
+    shown = grid("table", ">snapshots", ">manifests", ">files in the trash", ">size", "some of them")
+    for result in tables:
+        before, after = result.before.measured.table_health, result.after.measured.table_health
+        held = result.after.held
+        if not held and set(result.before.upkeep) <= {Operation.REMOVE_ORPHAN_FILES}:
+            continue
+        shown.add_row(
+            result.table.full_name,
+            f"{number(before.snapshots)} → {number(after.snapshots)}",
+            f"{number(before.manifests)} → {number(after.manifests)}",
+            number(sum(h.files for h in held)),
+            size(sum(h.size_bytes for h in held)),
+            escape(", ".join(h.paths[0].rpartition("/")[2] for h in held if h.paths)),
+        )
+    console.print(shown)
+    if any(r.after.held for r in tables):
+        console.print("The trash is swept once its hold is over; until then a command puts it back.")
+
+
 def ending(
     console: Console, place: Place, tables: Sequence[TableResult], *, good: bool, seconds: float
 ) -> None:
@@ -102,6 +131,7 @@ def ending(
         f"  iceberg-maint tables {config}\n"
         f"  iceberg-maint why lake.demo.cdc_planes {config}\n"
         f"  iceberg-maint history {config}\n"
+        f"  iceberg-maint orphans list lake.demo.weather_by_day {config}\n"
         f"  DuckDB: SELECT count(*) FROM {scan(tables[0].after.measured.metadata_location)}",
         soft_wrap=True,
     )

@@ -6,10 +6,15 @@ change data capture. None of them knows that somebody will clean up behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,14 +32,18 @@ from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
 CONTROL = "control"
 SNAPSHOTS_KEPT = 25
 """The streaming writer forgets its history this often, in commits; files stay as they are."""
+ORPHANS = 12
+"""Files that a dead job has left in a table's folder."""
+_ORPHAN_AGE_SECONDS = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is written: days of flights streamed in, batches per table, size of TPC-H."""
+    """How much is written: days streamed in, batches per table, size of TPC-H."""
 
     days: int = 365
     weather_batches: int = 60
+    weather_days: int = 60
     updates: int = 4
     update_rows: int = 24_951
     lineitem: float = 0.05
@@ -96,6 +105,22 @@ def build_weather(writers: Writers) -> None:
         table.append(batch)
 
 
+def build_weather_by_day(writers: Writers) -> None:
+    """Weather reports by day, a commit each, in files that are as they should be; but every commit
+    leaves a snapshot and a manifest, and a job that died a month ago has left files behind."""
+    days = list(sources.days(sources.weather()))[: writers.scale.weather_days]
+    by_day = {"month": IdentityTransform[Any](), "day": IdentityTransform[Any]()}
+    table = _create(writers, "weather_by_day", days[0].schema, by_day)
+    for day in days:
+        table.append(day)
+    written = sorted(Path(unquote(urlsplit(table.location()).path)).glob("data/**/*.parquet"))
+    for number, file in enumerate(written[:ORPHANS]):
+        left = file.with_name(f"{number:05}-0-killed-attempt-1.parquet")
+        shutil.copyfile(file, left)
+        then = time.time() - _ORPHAN_AGE_SECONDS
+        os.utime(left, (then, then))
+
+
 def build_lineitem(writers: Writers) -> None:
     """TPC-H lineitem: half of the appends by year of shipment, then the partition spec changes
     and the rest comes by year and bucket of the order."""
@@ -154,6 +179,7 @@ TABLES: tuple[DemoTable, ...] = (
     DemoTable("flights_updates_v2", "position deletes of updates (format v2)", build_flights_updates_v2),
     DemoTable("flights_updates_v3", "deletion vectors of updates (format v3)", build_flights_updates_v3),
     DemoTable("weather", "small files, no partitions", build_weather),
+    DemoTable("weather_by_day", "snapshots, manifests, orphan files", build_weather_by_day),
     DemoTable("lineitem", "small files in two partition specs", build_lineitem),
     DemoTable(CONTROL, "nothing: must not be touched", build_control),
     DemoTable("cdc_planes", "equality deletes", build_cdc_planes),
@@ -163,7 +189,7 @@ TABLES: tuple[DemoTable, ...] = (
 
 
 def _create(
-    writers: Writers, name: str, schema: pa.Schema, partition: dict[str, Transform[Any, Any]]
+    writers: Writers, name: str, schema: pa.Schema, partition: Mapping[str, Transform[Any, Any]]
 ) -> Table:
     """A new table, partitioned by these columns."""
     numbered = pa.schema(

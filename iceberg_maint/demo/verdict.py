@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.demo.second_reader import Comparison
 from iceberg_maint.demo.tables import CONTROL, DemoTable
@@ -27,10 +28,13 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One table at one moment."""
+    """One table at one moment: its data, and which operations of housekeeping are due. `held` are the
+    orphans in its trash, as the last pass left them."""
 
     measured: Measured
     decision: Decision
+    upkeep: tuple[str, ...] = ()
+    held: tuple[HeldOrphans, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -46,6 +50,10 @@ class Look:
             "deletion_vectors": total.deletion_vectors,
             "equality_delete_files": total.equality_delete_files,
             "delete_ratio": total.delete_ratio,
+            "snapshots": self.measured.table_health.snapshots,
+            "manifests": self.measured.table_health.manifests,
+            "housekeeping": list(self.upkeep),
+            "trashed_files": sum(h.files for h in self.held),
             "decision": self.decision.verdict.value,
             "reason": self.decision.reason.value,
         }
@@ -91,8 +99,15 @@ class TableResult:
 
 def look(app: App, table: TableId) -> Look:
     """Measures and decides; changes nothing in the lake."""
-    seen = survey(table, app.policy_of(), app.tools(table))
-    return Look(seen.measured, seen.decision)
+    seen = survey(table, app.policy_of(), app.tools(table), CYCLE)
+    data, upkeep = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
+    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    return Look(
+        seen.measured,
+        data.decision,
+        tuple(d.operation for d in upkeep.decisions if d.verdict is Verdict.RUN),
+        (last_pass.outcome.held or ()) if last_pass else (),
+    )
 
 
 def judge(table: DemoTable, before: Look, after: Look, rows: Comparison) -> TableResult:
@@ -105,7 +120,7 @@ def _end(table: DemoTable, before: Look, after: Look, rows: Comparison) -> End:
     if not rows.equal:
         return End.ROWS_DIFFER
     if table.name == CONTROL:
-        return End.TOUCHED if touched else End.UNTOUCHED
-    if after.decision.verdict is not Verdict.SKIP:
+        return End.TOUCHED if touched or after.held else End.UNTOUCHED
+    if after.decision.verdict is not Verdict.SKIP or after.upkeep:
         return End.SICK
     return End.HEALED if touched else End.UNTOUCHED

@@ -18,6 +18,7 @@ from iceberg_maint.wiring import App, build
 SMALL = Scale(
     days=6,
     weather_batches=7,
+    weather_days=31,
     updates=4,
     update_rows=600,
     lineitem=0.001,

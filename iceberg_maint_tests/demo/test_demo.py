@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.core.ids import DATA_OPERATIONS
+from iceberg_maint.demo.tables import ORPHANS
 from iceberg_maint_tests.demo.conftest import SMALL
 
 pytestmark = pytest.mark.spark
@@ -37,6 +39,7 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
         "flights_updates_v2": "healed",
         "flights_updates_v3": "healed",
         "weather": "healed",
+        "weather_by_day": "healed",
         "lineitem": "healed",
         "control": "untouched",
         "cdc_planes": "healed",
@@ -63,6 +66,19 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
     rewritten = tables["cdc_weather"]["after"]
     assert (rewritten["data_files"], rewritten["position_delete_files"]) == (3, 0)
     assert tables["lineitem"]["after"]["data_files"] == tables["lineitem"]["before"]["partitions"] == 21
-    proofs = [b["proof"] for o in report["operations"] for b in o["batches"]]
+    by_day = [
+        (t["data_files"], t["snapshots"], t["manifests"])
+        for t in (tables["weather_by_day"]["before"], tables["weather_by_day"]["after"])
+    ]
+    assert by_day == [
+        (SMALL.weather_days, SMALL.weather_days, SMALL.weather_days),
+        (SMALL.weather_days, 5, 1),
+    ]
+    assert {
+        name: t["after"]["trashed_files"] for name, t in tables.items() if t["after"]["trashed_files"]
+    } == {"weather_by_day": ORPHANS}
+    assert not any(t["after"]["housekeeping"] for t in tables.values())
+    data = [o for o in report["operations"] if o["operation"] in DATA_OPERATIONS]
+    proofs = [b["proof"] for o in data for b in o["batches"]]
     assert proofs
     assert all(p["equal"] and p["level"] == "full" for p in proofs)

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
 
 from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.reasons import Verdict
 from iceberg_maint.demo import tables
-from iceberg_maint.demo.place import CATALOG, NAMESPACE
+from iceberg_maint.demo.place import CATALOG, NAMESPACE, table_id
 from iceberg_maint.demo.tables import TABLES, Writers
+from iceberg_maint.demo.verdict import look
 from iceberg_maint_tests.demo.conftest import SMALL, SmallLake
 
 
-def test_tables_are_nine_with_names_of_their_own() -> None:
-    assert len({t.name for t in TABLES}) == len(TABLES) == 9
+def test_tables_are_ten_with_names_of_their_own() -> None:
+    assert len({t.name for t in TABLES}) == len(TABLES) == 10
     assert TABLES[0].full_name == "lake.demo.flights_by_month"
 
 
@@ -42,6 +45,18 @@ def test_weather_is_unpartitioned_with_a_file_per_batch(small_lake: SmallLake) -
     assert list(measured.partitions) == ["__all__"]
     assert measured.partitions["__all__"].small_files == SMALL.weather_batches
     assert measured.total().records == 26_115
+
+
+def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLake) -> None:
+    tables.build_weather_by_day(small_lake.writers)
+    seen = look(small_lake.app, table_id("weather_by_day"))
+    assert seen.decision.verdict is Verdict.SKIP
+    assert seen.upkeep == ("rewrite_manifests", "expire_snapshots", "remove_orphan_files")
+    health = seen.measured.table_health
+    assert (health.snapshots, health.manifests) == (SMALL.weather_days, SMALL.weather_days)
+    month_ago = time.time() - 29 * 86_400
+    left = [p for p in small_lake.place.root.rglob("*killed*.parquet") if p.stat().st_mtime < month_ago]
+    assert len(left) == tables.ORPHANS
 
 
 def test_lineitem_is_sick_in_both_of_its_specs(small_lake: SmallLake) -> None:
