@@ -73,9 +73,8 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(place: Place,
     merges, changes = merger.Merger(roles["merger"]), changer.Changer(roles["changer"])
     observer = Observer(app)
     for table in USED:
-        for _ in range(2):
-            for role in (appends, upserts, merges, changes, changes):
-                role.step(table)
+        for role in (appends, upserts, merges, changes, appends, changes, upserts, merges):
+            role.step(table)
         observer.poll(table)
         attempts = attempts_on(place, table)
         assert {(a.kind, a.error) for a in attempts.values() if a.answer is not Answer.ACKED} == set()

@@ -38,12 +38,12 @@ class Acknowledged:
 
 
 class Upserter:
-    """Commits to the tables of one way in turn; a commit that failed is tried again in the next round."""
+    """Commits to tables in turn; a commit that failed is tried again in the next round."""
 
-    def __init__(self, session: Any, way: str, journal: TextIO) -> None:
+    def __init__(self, session: Any, tables: Iterable[RaceTable], journal: TextIO) -> None:
         self._session = session
         self._journal = journal
-        self._numbers = dict.fromkeys(tables_of(way), 0)
+        self._numbers = dict.fromkeys(tables, 0)
         self._evolving = {table for table in self._numbers if table.kind.evolves}
 
     def round(self, *, evolve: bool) -> None:
@@ -66,7 +66,7 @@ def upsert(session: Any, way: str, seconds: float, journal: Path) -> None:
     """Round after round for so long, the spec evolving half-way."""
     began = time.monotonic()
     with journal.open("a", encoding="utf-8") as file:
-        upserter = Upserter(session, way, file)
+        upserter = Upserter(session, tables_of(way), file)
         while (passed := time.monotonic() - began) < seconds:
             upserter.round(evolve=passed > seconds / 2)
             time.sleep(_PAUSE_SECONDS)

@@ -29,7 +29,7 @@ defaults:
 
 
 class Race:
-    """A way's three tables, and what is needed to write, maintain and judge them."""
+    """Two of a way's tables, and what is needed to write, maintain and judge them."""
 
     def __init__(self, way: Way, spark: SparkSession, folder: Path, lake: Path) -> None:
         config = folder / "config.yaml"
@@ -38,12 +38,12 @@ class Race:
         self.app.session = lambda: spark  # type: ignore[method-assign]
         self.way = way
         self.journal = folder / "journal"
-        self.tables = tables_of(way.name)
+        self.tables = tables_of(way.name)[1:]
         self._file = self.journal.open("a", encoding="utf-8")
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.demo")
         for table in self.tables:
             spark.sql(table.create_sql())
-        self.writer = Upserter(spark, way.name, self._file)
+        self.writer = Upserter(spark, self.tables, self._file)
 
     def rounds(self, count: int, *, evolve: bool = False) -> None:
         for _ in range(count):
@@ -72,7 +72,7 @@ def race(spark: SparkSession, tmp_path: Path, lake_dir: Path) -> Iterator[Race]:
 
 
 def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(race: Race) -> None:
-    race.rounds(5)
+    race.rounds(3)
     race.rounds(5, evolve=True)
     for table in race.tables:
         assert race.way.maintain(race.app, table).commits >= 1
@@ -81,13 +81,13 @@ def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(
         raced = race.judged(table)
         assert raced.safe, raced
         assert raced.landed >= 1
-        assert (raced.writer.commits, raced.writer.failed) == (11, 0)
+        assert (raced.writer.commits, raced.writer.failed) == (9, 0)
         assert (raced.writer.evolved_at is not None) is table.kind.evolves
     # Who is not the writer and takes a row, or brings one, is told so.
     table = race.tables[0]
     before = race.judged(table)
-    race.app.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 0, 99)")
-    race.app.session().sql(f"DELETE FROM {table.full_name} WHERE v = 10")
+    race.app.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 299, 99)")
+    race.app.session().sql(f"DELETE FROM {table.full_name} WHERE v = 7")
     after = race.judged(table)
     assert (after.landed - before.landed, after.lost, after.back) == (2, 4, 1)
     assert not after.safe
