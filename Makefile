@@ -71,7 +71,8 @@ $(CLASSES): $(STAMP)
 	@$(PY) -m iceberg_maint_tests.jvm
 
 .PHONY: test
-test: setup lint types $(CLASSES)  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
+test: setup  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
+	@$(MAKE) -j $(WORKERS) -O lint types $(CLASSES)
 	$(PY) -m pytest -n $(WORKERS)
 
 .PHONY: test-fast

@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.java import JavaHome, find_java
 from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+from iceberg_maint_tests import jvm
 from iceberg_maint_tests.postgres import postgres
 from iceberg_maint_tests.scheduling import Scheduling, order_of
 
@@ -30,9 +31,8 @@ settings.register_profile(
 )
 settings.load_profile("project")
 
-# Of every Spark, those of the programs that tests start as well. Small work on two cores: compiling it well
-# costs more than running it.
-os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Of every Spark, those of the programs that tests start as well.
+os.environ["SPARK_SUBMIT_OPTS"] = jvm.options()
 # No job may need a Python beside ours, which on other machines is missing or of another version.
 os.environ["PYSPARK_PYTHON"] = "no-python-on-executors"
 
