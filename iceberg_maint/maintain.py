@@ -159,7 +159,12 @@ def _has_work(seen: Survey, run: Run) -> bool:
         return False
     uuid_ = seen.state.uuid
     ledger = run.tools.ledger
-    return bool(ledger.open_attempts(uuid_) or ledger.open_batches(uuid_, run.operation))
+    return bool(
+        ledger.open_attempts(uuid_)
+        or ledger.open_batches(uuid_, run.operation)
+        # A run that died, and left nothing to do, is told of by the next one.
+        or ledger.has_unrecorded_runs(uuid_)
+    )
 
 
 def _halted(decision: Decision) -> bool:

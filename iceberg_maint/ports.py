@@ -377,8 +377,9 @@ class Ledger(Protocol):
         """Pauses a table, or the fleet with table '*'."""
         ...
 
-    def resume(self, table: str) -> None:
-        """Ends a pause."""
+    def resume(self, table: str, table_uuid: str | None = None) -> None:
+        """Ends a pause. A table that was renamed since it was paused and not measured yet is known
+        by its UUID alone."""
         ...
 
     # health and records
@@ -408,6 +409,10 @@ class Ledger(Protocol):
 
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
         """Newest first."""
+        ...
+
+    def has_unrecorded_runs(self, table_uuid: str) -> bool:
+        """Whether `unrecorded_runs` would tell of any, or a run is at work."""
         ...
 
     def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -36,8 +37,14 @@ def pause(session: Session, name: str | None, note: str) -> int:
 def resume(session: Session, name: str | None) -> int:
     """End a pause: of a table, or without TABLE that of the whole fleet."""
     app = session.app()
-    target = FLEET if name is None else str(app.parse(name))
-    app.ledger.resume(target)
+    target, table_uuid = FLEET, None
+    if name is not None:
+        table = app.parse(name)
+        target = str(table)
+        with suppress(IcebergMaintError):
+            # A pause can be ended while the catalog is away, and of a table that is gone.
+            table_uuid = app.catalogs[table.catalog].pin(table).uuid
+    app.ledger.resume(target, table_uuid)
     session.emit({"resumed": target}, lambda console: console.print(f"resumed: {_name(target)}"))
     return 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Row, case, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, case, func, insert, select, update
 
 from iceberg_maint.core.account import AttemptTrace, RunTrace
 from iceberg_maint.core.codec import dumps, loads
@@ -70,9 +70,22 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
     That a commit is still UNKNOWN is no news of a run that is on record.
     """
     require(conn, lease)
+    earlier = _runs_with_news(lease.table_uuid).where(
+        attempt.c.run_id != lease.owner, attempt.c.fence < lease.fence
+    )
+    runs = conn.execute(earlier.order_by(func.min(attempt.c.ordinal))).all()
+    return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
+
+
+def has_unrecorded(conn: Connection, table_uuid: str) -> bool:
+    """Whether any run ended attempts at the table which are on no record."""
+    return conn.execute(_runs_with_news(table_uuid).limit(1)).first() is not None
+
+
+def _runs_with_news(table_uuid: str) -> Select[tuple[str, str, int]]:
     since = func.coalesce(func.max(recorded.c.through), 0)
     is_news = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
-    runs = conn.execute(
+    return (
         select(attempt.c.run_id, attempt.c.operation, since.label("through"))
         .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
         .outerjoin(
@@ -81,16 +94,10 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
             & (recorded.c.operation == attempt.c.operation)
             & (recorded.c.run_id == attempt.c.run_id),
         )
-        .where(
-            attempt.c.table_uuid == lease.table_uuid,
-            attempt.c.run_id != lease.owner,
-            attempt.c.fence < lease.fence,
-        )
+        .where(attempt.c.table_uuid == table_uuid)
         .group_by(attempt.c.run_id, attempt.c.operation)
         .having(func.max(case((is_news, outcome.c.ordinal))) > since)
-        .order_by(func.min(attempt.c.ordinal))
-    ).all()
-    return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
+    )
 
 
 def _trace(conn: Connection, table_uuid: str, run: Row) -> RunTrace:

@@ -70,9 +70,10 @@ def set_pause(conn: Connection, table: str, note: str) -> None:
     )
 
 
-def remove_pause(conn: Connection, table: str) -> None:
-    """Ends the pause of the name and of the table that has it now."""
-    known = _uuid_of(conn, table)
+def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) -> None:
+    """Ends the pause of the name and of the table that has it now: this one or, where it is not said
+    which, the one whose health was stored under the name."""
+    known = table_uuid or _uuid_of(conn, table)
     by_uuid = [pause.c.table_uuid == known] if known is not None else []
     conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
 

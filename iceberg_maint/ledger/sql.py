@@ -172,9 +172,9 @@ class SqlLedger:
         with self._database.write(f"pause {table}") as conn:
             past.set_pause(conn, table, note)
 
-    def resume(self, table: str) -> None:
+    def resume(self, table: str, table_uuid: str | None = None) -> None:
         with self._database.write(f"pause {table}") as conn:
-            past.remove_pause(conn, table)
+            past.remove_pause(conn, table, table_uuid)
 
     # health and records
     def put_health(self, measured: Measured) -> bool:
@@ -204,6 +204,10 @@ class SqlLedger:
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
         with self._database.read() as conn:
             return records.newest(conn, table, limit)
+
+    def has_unrecorded_runs(self, table_uuid: str) -> bool:
+        with self._database.read() as conn:
+            return accounts.has_unrecorded(conn, table_uuid)
 
     def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
         with self._database.read() as conn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iceberg_maint.core.ids import TableId
@@ -75,6 +77,15 @@ def test_pause_of_a_table_holds_it_until_resume(lake: Lake) -> None:
     assert lake.engine.batches == []
     lake("resume", "db.sick")
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
+
+
+def test_pause_ends_by_the_name_that_the_table_has_by_now(lake: Lake) -> None:
+    lake("pause", "db.sick")
+    known = lake.catalog.content.pop(TableId.parse("lake.db.sick"))
+    well = TableId.parse("lake.db.well")
+    lake.catalog.put(replace(known, state=replace(known.state, table=well)))
+    lake("resume", "db.well")
+    assert lake.json("run", "db.well")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
 def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:

@@ -63,6 +63,15 @@ def test_run_killed_while_writing_is_on_record_with_what_it_left_undone() -> Non
     assert [b.partitions for b in after.outcome.batches] == [("p=b",)]
 
 
+def test_killed_run_that_left_nothing_to_do_is_on_record_with_the_next_run() -> None:
+    world = World("a")
+    kill(world, "before:append_record")
+    assert world.open_work() == (0, 0)
+    assert world.run().outcome is OutcomeStatus.NO_OP
+    (dead,) = records(world)
+    assert (dead.run_id, dead.outcome.outcome) == ("run-1", OutcomeStatus.IMPROVED)
+
+
 def test_reconcile_puts_a_killed_run_on_record_and_its_commit_again_once_it_is_known() -> None:
     world = World("a")
     kill(world, "before:swap")

@@ -178,6 +178,15 @@ def test_pause_follows_the_table_through_a_rename_and_ends_by_its_new_name(ledge
     assert not history(ledger, str(RENAMED)).paused
 
 
+def test_pause_of_a_renamed_table_that_was_not_measured_since_ends_by_its_uuid(ledger):
+    ledger.put_health(measured("day=1"))
+    ledger.pause(NAME, "looking at it")
+    ledger.resume(str(RENAMED))
+    assert history(ledger, str(RENAMED)).paused
+    ledger.resume(str(RENAMED), UUID)
+    assert not history(ledger, str(RENAMED)).paused
+
+
 def test_pause_holds_for_a_table_made_anew_under_the_name(ledger):
     ledger.put_health(measured("day=1"))
     ledger.pause(NAME, "looking at it")
