@@ -105,6 +105,16 @@ class SimEngine:
                     number = batch.snapshot_sequence_number
                     yield _written(lake.new_file(group.partition, rows, number), index)
 
+    def adopt(self, batch: Batch, written: Written) -> bool:
+        def look() -> bool:
+            if self._lake.every[batch.table_uuid].state.snapshot_by_id(batch.snapshot_id) is None:
+                raise StaleBatchError("its snapshot has expired")
+            return all(f.path in self._lake.content for f in written.files)
+
+        found = bool(self._step("adopt", look))
+        self._process.world.watch.found["adopted" if found else "not to be adopted"] += 1
+        return found
+
     def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
         """As the real one: each try of a fresh base through the gate, the lease asked for and the try
         recorded before the swap, and what the table shows afterwards decides."""

@@ -14,76 +14,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.codec import loads
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.record import Record
-from iceberg_maint.maintain import MAX_REPLANS, BatchEnded, Event, OperationEnded
+from iceberg_maint.maintain import BatchEnded, Event, OperationEnded
 from iceberg_maint.reconcile import Settled
 from iceberg_maint_tests.simulation.lake import SimTable, twice
+from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, LedgerRows, Past, Seen
 from iceberg_maint_tests.simulation.process import Process
+from iceberg_maint_tests.simulation.retries import Retries
+from iceberg_maint_tests.simulation.violations import DefectError, ViolationError
 
 if TYPE_CHECKING:
     from iceberg_maint_tests.simulation.world import World
-
-
-class ViolationError(AssertionError):
-    """An invariant is broken."""
-
-
-class DefectError(AssertionError):
-    """A run ended by what no run may end by."""
-
-
-@dataclass
-class Attempted:
-    """What the watch remembers of an attempt."""
-
-    attempt_id: str
-    batch_id: str
-    table_uuid: str
-    operation: str
-    run_id: str
-    fence: int
-    token: str
-    partitions: tuple[str, ...]
-    before: dict[str, Past]
-    files: frozenset[str] | None = None
-    tries: int = 0
-    status: str = "STARTED"
-    given_up: bool = False
-    handed_back: bool = False
-
-
-@dataclass(frozen=True)
-class Past:
-    """A partition's row of back-off and quarantine."""
-
-    ineffective: int = 0
-    crashes: int = 0
-    not_before_ms: int | None = None
-    quarantined: bool = False
-
-
-CLEAN = Past()
-Key = tuple[str, str, str]
-
-
-@dataclass
-class Seen:
-    """The ledger as of the last step."""
-
-    attempts: dict[str, Attempted] = field(default_factory=dict)
-    last: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("attempt", "outcome", "record"), 0))
-    intents: int = 0
-    tries: int = 0
-    leases: dict[str, tuple[str | None, int, int]] = field(default_factory=dict)
-    batches: dict[str, tuple[str, int]] = field(default_factory=dict)
-    cursors: dict[tuple[str, str], tuple[str, int | None]] = field(default_factory=dict)
-    pasts: dict[Key, Past] = field(default_factory=dict)
 
 
 class Watch:
@@ -96,9 +41,8 @@ class Watch:
         self.changes = -1
         self.found: Counter[str] = Counter()
         self.violation: AssertionError | None = None
-        self.stale: Counter[tuple[str, str, str]] = Counter()
-        # Runs that were at work when an operator released something.
-        self.unaware: set[str] = set()
+        self.ledger = LedgerRows(world.connection)
+        self.retries = Retries(self)
         # Attempts whose rows a restored backup does not have as they were.
         self.forgotten: set[str] = set()
 
@@ -155,7 +99,7 @@ class Watch:
         """A call of the ledger returned."""
         if name == "holds" and result:
             lease = args[0]
-            owner, fence, expires_ms = self._lease(lease.table_uuid)
+            owner, fence, expires_ms = self.ledger.lease(lease.table_uuid)
             mine = (owner, fence) == (lease.owner, lease.fence) and expires_ms > self.world.lake.now_ms
             self.hold("I-14", mine, f"{process.request.run_id} is told it holds {lease}")
         if name == "set_partition_history":
@@ -179,13 +123,12 @@ class Watch:
 
     def check(self) -> None:
         """Reads what changed in the ledger."""
-        connection = self.world.connection
-        if connection.total_changes == self.changes:
+        if self.ledger.total_changes == self.changes:
             return
-        self.changes = connection.total_changes
+        self.changes = self.ledger.total_changes
         self._leases()
         before = dict(self.seen.pasts)
-        self.seen.pasts = self._pasts()
+        self.seen.pasts = self.ledger.pasts()
         self._attempts(before)
         self._intents_and_tries()
         self._outcomes(before)
@@ -195,14 +138,14 @@ class Watch:
 
     def look_again(self) -> None:
         """Somebody other than an attempt has changed back-off and quarantine."""
-        self.seen.pasts = self._pasts()
+        self.seen.pasts = self.ledger.pasts()
         for attempt in self.seen.attempts.values():
             attempt.before = {}
 
     def released(self) -> None:
         """An operator has; runs at work go on with what they read before."""
         self.look_again()
-        self.unaware |= {p.request.run_id for p in self.world.processes if not p.ended}
+        self.retries.unaware |= {p.request.run_id for p in self.world.processes if not p.ended}
 
     def start_over(self) -> None:
         """The ledger is that of a backup by now."""
@@ -210,17 +153,17 @@ class Watch:
         self.changes = -1
         caller, self.caller = self.caller, None
         self._leases()
-        self.seen.pasts = self._pasts()
-        for row in self._rows("SELECT * FROM icm_attempt ORDER BY ordinal"):
+        self.seen.pasts = self.ledger.pasts()
+        for row in self.ledger.rows("SELECT * FROM icm_attempt ORDER BY ordinal"):
             self._remember(row, {})
         for name in ("attempt", "outcome", "record"):
-            (top,) = self._rows(f"SELECT COALESCE(MAX(ordinal), 0) AS top FROM icm_{name}")
+            (top,) = self.ledger.rows(f"SELECT COALESCE(MAX(ordinal), 0) AS top FROM icm_{name}")
             self.seen.last[name] = top["top"]
         self._read_intents_and_tries()
-        for row in self._rows("SELECT attempt_id, status FROM icm_outcome ORDER BY ordinal"):
+        for row in self.ledger.rows("SELECT attempt_id, status FROM icm_outcome ORDER BY ordinal"):
             self.seen.attempts[row["attempt_id"]].status = row["status"]
-        self.seen.batches = self._batch_rows()
-        self.seen.cursors = self._cursor_rows()
+        self.seen.batches = self.ledger.batches()
+        self.seen.cursors = self.ledger.cursors()
         for attempt_id, was in known.items():
             now = self.seen.attempts.get(attempt_id)
             if now is None or now.tries != was.tries:
@@ -231,7 +174,7 @@ class Watch:
         now_ms = self.world.lake.now_ms
         leases = {
             r["table_uuid"]: (r["owner"], r["fence"], r["expires_ms"])
-            for r in self._rows("SELECT table_uuid, owner, fence, expires_ms FROM icm_lease")
+            for r in self.ledger.rows("SELECT table_uuid, owner, fence, expires_ms FROM icm_lease")
         }
         for uuid, (owner, fence, _) in leases.items():
             if uuid not in self.seen.leases:
@@ -246,14 +189,8 @@ class Watch:
             self.hold("I-14", not living, f"{owner} took the living lease of {past_owner} on {uuid}")
         self.seen.leases = leases
 
-    def _lease(self, uuid: str) -> tuple[str | None, int, int]:
-        (row,) = self._rows(
-            f"SELECT owner, fence, expires_ms FROM icm_lease WHERE table_uuid = '{uuid}'"
-        ) or [{"owner": None, "fence": 0, "expires_ms": 0}]
-        return row["owner"], row["fence"], row["expires_ms"]
-
     def _attempts(self, before: dict[Key, Past]) -> None:
-        rows = self._rows(
+        rows = self.ledger.rows(
             f"SELECT * FROM icm_attempt WHERE ordinal > {self.seen.last['attempt']} ORDER BY ordinal"
         )
         for row in rows:
@@ -263,7 +200,7 @@ class Watch:
             self._by_holder(attempt.table_uuid, attempt.fence, f"STARTED of {attempt.batch_id}")
             status, _ = self.seen.batches.get(attempt.batch_id, ("PLANNED", 0))
             self.hold("I-16", status == "PLANNED", f"{attempt} of a batch that is {status}")
-            self._may_start(attempt, before)
+            self.retries.may_start(attempt, before)
 
     def _remember(self, row: dict[str, Any], pasts: dict[Key, Past]) -> Attempted:
         partitions = tuple(json.loads(row["partitions"]))
@@ -281,27 +218,6 @@ class Watch:
         self.seen.attempts[attempt.attempt_id] = attempt
         return attempt
 
-    def _may_start(self, attempt: Attempted, before: dict[Key, Past]) -> None:
-        """Back-off and quarantine are respected, and written ahead of the work."""
-        process = self.caller
-        assert process is not None
-        if attempt.run_id in self.unaware:
-            return
-        request, now_ms = process.request, self.world.lake.now_ms + process.skew_ms
-        for partition in attempt.partitions:
-            key = (attempt.table_uuid, attempt.operation, partition)
-            past, now = before.get(key, CLEAN), self.seen.pasts.get(key, CLEAN)
-            self.hold(
-                "I-20", request.force or not past.quarantined, f"{attempt} of a partition in quarantine"
-            )
-            waits = past.not_before_ms is not None and past.not_before_ms > now_ms
-            asked = request.force or request.partitions is not None
-            self.hold("I-20", asked or not waits, f"{attempt} of a partition that waits: {past}")
-            self.hold("I-20", now.crashes == past.crashes + 1, f"{attempt}: {past}, then {now}")
-            self.hold("I-20", now.ineffective == past.ineffective, f"{attempt}: {past}, then {now}")
-            quarantines = now.crashes >= self.world.policy.retry.quarantine_after_crashes
-            self.hold("I-20", now.quarantined or not quarantines, f"{attempt}: {now} is not held")
-
     def _intents_and_tries(self) -> None:
         for attempt, what in self._read_intents_and_tries():
             self._by_holder(attempt.table_uuid, attempt.fence, f"{what} of {attempt.attempt_id}")
@@ -313,14 +229,16 @@ class Watch:
 
     def _read_intents_and_tries(self) -> list[tuple[Attempted, str]]:
         new = []
-        for row in self._rows(
+        for row in self.ledger.rows(
             f"SELECT rowid AS r, attempt_id, files FROM icm_intent WHERE rowid > {self.seen.intents}"
         ):
             self.seen.intents = max(self.seen.intents, row["r"])
             attempt = self.seen.attempts[row["attempt_id"]]
             attempt.files = frozenset(f["path"] for f in json.loads(row["files"]))
             new.append((attempt, "INTENT"))
-        for row in self._rows(f"SELECT rowid AS r, attempt_id FROM icm_try WHERE rowid > {self.seen.tries}"):
+        for row in self.ledger.rows(
+            f"SELECT rowid AS r, attempt_id FROM icm_try WHERE rowid > {self.seen.tries}"
+        ):
             self.seen.tries = max(self.seen.tries, row["r"])
             attempt = self.seen.attempts[row["attempt_id"]]
             attempt.tries += 1
@@ -328,7 +246,7 @@ class Watch:
         return new
 
     def _outcomes(self, before: dict[Key, Past]) -> None:
-        rows = self._rows(
+        rows = self.ledger.rows(
             f"SELECT * FROM icm_outcome WHERE ordinal > {self.seen.last['outcome']} ORDER BY ordinal"
         )
         tokens = {o.token for o in self.world.lake.landed()} if rows else set()
@@ -355,39 +273,10 @@ class Watch:
             attempt.status = status
             if not row["settled"]:
                 attempt.handed_back = row["partitions"] == "[]"
-                self._backed_off(attempt, status, json.loads(row["body"]))
-
-    def _backed_off(self, attempt: Attempted, status: str, body: dict[str, Any]) -> None:
-        """What a report does to back-off."""
-        process, retry = self.caller, self.world.policy.retry
-        assert process is not None
-        now_ms = self.world.lake.now_ms + process.skew_ms
-        reason = Reason(body["reason"])
-        if reason is Reason.STALE:
-            for partition in attempt.partitions:
-                key = (process.request.run_id, attempt.operation, partition)
-                self.stale[key] += 1
-                limit = (MAX_REPLANS + 1) * 3
-                self.hold("I-20", self.stale[key] <= limit, f"{key} was planned again {limit} times")
-        if attempt.run_id in self.unaware:
-            return
-        for partition, past in attempt.before.items():
-            now = self.seen.pasts.get((attempt.table_uuid, attempt.operation, partition), CLEAN)
-            if status == "UNKNOWN":
-                self.hold("I-20", now.crashes == past.crashes + 1, f"{attempt}: UNKNOWN ends its back-off")
-            elif status == "DONE" and body["outcome"] == "IMPROVED":
-                self.hold("I-20", now == CLEAN, f"{attempt}: success leaves {now}")
-            elif status == "FAILED" and reason not in (Reason.STALE, Reason.TERMINATED):
-                right = (now.ineffective, now.crashes) == (past.ineffective + 1, past.crashes)
-                self.hold("I-20", right, f"{attempt} failed: {past}, then {now}")
-                waits_ms = (now.not_before_ms or 0) - now_ms
-                most_ms = min(retry.backoff_max_seconds, retry.backoff_seconds * 2**past.ineffective) * 1000
-                self.hold("I-20", 0 < waits_ms <= most_ms, f"{attempt} failed: waits {waits_ms} ms")
-                held = now.quarantined or now.ineffective < retry.quarantine_after
-                self.hold("I-20", held, f"{attempt} failed: {now} is not held")
+                self.retries.backed_off(attempt, status, json.loads(row["body"]))
 
     def _batches(self) -> None:
-        rows = self._batch_rows()
+        rows = self.ledger.batches()
         done = {a.batch_id for a in self.seen.attempts.values() if a.status == "DONE"}
         for batch_id, (status, attempts) in rows.items():
             past = self.seen.batches.get(batch_id)
@@ -400,7 +289,7 @@ class Watch:
         self.seen.batches = rows
 
     def _cursors(self) -> None:
-        rows = self._cursor_rows()
+        rows = self.ledger.cursors()
         for key, (batch_id, snapshot_id) in rows.items():
             if self.seen.cursors.get(key) == (batch_id, snapshot_id):
                 continue
@@ -415,7 +304,7 @@ class Watch:
         self.seen.cursors = rows
 
     def _records(self) -> None:
-        rows = self._rows(
+        rows = self.ledger.rows(
             f"SELECT * FROM icm_record WHERE ordinal > {self.seen.last['record']} ORDER BY ordinal"
         )
         for row in rows:
@@ -443,26 +332,3 @@ class Watch:
         table = self.world.lake.every[uuid]
         kept = {s.snapshot_id for s in table.state.snapshots}
         return {o.token for o in table.landed if o.snapshot_id in kept}
-
-    # rows
-
-    def _pasts(self) -> dict[Key, Past]:
-        return {
-            (r["table_uuid"], r["operation"], r["partition"]): Past(
-                r["ineffective"], r["crashes"], r["not_before_ms"], bool(r["quarantined"])
-            )
-            for r in self._rows("SELECT * FROM icm_partition_history")
-        }
-
-    def _batch_rows(self) -> dict[str, tuple[str, int]]:
-        rows = self._rows("SELECT batch_id, status, attempts FROM icm_batch")
-        return {r["batch_id"]: (r["status"], r["attempts"]) for r in rows}
-
-    def _cursor_rows(self) -> dict[tuple[str, str], tuple[str, int | None]]:
-        rows = self._rows("SELECT table_uuid, operation, batch_id, snapshot_id FROM icm_cursor")
-        return {(r["table_uuid"], r["operation"]): (r["batch_id"], r["snapshot_id"]) for r in rows}
-
-    def _rows(self, query: str) -> list[dict[str, Any]]:
-        cursor = self.world.connection.execute(query)
-        names = [d[0] for d in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

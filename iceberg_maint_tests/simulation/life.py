@@ -227,7 +227,7 @@ class Life:
     def _is_told(self, uuid: str) -> None:
         """Every run that attempted something is on record, with what is known of its batches by now."""
         world = self.world
-        bodies = world.watch._rows("SELECT body FROM icm_record ORDER BY ordinal")
+        bodies = world.watch.ledger.rows("SELECT body FROM icm_record ORDER BY ordinal")
         told: dict[tuple[str, str], OutcomeStatus] = {}
         for record in (loads(Record, row["body"]) for row in bodies):
             for batch in record.outcome.batches:

@@ -9,11 +9,11 @@ import pytest
 
 from iceberg_maint_tests.simulation import test_found
 from iceberg_maint_tests.simulation.faults import Answer
-from iceberg_maint_tests.simulation.invariants import ViolationError
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
 from iceberg_maint_tests.simulation.tables import small_files
 from iceberg_maint_tests.simulation.test_lying_catalog import test_catalog_that_lies_is_found_out
+from iceberg_maint_tests.simulation.violations import ViolationError
 
 SEEDS = range(100)
 SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.startswith("test_")]

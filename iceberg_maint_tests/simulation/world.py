@@ -37,7 +37,7 @@ from iceberg_maint_tests.core.build import NOW_MS
 from iceberg_maint_tests.simulation.engine import SimEngine
 from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
-from iceberg_maint_tests.simulation.invariants import ViolationError, Watch
+from iceberg_maint_tests.simulation.invariants import Watch
 from iceberg_maint_tests.simulation.lake import Lake, Swap
 from iceberg_maint_tests.simulation.process import (
     Process,
@@ -47,6 +47,7 @@ from iceberg_maint_tests.simulation.process import (
     Threading,
     unknown_table,
 )
+from iceberg_maint_tests.simulation.violations import ViolationError
 
 NAMES = tuple(TableId.parse(f"lake.db.{name}") for name in ("t", "u", "v"))
 POLICY = Policy(
