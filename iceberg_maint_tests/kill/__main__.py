@@ -1,6 +1,6 @@
 """Runs what is left of the kill suite, or reports it.
 
-python -m iceberg_maint_tests.kill [--folder DIR] [--most N] [--only WORD…] [--report]
+python -m iceberg_maint_tests.kill [--folder DIR] [--most N] [--only WORD…] [--fresh] [--report]
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where lake and results are")
     parser.add_argument("--most", type=int, default=None, help="cases to run at most")
     parser.add_argument("--only", nargs="*", default=[], help="cases with all these words in their names")
+    parser.add_argument("--fresh", action="store_true", help="forget all results first")
     parser.add_argument("--report", action="store_true", help="tell of the results, run nothing")
     options = parser.parse_args()
+    if options.fresh:
+        shutil.rmtree(options.folder, ignore_errors=True)
     results = Results(options.folder.absolute() / "results.jsonl", commit_of_checkout())
     if not options.report:
         _run(results, options.folder.absolute() / "lake", options.only, options.most)

@@ -60,10 +60,12 @@ _PUT_BACK = (
 
 @dataclass
 class Lake:
-    """The folder of the lake. `session` gives this process's Spark session, None: that of the configuration."""
+    """The folder of the lake and its tables. `session` gives this process's Spark session, None: that of the
+    configuration."""
 
     folder: Path
     session: Callable[[], Any] | None = None
+    kinds: tuple[Kind, ...] = tuple(Kind)
 
     @property
     def config(self) -> Path:
@@ -93,6 +95,10 @@ class Lake:
         found = self._reader._db.execute(f"select * from {scan(self.location(kind), snapshot_id)}").fetchall()
         return Counter(found)
 
+    def close(self) -> None:
+        """Ends the reader."""
+        self._reader.close()
+
     def expire_leases(self, kind: Kind) -> None:
         """As if the run had died longer ago than its lease lasts."""
         with closing(sqlite3.connect(self._ledger(kind), timeout=30)) as ledger, ledger:
@@ -115,7 +121,7 @@ class Lake:
     def make(self, bridge: Bridge) -> None:
         """Makes the tables, in a session with the lake's catalog, and keeps a copy to put back."""
         writers = Writers(bridge)
-        for kind in Kind:
+        for kind in self.kinds:
             _MAKERS[kind](Twin(writers, str(self.table(kind))))
             old = time.time() - _LONG_AGO_SECONDS
             for path in self.planted(kind):
@@ -128,7 +134,7 @@ class Lake:
     def put_back(self) -> None:
         """Every file, every table and every ledger as they were when the lake was made. Iceberg's files
         never change, so that what is kept are links to them."""
-        for kind in Kind:
+        for kind in self.kinds:
             for path in self.folder.glob(f"{self._ledger(kind).name}*"):
                 path.unlink()
         now, kept = (_files(root / "warehouse") for root in (self.folder, self._kept))

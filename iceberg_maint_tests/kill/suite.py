@@ -48,11 +48,11 @@ class Results:
             self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
 
     def done(self) -> set[str]:
-        """Names of the cases with a row of this commit."""
-        return {row["case"] for row in self.rows if row["commit"] == self.commit}
+        """Names of the cases with a row."""
+        return {row["case"] for row in self.rows}
 
     def open_cases(self) -> list[Case]:
-        """Cases without a row of this commit."""
+        """Cases without a row."""
         done = self.done()
         return [case for case in cases() if case.name not in done]
 
@@ -127,8 +127,11 @@ class Suite:
             apps.append(app)
             (ask_to_stop if mode is Mode.SIGTERM else lose_answer(point))(app)
 
-        with stopped_in_order(lambda: apps[-1] if apps else None):
-            return failing_run(self.lake, kind, point, act, f"killed-{kind}")
+        try:
+            with stopped_in_order(lambda: apps[-1] if apps else None):
+                return failing_run(self.lake, kind, point, act, f"killed-{kind}")
+        finally:
+            _hang_up()
 
     def _killed(self, point: Point, mode: Mode, kinds: Sequence[Kind]) -> dict[Kind, str]:
         """In a process of their own."""
@@ -206,6 +209,16 @@ class Victim:
         """The end of what it said on its standard error."""
         self._errors.flush()
         return Path(self._errors.name).read_text("utf-8")[-3000:]
+
+
+def _hang_up() -> None:
+    """Ends this thread's connection to the JVM, as the end of a process does: an interrupt leaves it in
+    the middle of an answer."""
+    from pyspark import SparkContext
+
+    connection = SparkContext._gateway._gateway_client.get_thread_connection()
+    if connection is not None:
+        connection.close()
 
 
 def _wait_until_gone(pid: int | None) -> None:

@@ -48,7 +48,7 @@ class Verifier:
     @cached_property
     def before(self) -> dict[Kind, Before]:
         """Every table as it was made; read while the lake is as it was made."""
-        return {kind: self._seen(kind) for kind in Kind}
+        return {kind: self._seen(kind) for kind in self.lake.kinds}
 
     def differences(self, kind: Kind, operations: tuple[Operation, ...]) -> list[str]:
         """What is not as it must be: rows, lineage, files, effects, and whether the work is done."""
