@@ -117,6 +117,17 @@ test-mutants: setup  ## switches guards of gate, anti-join and orphans off, one 
 test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
 	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)
 
+# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100" or "--only K8 JVM".
+KILL :=
+
+.PHONY: test-kill
+test-kill: setup  ## runs killed at every step in every way on every kind of table, what is left of them (KILL="--fresh")
+	$(PY) -m iceberg_maint_tests.kill $(KILL)
+
+.PHONY: test-zombie
+test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
+	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
+
 .PHONY: lint
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .
