@@ -86,7 +86,7 @@ class Written:
     """The output of one batch with its proof; nothing is committed yet.
 
     `memory` is None where no equality deletes were applied. `scratch_bytes` were written on the
-    way and are of no commit; the orphan pass removes them. `adopted`: another process wrote the files.
+    way, are of no commit and are deleted by then. `adopted`: another process wrote the files.
     """
 
     files: tuple[WrittenFile, ...]

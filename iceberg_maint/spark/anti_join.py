@@ -8,12 +8,13 @@ the order of rows is kept, and all that the native rewrite proves is proved here
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.plan import FileGroup
 from iceberg_maint.spark import positions
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.marks import Work, find_already_deleted, find_marks, kept_deletes
 from iceberg_maint.spark.staging import GroupTasks, scan_task
@@ -22,12 +23,12 @@ from iceberg_maint.spark.staging import GroupTasks, scan_task
 @dataclass(frozen=True, slots=True)
 class Marked:
     """The groups with tasks that carry marks in place of equality deletes. `difference` is ""
-    when the marks written are those found; they take `scratch_bytes` and are of no commit.
-    `marked_records` rows are deleted by them.
+    when the marks written are those found; they are the files `scratch`, of so many bytes by
+    location, and of no commit. `marked_records` rows are deleted by them.
     """
 
     planned: tuple[GroupTasks, ...]
-    scratch_bytes: int
+    scratch: Mapping[str, int]
     marked_records: int
     difference: str
 
@@ -43,10 +44,19 @@ def mark(bridge: Bridge, work: Work) -> Marked:
     vectors = {str(f.referencedDataFile()): f for f in files}
     return Marked(
         planned=tuple(_with_marks(bridge, java, group_tasks, vectors) for group_tasks in work.planned),
-        scratch_bytes=sum({str(f.location()): int(f.fileSizeInBytes()) for f in files}.values()),
+        scratch={str(f.location()): int(f.fileSizeInBytes()) for f in files},
         marked_records=positions.count(written),
         difference=positions.difference(wanted, written),
     )
+
+
+def discard(work: Work, marked: Marked) -> None:
+    """Deletes the marks once no task reads them any more. No intent and no metadata ever named them, so
+    nobody else can. What cannot be deleted is left to the orphan pass."""
+    io = work.table.java.io()
+    for location in marked.scratch:
+        with suppress(*JVM_ERRORS):
+            io.deleteFile(location)
 
 
 def _with_marks(

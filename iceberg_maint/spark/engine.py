@@ -21,7 +21,7 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native, positions
-from iceberg_maint.spark.anti_join import Marked, mark
+from iceberg_maint.spark.anti_join import Marked, discard, mark
 from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint.spark.content import content_json, revive
@@ -234,11 +234,16 @@ class SparkEngine:
             return native.rewrite_group(bridge, table, batch, group_tasks, policy)
 
         items = [(_description(batch, p.group.partition), p) for p in planned]
-        results = self._jobs.run(bridge, new_job_group(), rewrite, items, policy.max_concurrent_groups)
+        try:
+            results = self._jobs.run(bridge, new_job_group(), rewrite, items, policy.max_concurrent_groups)
+        finally:
+            if marked is not None:
+                discard(work, marked)
         files = [(number, f) for number, r in enumerate(results) for f in bridge.iterate(r.files)]
         written = _described(bridge, work, files)
         proof = _proof(results, written, policy.proof, marked)
-        return [f for _, f in files], Written(written, proof, memory, marked.scratch_bytes if marked else 0)
+        scratch_bytes = sum(marked.scratch.values()) if marked else 0
+        return [f for _, f in files], Written(written, proof, memory, scratch_bytes)
 
     def _applying(
         self, bridge: Bridge, work: Work, apply: Callable[[Bridge, Work], _Result]
