@@ -12,7 +12,8 @@ from iceberg_maint_tests.chaos.lake import Row
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One snapshot. `token` is the foreign writer's; `batch` and `fence` are ours, None when it is not."""
+    """One snapshot. `token` is the foreign writer's; `batch` and `fence` are ours, None when it is not;
+    `added_bytes` are those of its files."""
 
     snapshot_id: int
     parent_id: int | None
@@ -21,6 +22,7 @@ class Seen:
     token: str | None = None
     batch: str | None = None
     fence: int | None = None
+    added_bytes: int = 0
 
     @property
     def ours(self) -> bool:

@@ -36,7 +36,7 @@ def told(outcome: OperationOutcome) -> dict[str, object]:
         "outcome": outcome.outcome,
         "reason": outcome.reason,
         "message": outcome.message,
-        "batches": [[b.outcome, b.reason, b.output_bytes, b.message] for b in outcome.batches],
+        "batches": [[b.outcome, b.reason, b.message] for b in outcome.batches],
     }
 
 

@@ -65,6 +65,7 @@ class Observer:
                     summary.get(TOKEN),
                     summary.get(BATCH_PROPERTY),
                     None if fence is None else int(fence),
+                    int(summary.get("added-files-size", 0)),
                 )
             )
         self.histories[table].add(found, metadata.current_snapshot_id)
