@@ -12,8 +12,6 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import cases
 from iceberg_maint_tests.kill.suite import MOST_ATTEMPTS, Results, Suite, commit_of_checkout, is_good, rounds
 
@@ -40,9 +38,7 @@ def _run(results: Results, folder: Path, only: list[str], most: int | None) -> N
     left = [c for c in results.open_cases() if set(only) <= set(c.name.split())][:most]
     if not left:
         return
-    shutil.rmtree(folder, ignore_errors=True)
-    lake = Lake(folder)
-    suite = Suite.on(lake, Bridge(lake.configured().session()))
+    suite = Suite.alone(folder)
     done = 0
     for point, mode, kinds in rounds(left):
         try:

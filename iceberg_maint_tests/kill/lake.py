@@ -39,7 +39,6 @@ spark:
   conf:
     spark.driver.memory: 768m
     spark.sql.shuffle.partitions: "1"
-    spark.driver.extraJavaOptions: -XX:+UseSerialGC -XX:TieredStopAtLevel=1
 defaults:
   rewrite_data_files: {{min_input_files: 2, equality_delete_max_age_seconds: 0}}
   rewrite_position_delete_files: {{min_input_files: 1}}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from typing import Any, Self
 
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.wiring import App
+from iceberg_maint_tests import jvm
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.runs import (
@@ -88,7 +91,15 @@ class Suite:
     verifier: Verifier
 
     @classmethod
-    def on(cls, lake: Lake, bridge: Bridge) -> Suite:
+    def alone(cls, folder: Path) -> Self:
+        """In a new folder and in this process's own Spark, whose options the killed ones get as well."""
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ["SPARK_SUBMIT_OPTS"] = jvm.options()
+        lake = Lake(folder)
+        return cls.on(lake, Bridge(lake.configured().session()))
+
+    @classmethod
+    def on(cls, lake: Lake, bridge: Bridge) -> Self:
         """On this lake, which is made where there is none."""
         if not lake.is_made:
             lake.make(bridge)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 import time
@@ -19,8 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import ZOMBIE_POINTS, Kind, Point
 from iceberg_maint_tests.kill.runs import resume, told
 from iceberg_maint_tests.kill.suite import Results, Row, Suite, Victim, commit_of_checkout
@@ -72,9 +69,7 @@ def _run(results: Results, folder: Path) -> None:
     left = [p for p in ZOMBIE_POINTS if not {f"{p.code} {kind}" for kind in p.kinds} <= results.done()]
     if not left:
         return
-    shutil.rmtree(folder, ignore_errors=True)
-    lake = Lake(folder)
-    suite = Suite.on(lake, Bridge(lake.configured().session()))
+    suite = Suite.alone(folder)
     for point in left:
         for row in stopped(suite, point):
             results.add(row)
