@@ -35,7 +35,6 @@ class Before:
     lineage: Any
     snapshot_id: int
     entries: Entries
-    manifests: int
 
 
 @dataclass
@@ -59,14 +58,6 @@ class Verifier:
             *_double_effects(table),
             *self._undone(kind, operations),
             *self._housekept(kind, operations, before, table),
-        ]
-
-    def is_done(self, kind: Kind, operations: tuple[Operation, ...]) -> bool:
-        """Whether nothing is left to do."""
-        return not [
-            *self._undone(kind, operations),
-            *self._expired(kind, operations),
-            *self._removed(kind, operations),
         ]
 
     def _rows(self, kind: Kind, before: Before, table: Table) -> Iterator[str]:
@@ -125,9 +116,7 @@ class Verifier:
         read = self._twin(kind).read()
         rows = self.lake.rows(kind)
         assert rows.total() == len(read.rows) > 0, f"the readers disagree on {kind} as it was made"
-        return Before(
-            rows, read.lineage, snapshot.snapshot_id, _entries(table), len(snapshot.manifests(table.io))
-        )
+        return Before(rows, read.lineage, snapshot.snapshot_id, _entries(table))
 
     def _twin(self, kind: Kind) -> Twin:
         return Twin(Writers(self.bridge), str(self.lake.table(kind)))
