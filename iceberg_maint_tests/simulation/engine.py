@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.expiry import check_expiry, expired
+from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.intent import keeps_data_files
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.plan import Batch
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 
 class _StaleError(Exception):
+    pass
+
+
+class _MovedError(Exception):
     pass
 
 
@@ -88,7 +93,7 @@ class SimEngine:
     def _outputs(
         self, batch: Batch, by_path: dict[str, LiveFile], deletes: list[LiveFile]
     ) -> Iterable[WrittenFile]:
-        lake = self._lake
+        lake, table = self._lake, self._lake.every[batch.table_uuid]
         for index, group in enumerate(batch.groups):
             if keeps_data_files(batch):
                 planned = {d.path for d in (*batch.equality_deletes, *batch.position_deletes)}
@@ -97,19 +102,19 @@ class SimEngine:
                     marked = lake.left_of(file, others) - lake.left_of(file, deletes)
                     if marked:
                         kind = FileKind.POSITION_DELETES
-                        new = lake.new_file(group.partition, marked, 0, kind, file.path)
+                        new = lake.new_file(table, group.partition, marked, 0, kind, file.path)
                         yield _written(new, index)
             else:
                 rows = [r for f in group.files for r in lake.left_of(by_path[f.path], deletes)]
                 if rows:
                     number = batch.snapshot_sequence_number
-                    yield _written(lake.new_file(group.partition, rows, number), index)
+                    yield _written(lake.new_file(table, group.partition, rows, number), index)
 
     def adopt(self, batch: Batch, written: Written) -> bool:
         def look() -> bool:
             if self._lake.every[batch.table_uuid].state.snapshot_by_id(batch.snapshot_id) is None:
                 raise StaleBatchError("its snapshot has expired")
-            return all(f.path in self._lake.content for f in written.files)
+            return all(self._lake.disk.stat(f.path) is not None for f in written.files)
 
         found = bool(self._step("adopt", look))
         self._process.world.watch.found["adopted" if found else "not to be adopted"] += 1
@@ -126,9 +131,12 @@ class SimEngine:
             if base is None:
                 return _rejected(Rejection.STALE, "no such table", tries)
             try:
-                live = self._gated(batch, written, base)
+                swap = self._prepared(batch, written, base, ticket)
             except _StaleError as why:
                 return _rejected(Rejection.STALE, str(why), tries)
+            except _MovedError as why:
+                result = _rejected(Rejection.CONFLICT, str(why), tries)
+                continue
             assert base.snapshot is not None
             try:
                 if not ticket.holds():
@@ -138,7 +146,7 @@ class SimEngine:
                 raise
             except Exception as why:  # noqa: BLE001 - nothing was swapped, whatever it is
                 return _rejected(Rejection.ERROR, str(why), tries)
-            result = self._swap(batch, ticket, Swap(base, live, "replace", _summary(batch, ticket, written)))
+            result = self._swap(batch, ticket, swap)
             if result.rejection is not Rejection.CONFLICT:
                 return replace(result, tries=tries)
             self._process.give_way(until_ms=self._lake.now_ms + self._lake.choose.randint(0, 2000))
@@ -148,12 +156,37 @@ class SimEngine:
         table = self._lake.tables.get(TableId.parse(batch.table))
         return table.state if table is not None else None
 
+    def _prepared(self, batch: Batch, written: Written, base: TableState, ticket: Ticket) -> Swap:
+        """What is to be swapped in. Raises _StaleError where the batch does not fit the base."""
+        if base.uuid != batch.table_uuid:
+            raise _StaleError("another table")
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS:
+            return self._expiry(batch, base, ticket)
+        summary = _summary(batch, ticket, written)
+        if batch.operation != Operation.REWRITE_MANIFESTS:
+            return Swap(base, self._gated(batch, written, base), "replace", summary)
+        manifests = frozenset(batch.manifests)
+        if base.snapshot is None or not manifests <= {m.path for m in base.manifests}:
+            raise _StaleError("a manifest is gone")
+        live = self._lake.every[base.uuid].files[base.snapshot.snapshot_id]
+        return Swap(base, live, "replace", {**summary, "manifests-created": "1"}, manifests)
+
+    def _expiry(self, batch: Batch, base: TableState, ticket: Ticket) -> Swap:
+        """As the real one: what may expire is asked anew of this very base."""
+        allowed = ticket.retention(base.metadata_location)
+        if allowed is None:
+            raise _MovedError("the base is no longer the table's")
+        swap = Swap(base, (), "expire", {}, expire=batch.snapshots, expire_refs=batch.refs)
+        broken = check_expiry(batch, _document(base), _document(base, swap), allowed)
+        if broken:
+            raise _StaleError(str(broken[0]))
+        self._process.world.watch.storage.expires(self._process, swap)
+        return swap
+
     def _gated(self, batch: Batch, written: Written, base: TableState) -> tuple[LiveFile, ...]:
         """The live files after the commit. Raises _StaleError where the batch does not fit the base, or would
         change what a reader sees."""
         lake = self._lake
-        if base.uuid != batch.table_uuid:
-            raise _StaleError("another table")
         if base.snapshot is None or batch.snapshot_id not in {s.snapshot_id for s in base.ancestors()}:
             raise _StaleError("the pinned snapshot is gone")
         before = lake.every[base.uuid].files[base.snapshot.snapshot_id]
@@ -215,6 +248,8 @@ class SimEngine:
             if now is None:
                 raise ConnectionError("no such table")
             found = now.snapshot_by_token(ticket.token)
+            if swap.operation == "expire":
+                found = now.snapshot if expired(batch, now) else None
             return found.snapshot_id if found is not None else None
 
         try:
@@ -253,6 +288,18 @@ def _summary(batch: Batch, ticket: Ticket, written: Written) -> dict[str, str]:
         RUN_PROPERTY: ticket.run_id,
         "removed-delete-files": str(dropped),
         "operation": batch.operation,
+    }
+
+
+def _document(state: TableState, swap: Swap | None = None) -> dict[str, Any]:
+    """Table metadata as far as an expiry is held against it."""
+    gone = swap.expire if swap is not None else ()
+    gone_refs = swap.expire_refs if swap is not None else ()
+    return {
+        "table-uuid": state.uuid,
+        "properties": dict(state.properties),
+        "snapshots": [{"snapshot-id": s.snapshot_id} for s in state.snapshots if s.snapshot_id not in gone],
+        "refs": {r.name: {"snapshot-id": r.snapshot_id} for r in state.refs if r.name not in gone_refs},
     }
 
 

@@ -59,6 +59,10 @@ ON_THE_WAY = frozenset(
         "settle_attempt",
         "finish_attempt",
         "append_record",
+        "adopt",
+        "create",
+        "move",
+        "delete",
     }
 )
 """Calls on the way of an attempt, which are few among those that look: they fail more often."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.codec import loads
+from iceberg_maint.core.ids import CYCLE, Operation
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.record import Record
 from iceberg_maint.maintain import BatchEnded, Event, OperationEnded
@@ -25,10 +26,14 @@ from iceberg_maint_tests.simulation.lake import SimTable, twice
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, LedgerRows, Past, Seen
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.retries import Retries
+from iceberg_maint_tests.simulation.storage_rules import StorageRules
 from iceberg_maint_tests.simulation.violations import DefectError, ViolationError
 
 if TYPE_CHECKING:
     from iceberg_maint_tests.simulation.world import World
+
+
+_LEAVING_A_TOKEN = frozenset(CYCLE) - {Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES}
 
 
 class Watch:
@@ -43,6 +48,7 @@ class Watch:
         self.violation: AssertionError | None = None
         self.ledger = LedgerRows(world.connection)
         self.retries = Retries(self)
+        self.storage = StorageRules(self)
         # Attempts whose rows a restored backup does not have as they were.
         self.forgotten: set[str] = set()
 
@@ -62,6 +68,7 @@ class Watch:
         ours = table.landed[-1]
         after = table.rows()
         self.hold("Rows", before == after, f"{ours} changed the visible rows")
+        self.storage.landed(table)
         self.hold("Rows", not twice(after), f"rows twice: {twice(after)}")
         of_table = {o.snapshot_id: o for o in table.landed}
         chain = [of_table[s.snapshot_id] for s in table.state.ancestors() if s.snapshot_id in of_table]
@@ -145,10 +152,14 @@ class Watch:
     def released(self) -> None:
         """An operator has; runs at work go on with what they read before."""
         self.look_again()
+        self._runs_know_what_was()
+
+    def _runs_know_what_was(self) -> None:
         self.retries.unaware |= {p.request.run_id for p in self.world.processes if not p.ended}
 
     def start_over(self) -> None:
         """The ledger is that of a backup by now."""
+        self._runs_know_what_was()
         known, self.seen = self.seen.attempts, Seen()
         self.changes = -1
         caller, self.caller = self.caller, None
@@ -257,10 +268,12 @@ class Watch:
             ended = attempt.status not in ("STARTED", "UNKNOWN")
             self.hold("I-16", not ended, f"{status} of {attempt}, which has ended {attempt.status}")
             self._by_holder(attempt.table_uuid, None if row["settled"] else attempt.fence, f"{status}")
+            commits = attempt.operation != Operation.REMOVE_ORPHAN_FILES
             if status in ("DONE", "UNKNOWN") and attempt.attempt_id not in self.forgotten:
-                self.hold("I-16", attempt.tries, f"{attempt} is {status} without an ATTEMPT")
-            if status == "DONE":
-                self.hold("I-19", attempt.token in tokens, f"{attempt} is DONE and not in the table")
+                self.hold("I-16", attempt.tries or not commits, f"{attempt} is {status} without an ATTEMPT")
+            if status == "DONE" and attempt.operation in _LEAVING_A_TOKEN:
+                own = attempt.token in tokens or not tokens.isdisjoint(self._sharing(attempt))
+                self.hold("I-19", own, f"{attempt} is DONE and not in the table")
             if status in ("FAILED", "SUPERSEDED"):
                 attempt.given_up = True
                 if row["settled"]:
@@ -274,6 +287,11 @@ class Watch:
             if not row["settled"]:
                 attempt.handed_back = row["partitions"] == "[]"
                 self.retries.backed_off(attempt, status, json.loads(row["body"]))
+
+    def _sharing(self, attempt: Attempted) -> set[str]:
+        """Tokens of the attempts with the same files, which one has adopted of the other."""
+        others = (a for a in self.seen.attempts.values() if a.batch_id == attempt.batch_id)
+        return {a.token for a in others if a.files and attempt.files and a.files & attempt.files}
 
     def _batches(self) -> None:
         rows = self.ledger.batches()
@@ -299,7 +317,7 @@ class Watch:
             self.hold("I-16", done, f"the cursor is at {batch_id}, which has no OUTCOME")
             tokens = {a.token for a in done}
             snapshots = [o.snapshot_id for o in self.world.lake.landed() if o.token in tokens]
-            right = snapshot_id is None or snapshot_id in snapshots
+            right = snapshot_id is None or snapshot_id in snapshots or key[1] not in _LEAVING_A_TOKEN
             self.hold("I-16", right, f"the cursor is at snapshot {snapshot_id}, not one of {snapshots}")
         self.seen.cursors = rows
 
@@ -315,6 +333,9 @@ class Watch:
                     self._in_table("I-19", record.run_id, batch.batch_id)
 
     def _in_table(self, invariant: str, run_id: str, batch_id: str) -> None:
+        of_batch = {a.operation for a in self.seen.attempts.values() if a.batch_id == batch_id}
+        if of_batch and of_batch.isdisjoint(_LEAVING_A_TOKEN):
+            return
         landed = any(o.batch_id == batch_id for o in self.world.lake.landed())
         self.hold(invariant, landed, f"{run_id} tells of {batch_id}, which is not in the table")
 

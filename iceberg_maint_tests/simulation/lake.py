@@ -19,11 +19,13 @@ from iceberg_maint.core.state import (
     TOKEN_PROPERTY,
     FileKind,
     LiveFile,
+    Manifest,
     Ref,
     Snapshot,
     TableState,
 )
 from iceberg_maint_tests.core.build import BY_P
+from iceberg_maint_tests.simulation.disk import Disk
 
 KEY = 1000
 BYTES_PER_ROW = 5
@@ -31,12 +33,16 @@ BYTES_PER_ROW = 5
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A prepared commit: what it was based on and what it would make of it."""
+    """A prepared commit: what it was based on and what it would make of it. `regrouped` manifests become
+    one; of an expiry nothing but what goes counts."""
 
     base: TableState
     live: tuple[LiveFile, ...]
     operation: str
     summary: Mapping[str, str] = field(default_factory=dict)
+    regrouped: frozenset[str] = frozenset()
+    expire: tuple[int, ...] = ()
+    expire_refs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,12 @@ class SimTable:
         self.uuid = uuid
         self.by_ref = by_ref
         self.version = 0
+        self.location = f"mem://lake/{uuid}"
+        self.tags: dict[str, int] = {}
         state = fake_table(str(name), (), specs=(BY_P,)).state
-        self.state = replace(state, uuid=uuid, metadata_location=self._location())
+        self.state = replace(
+            state, uuid=uuid, location=self.location, metadata_location=self._metadata_location()
+        )
         self.files: dict[int | None, tuple[LiveFile, ...]] = {None: ()}
         self.landed: list[Landed] = []
         self.rewound = False
@@ -73,15 +83,32 @@ class SimTable:
 
     def swap(self, swap: Swap) -> Snapshot | None:
         """The new snapshot, or None: the base is not the head any more, or the table is gone."""
-        if self.lake.tables.get(self.state.table) is not self:
+        if not self.takes(swap):
             return None
+        if not swap.expire and not swap.expire_refs:
+            return self._append(swap.live, swap.operation, swap.summary, swap.regrouped)
+        for name in swap.expire_refs:
+            self.tags.pop(name, None)
+        self.tags = {name: of for name, of in self.tags.items() if of not in swap.expire}
+        kept = (s for s in self.state.snapshots if s.snapshot_id not in swap.expire)
+        self._change(snapshots=tuple(kept))
+        return self.state.snapshot
+
+    def takes(self, swap: Swap) -> bool:
+        """Whether the catalog lets the swap win now. A REST catalog compares no base of an expiry."""
+        if self.lake.tables.get(swap.base.table) is not self or swap.base.uuid != self.uuid:
+            return False
         if self.by_ref:
-            same = swap.base.snapshot == self.state.snapshot
-        else:
-            same = swap.base.metadata_location == self.state.metadata_location
-        if not same or swap.base.uuid != self.uuid:
-            return None
-        return self._append(swap.live, swap.operation, swap.summary)
+            return bool(swap.expire or swap.expire_refs) or swap.base.snapshot == self.state.snapshot
+        return swap.base.metadata_location == self.state.metadata_location
+
+    def reach(self) -> set[str]:
+        """Every file of every retained snapshot."""
+        return {f.path for s in self.state.snapshots for f in self.files[s.snapshot_id]}
+
+    def tag(self, name: str, snapshot_id: int) -> None:
+        self.tags[name] = snapshot_id
+        self._change()
 
     def commit(self, live: Iterable[LiveFile], operation: str) -> Snapshot:
         """A foreign writer's commit, on the head."""
@@ -89,7 +116,7 @@ class SimTable:
 
     def expire(self, keep: int) -> None:
         """Foreign expiry: the newest `keep` ancestors of the head stay."""
-        kept = {s.snapshot_id for s in self.state.ancestors()[:keep]}
+        kept = {s.snapshot_id for s in self.state.ancestors()[:keep]} | set(self.tags.values())
         self._change(snapshots=tuple(s for s in self.state.snapshots if s.snapshot_id in kept))
 
     def rewind(self) -> None:
@@ -111,15 +138,26 @@ class SimTable:
     def next_number(self) -> int:
         return self.state.last_sequence_number + 1
 
-    def _append(self, live: tuple[LiveFile, ...], operation: str, summary: Mapping[str, str]) -> Snapshot:
+    def _append(
+        self,
+        live: tuple[LiveFile, ...],
+        operation: str,
+        summary: Mapping[str, str],
+        regrouped: frozenset[str] = frozenset(),
+    ) -> Snapshot:
         number = self.next_number()
         parent = self.state.snapshot.snapshot_id if self.state.snapshot else None
         snapshot = Snapshot(
             self.lake.new_id(), parent, number, self.lake.now_ms, operation, dict(summary), f"list-{number}"
         )
         self.files[snapshot.snapshot_id] = live
+        kept = tuple(m for m in self.state.manifests if m.path not in regrouped)
+        made = Manifest(f"manifest-{number}", 100, False, 0, number, number, snapshot.snapshot_id, *[1] * 5)
         self._change(
-            snapshot=snapshot, snapshots=(*self.state.snapshots, snapshot), last_sequence_number=number
+            snapshot=snapshot,
+            snapshots=(*self.state.snapshots, snapshot),
+            last_sequence_number=number,
+            manifests=(*kept, made),
         )
         if TOKEN_PROPERTY in summary:
             self.landed.append(
@@ -136,15 +174,17 @@ class SimTable:
 
     def _change(self, **fields: object) -> None:
         self.version += 1
-        self.state = replace(self.state, metadata_location=self._location(), **fields)  # type: ignore[arg-type]
+        self.state = replace(self.state, metadata_location=self._metadata_location(), **fields)  # type: ignore[arg-type]
         head = self.state.snapshot
-        self.state = replace(
-            self.state, refs=(Ref("main", "branch", head.snapshot_id),) if head is not None else ()
-        )
+        retained = {s.snapshot_id for s in self.state.snapshots}
+        self.tags = {name: of for name, of in self.tags.items() if of in retained}
+        main = (Ref("main", "branch", head.snapshot_id),) if head is not None else ()
+        tags = (Ref(name, "tag", of) for name, of in self.tags.items())
+        self.state = replace(self.state, refs=(*main, *tags))
         self.lake.changes += 1
 
-    def _location(self) -> str:
-        return f"mem://{self.uuid}/metadata/{self.version:05}-x.metadata.json"
+    def _metadata_location(self) -> str:
+        return f"{self.location}/metadata/{self.version:05}-x.metadata.json"
 
 
 class Lake:
@@ -158,6 +198,7 @@ class Lake:
         self.tables: dict[TableId, SimTable] = {}
         self.every: dict[str, SimTable] = {}
         self.content: dict[str, frozenset[int]] = {}
+        self.disk = Disk(self)
         self._ids = 1000
         self._keys = 0
 
@@ -178,6 +219,7 @@ class Lake:
 
     def new_file(
         self,
+        table: SimTable,
         partition: str,
         content: Iterable[int],
         number: int,
@@ -186,8 +228,9 @@ class Lake:
     ) -> LiveFile:
         """A file that nothing refers to yet, its size by its content."""
         rows = frozenset(content)
-        path = f"{partition}/{kind.value}-{self.new_id()}"
+        path = f"{table.location}/data/{partition}/{kind.value}-{self.new_id()}"
         self.content[path] = rows
+        self.disk.put(path, max(1, BYTES_PER_ROW * len(rows)))
         return LiveFile(
             path,
             kind,
@@ -237,7 +280,7 @@ class Lake:
 
     def append(self, table: SimTable, partition: str, files: int) -> None:
         number = table.next_number()
-        new = [self.new_file(partition, self._new_rows(2), number) for _ in range(files)]
+        new = [self.new_file(table, partition, self._new_rows(2), number) for _ in range(files)]
         table.commit((*table.live, *new), "append")
 
     def upsert(self, table: SimTable, partition: str, files: int = 1) -> None:
@@ -249,8 +292,8 @@ class Lake:
             rows = sorted(self.content[file.path])
             key = self.choose.choice(rows) // KEY
             newest = max(r for rows in self.content.values() for r in rows if r // KEY == key)
-            added.append(self.new_file(partition, [key], number, FileKind.EQUALITY_DELETES))
-            added.append(self.new_file(partition, [newest + 1], number))
+            added.append(self.new_file(table, partition, [key], number, FileKind.EQUALITY_DELETES))
+            added.append(self.new_file(table, partition, [newest + 1], number))
         table.commit((*table.live, *added), "overwrite")
 
     def compact(self, table: SimTable, partition: str) -> None:
@@ -260,7 +303,7 @@ class Lake:
         paths = {f.path for f in live}
         number = table.next_number()
         anew = [
-            self.new_file(partition, rows, number)
+            self.new_file(table, partition, rows, number)
             for rows in (self.left_of(f, deletes) for f in live)
             if rows
         ]
@@ -277,7 +320,9 @@ class Lake:
         file = self.choose.choice(live)
         row = self.choose.choice(sorted(self.content[file.path]))
         scope = self.choose.choice([file.path, None])
-        delete = self.new_file(partition, [row], table.next_number(), FileKind.POSITION_DELETES, of=scope)
+        delete = self.new_file(
+            table, partition, [row], table.next_number(), FileKind.POSITION_DELETES, of=scope
+        )
         table.commit((*table.live, delete), "overwrite")
 
     def _remove(self, table: SimTable, partition: str, live: list[LiveFile]) -> None:
@@ -289,7 +334,7 @@ class Lake:
         deletes = [f for f in table.live if f.kind is not FileKind.DATA]
         paths = {f.path for f in live}
         rows = [r for f in live for r in self.left_of(f, deletes)]
-        merged = [self.new_file(partition, rows, table.next_number())] if rows else []
+        merged = [self.new_file(table, partition, rows, table.next_number())] if rows else []
         kept = (f for f in table.live if f.path not in paths and f.referenced_data_file not in paths)
         table.commit((*kept, *merged), "replace")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from iceberg_maint.core.codec import loads
-from iceberg_maint.core.ids import DATA_OPERATIONS
+from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint.core.record import Record
 from iceberg_maint_tests.simulation.lake import SimTable
@@ -54,6 +54,9 @@ class Life:
             (self.back_up, 2),
             (self.restore, 1),
         ]
+        self.keeps_house = self.choose.random() < 0.5
+        if self.keeps_house:
+            acts += [(self.days_pass, 2), (self.tag, 1), (self.register_reader, 1)]
         always = [self.write, self.wait, self.go_on]
         self.acts = [(act, weight) for act, weight in acts if act in always or self.choose.random() < 0.4]
         self.rate = self.choose.choice([0.02, 0.06, 0.15])
@@ -79,6 +82,9 @@ class Life:
             asked["force"] = True
         if self.asks and choose.random() < 0.2:
             asked["max_batches"] = 1
+        if self.keeps_house and choose.random() < 0.5:
+            asked["operations"] = choose.choice([CYCLE, HOUSEKEEPING_OPERATIONS])
+            asked.pop("partitions", None)
         name = choose.choice(list(world.lake.tables))
         world.start(name, settles=choose.random() < 0.1, skew_ms=choose.choice(self.skews), **asked)
 
@@ -112,6 +118,27 @@ class Life:
 
     def rewind(self) -> None:
         self.table().rewind()
+
+    def tag(self) -> None:
+        table = self.table()
+        if table.state.snapshots:
+            of = self.choose.choice(table.state.snapshots).snapshot_id
+            table.tag(f"tag-{self.choose.randint(0, 2)}", of)
+
+    def register_reader(self) -> None:
+        """A reader of the table's changes comes, goes on, or goes."""
+        table, name = self.table(), f"reader-{self.choose.randint(0, 1)}"
+        if self.world.lake.now_ms < self.world.ledger_down_until:
+            return
+        if table.state.snapshots and self.choose.random() < 0.7:
+            of = self.choose.choice(table.state.snapshots).snapshot_id
+            self.world.ledger.put_reader(table.uuid, name, of)
+        else:
+            self.world.ledger.remove_reader(table.uuid, name)
+
+    def days_pass(self) -> None:
+        """Snapshots and files grow old."""
+        self.world.pass_time(self.choose.choice([6, 30, 50]) * 3_600_000)
 
     def compete(self) -> None:
         """For a while another engine rewrites what any run has just written."""
@@ -203,7 +230,7 @@ class Life:
 
     def _two_runs(self, table: SimTable) -> None:
         for _ in range(2):
-            self.world.start(table.state.table)
+            self.world.start(table.state.table, operations=CYCLE if self.keeps_house else DATA_OPERATIONS)
             self.world.run_until_idle()
             self.world.pass_time(_LONG_MS)
 
@@ -212,7 +239,7 @@ class Life:
         hold, uuid = world.watch.hold, table.uuid
         attempts = world.ledger.open_attempts(uuid)
         hold("I-21", not attempts, f"{attempts} are open still")
-        for operation in DATA_OPERATIONS:
+        for operation in CYCLE if self.keeps_house else DATA_OPERATIONS:
             batches = world.ledger.open_batches(uuid, operation)
             hold("I-21", not batches, f"{batches} are open still")
         last = world.start(name)

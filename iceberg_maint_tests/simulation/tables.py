@@ -19,10 +19,10 @@ def small_files(table: SimTable) -> None:
 def marked_rows(table: SimTable) -> None:
     """One file of enough bytes, half of its rows marked: a rewrite that applies position deletes."""
     lake = table.lake
-    data = lake.new_file("p=a", [lake.new_key() * KEY for _ in range(20)], table.next_number())
+    data = lake.new_file(table, "p=a", [lake.new_key() * KEY for _ in range(20)], table.next_number())
     table.commit([data], "append")
     rows = sorted(lake.content[data.path])[:10]
-    marks = lake.new_file("p=a", rows, table.next_number(), FileKind.POSITION_DELETES, of=data.path)
+    marks = lake.new_file(table, "p=a", rows, table.next_number(), FileKind.POSITION_DELETES, of=data.path)
     table.commit([*table.live, marks], "overwrite")
 
 
@@ -37,8 +37,8 @@ def equality_deletes(table: SimTable) -> None:
     """One healthy file under an equality delete: a conversion."""
     lake = table.lake
     keys = [lake.new_key() for _ in range(20)]
-    table.commit([lake.new_file("p=a", [k * KEY for k in keys], table.next_number())], "append")
-    gone = lake.new_file("p=a", keys[:1], table.next_number(), FileKind.EQUALITY_DELETES)
+    table.commit([lake.new_file(table, "p=a", [k * KEY for k in keys], table.next_number())], "append")
+    gone = lake.new_file(table, "p=a", keys[:1], table.next_number(), FileKind.EQUALITY_DELETES)
     table.commit([*table.live, gone], "delete")
     lake.now_ms += _HOUR_MS
 
@@ -46,10 +46,10 @@ def equality_deletes(table: SimTable) -> None:
 def dangling_equality_deletes(table: SimTable) -> None:
     """An equality delete older than all data: a commit that only drops it."""
     lake = table.lake
-    gone = lake.new_file("p=a", [1], table.next_number(), FileKind.EQUALITY_DELETES)
+    gone = lake.new_file(table, "p=a", [1], table.next_number(), FileKind.EQUALITY_DELETES)
     table.commit([gone], "delete")
     rows = [lake.new_key() * KEY for _ in range(20)]
-    table.commit([*table.live, lake.new_file("p=a", rows, table.next_number())], "append")
+    table.commit([*table.live, lake.new_file(table, "p=a", rows, table.next_number())], "append")
     lake.now_ms += _HOUR_MS
 
 
@@ -57,10 +57,12 @@ def many_position_deletes(table: SimTable) -> None:
     """One healthy file with three position delete files: they become one."""
     lake = table.lake
     rows = [lake.new_key() * KEY for _ in range(20)]
-    data = lake.new_file("p=a", rows, table.next_number())
+    data = lake.new_file(table, "p=a", rows, table.next_number())
     table.commit([data], "append")
     for row in rows[:3]:
-        marks = lake.new_file("p=a", [row], table.next_number(), FileKind.POSITION_DELETES, of=data.path)
+        marks = lake.new_file(
+            table, "p=a", [row], table.next_number(), FileKind.POSITION_DELETES, of=data.path
+        )
         table.commit([*table.live, marks], "overwrite")
 
 

@@ -14,7 +14,13 @@ from typing import Any
 
 from iceberg_maint import heartbeat
 from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import DATA_OPERATIONS, TableId
+from iceberg_maint.core.housekeeping import (
+    DAY_SECONDS,
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+    RewriteManifestsPolicy,
+)
+from iceberg_maint.core.ids import CYCLE, TableId
 from iceberg_maint.core.policy import (
     ForeignMaintainersPolicy,
     ForeignMode,
@@ -47,6 +53,7 @@ from iceberg_maint_tests.simulation.process import (
     Threading,
     unknown_table,
 )
+from iceberg_maint_tests.simulation.storage import orphan_pass
 from iceberg_maint_tests.simulation.violations import ViolationError
 
 NAMES = tuple(TableId.parse(f"lake.db.{name}") for name in ("t", "u", "v"))
@@ -55,6 +62,13 @@ POLICY = Policy(
     foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE),
     rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=100, equality_delete_max_age_seconds=60),
     rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_input_files=2, min_dangling_files=1),
+    expire_snapshots=ExpireSnapshotsPolicy(
+        max_snapshot_age_seconds=7200, min_snapshots_to_keep=1, every_seconds=0
+    ),
+    rewrite_manifests=RewriteManifestsPolicy(max_manifests=8, min_manifests=2),
+    remove_orphan_files=RemoveOrphanFilesPolicy(
+        every_seconds=3600, older_than_seconds=DAY_SECONDS, hold_seconds=DAY_SECONDS, max_orphan_ratio=1.0
+    ),
     windows=WindowsPolicy(max_partitions_per_batch=1),
     retry=RetryPolicy(
         commit_tries=3,
@@ -141,20 +155,23 @@ class World:
         until_ms, view = self.shown_until.get(table, (0, _as_it_is))
         return view(found.state) if self.lake.now_ms < until_ms else found.state
 
+    def pointed_at(self, table: TableId) -> TableState:
+        """The table as the metadata file has it that the catalog shows now."""
+        shown = self.shown(table)
+        hidden = self.shown_until.get(table, (0, _as_it_is))[1] is only_main
+        return self.lake.tables[table].state if hidden else shown
+
     def can_win(self, swap: Swap) -> bool:
-        table = self.lake.tables.get(swap.base.table)
-        if table is None or table.uuid != swap.base.uuid:
-            return False
-        if table.by_ref:
-            return table.state.snapshot == swap.base.snapshot
-        return table.state.metadata_location == swap.base.metadata_location
+        return self.lake.every[swap.base.uuid].takes(swap)
 
     def land(self, swap: Swap) -> Snapshot | None:
         """The swap reaches the catalog."""
         table = self.lake.every[swap.base.uuid]
         before = table.rows()
         snapshot = table.swap(swap)
-        if snapshot is not None:
+        if snapshot is not None and swap.operation == "expire":
+            self.watch.storage.expired(table, swap)
+        elif snapshot is not None:
             self.watch.landed(table, before)
         return snapshot
 
@@ -214,6 +231,7 @@ class World:
             ledger=ProcessLedger(process),  # type: ignore[arg-type]
             clock=ProcessClock(process),
             engine=lambda: engine,
+            orphans=lambda: orphan_pass(process),
         )
 
     # time
@@ -286,7 +304,7 @@ class World:
     def release(self) -> None:
         """What an operator does with quarantine, by the command `release`."""
         for table in self.lake.tables.values():
-            for operation in DATA_OPERATIONS:
+            for operation in CYCLE:
                 history = self.ledger.history(table.uuid, str(table.state.table), operation)
                 clean = {p: PartitionHistory() for p in history.partitions}
                 self.ledger.set_partition_history(table.uuid, operation, clean)

@@ -1,0 +1,126 @@
+"""Storage and metadata as one process's orphan pass sees them, each call a step."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.core.state import TableState
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.orphans.operation import OrphanPass, Surroundings
+from iceberg_maint.storage_ports import StoredFile
+from iceberg_maint_tests.simulation.process import Process, ProcessClock
+
+if TYPE_CHECKING:
+    from iceberg_maint_tests.simulation.disk import Disk
+
+
+class ProcessStore:
+    """`storage_ports.Store` over the lake's disk."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._disk: Disk = process.world.lake.disk
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        found: Iterator[StoredFile] = self._step("list", lambda: self._disk.list(prefix))
+        return found
+
+    def stat(self, path: str) -> StoredFile | None:
+        return self._disk.stat(path)
+
+    def now_ms(self, _folder: str) -> int:
+        return self._process.world.lake.now_ms
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        return b"".join(self._lines(path))[:most_bytes]
+
+    def read_lines(self, path: str) -> Iterator[bytes]:
+        return iter(self._lines(path))
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        content = list(lines)
+        self._step("create", lambda: self._disk.put(path, sum(map(len, content)), content))
+
+    def move(self, source: str, target: str) -> None:
+        def move() -> None:
+            self._process.world.watch.storage.moves(source)
+            self._disk.move(source, target)
+
+        self._step("move", move)
+
+    def delete(self, path: str) -> None:
+        def delete() -> None:
+            self._process.world.watch.storage.deletes(path)
+            self._disk.delete(path)
+
+        self._step("delete", delete)
+
+    def tidy(self, folder: str) -> None:
+        pass
+
+    def _lines(self, path: str) -> list[bytes]:
+        if path not in self._disk.lines:
+            raise FileNotFoundError(path)
+        return self._disk.lines[path]
+
+    def _step(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._process.step(name, call, lambda: OSError("the store does not answer"))
+
+
+class ProcessReachability:
+    """`storage_ports.Reachability`: what the catalog points at, which a cache may show as it was; the
+    metadata file itself holds all snapshots, whatever a catalog would show of it."""
+
+    def __init__(self, process: Process, state: TableState) -> None:
+        self._process, self._state = process, state
+
+    def metadata_location(self) -> str:
+        return self._now().metadata_location
+
+    def paths(self) -> Iterator[str]:
+        return self._process.step("reach", lambda: iter(self._reached()), _unreachable)  # type: ignore[no-any-return]
+
+    def second_opinion(self, _most: int) -> Iterator[str]:
+        return iter(self._reached())
+
+    def _reached(self) -> list[str]:
+        files = self._process.world.lake.every[self._state.uuid].files
+        return sorted({f.path for s in self._now().snapshots for f in files[s.snapshot_id]})
+
+    def _now(self) -> TableState:
+        now = self._process.world.pointed_at(self._state.table)
+        if now.uuid != self._state.uuid:
+            raise RefusedError("ICM-102", "the table is another one by now.", "none")
+        return now
+
+
+def orphan_pass(process: Process) -> OrphanPass:
+    """The real pass over the simulated disk."""
+    clock = ProcessClock(process)
+    return OrphanPass(
+        Surroundings(
+            others=lambda _table: (),
+            store=lambda _state: ProcessStore(process),
+            reachability=lambda state: ProcessReachability(process, state),
+            scratch=_scratch(),
+            now_ms=clock.now_ms,
+        )
+    )
+
+
+def _unreachable() -> Exception:
+    return ConnectionError("the catalog cannot be reached")
+
+
+@functools.cache
+def _scratch() -> Path:
+    """One folder of local disk for all simulated processes, as they are on one machine."""
+    made = tempfile.mkdtemp(prefix="iceberg-maint-simulation-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
