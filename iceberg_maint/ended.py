@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import CommitResult, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
@@ -25,7 +26,8 @@ REJECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`snapshot` is the one committed, `work` what an orphan pass did, `counts` what else is counted."""
+    """`snapshot` is the one committed, `work` what an orphan pass did, `memory` what was used of it where
+    nothing was written for want of it, `counts` what else is counted."""
 
     outcome: OutcomeStatus
     reason: Reason
@@ -35,6 +37,7 @@ class Ended:
     commit: CommitResult | None = None
     snapshot: Snapshot | None = None
     work: OrphanWork | None = None
+    memory: MemoryUse | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
 

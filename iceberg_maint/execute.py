@@ -33,7 +33,7 @@ from iceberg_maint.housekeep import (
     may_expire,
     remove_orphans,
 )
-from iceberg_maint.ports import Attempt, BatchStatus, Lease, Ticket, Written
+from iceberg_maint.ports import Attempt, BatchStatus, Lease, MemoryExceededError, Ticket, Written
 from iceberg_maint.survey import Tools
 
 _UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
@@ -109,6 +109,8 @@ def _attempt(
         unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
         return Ended(status, unsupported or Reason.ERROR, str(why))
+    except MemoryExceededError as why:
+        return Ended(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
     except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
         return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
@@ -187,7 +189,7 @@ def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
         wasted_bytes=_wasted_bytes(written, committed=committed),
         proof=ended.proof,
         message=ended.message,
-        memory=written.memory if written else None,
+        memory=written.memory if written else ended.memory,
         layout=_layout_gain(batch, written) if written and committed else None,
         counts=counts_of(ended),
         held=ended.work.held if ended.work else None,

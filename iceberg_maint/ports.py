@@ -21,6 +21,7 @@ from iceberg_maint.core.retention import RegisteredReader, Retention
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.core.state import FileKind, LiveFile, TableState
 from iceberg_maint.core.verification import MaintenanceCommit, Verification
+from iceberg_maint.errors import IcebergMaintError
 
 
 class Catalog(Protocol):
@@ -99,6 +100,22 @@ class Written:
     def output_bytes(self) -> int:
         """Bytes written that are to be committed."""
         return sum(f.size_bytes for f in self.files)
+
+
+class MemoryExceededError(IcebergMaintError):
+    """Spark ran out of memory while it applied a batch's equality deletes; `use` is how far it came.
+    Nothing was changed."""
+
+    def __init__(self, message: str, use: MemoryUse) -> None:
+        super().__init__(
+            "ICM-124",
+            message,
+            "none at first: the next attempt takes less at once. If it happens again, give Spark more memory.",
+        )
+        self.use = use
+
+    def __reduce__(self) -> tuple[type[MemoryExceededError], tuple[str, MemoryUse]]:
+        return (MemoryExceededError, (self.message, self.use))
 
 
 def _no_retention(_metadata_location: str) -> Retention | None:
@@ -349,11 +366,9 @@ class Ledger(Protocol):
         """Overwrites back-off and quarantine (release by an operator)."""
         ...
 
-    def memory_ratios(
-        self, table_uuid: str, operation: str | None = None, limit: int = 20
-    ) -> tuple[float, ...]:
-        """Measured to estimated memory of the last batches that applied equality deletes, newest
-        first; of the estimate before it was corrected."""
+    def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
+        """Estimated and measured memory of the last batches that applied equality deletes, or ran
+        out of memory with it, newest first."""
         ...
 
     def last_report(self, table_uuid: str, operation: str) -> Report | None:

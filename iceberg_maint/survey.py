@@ -200,7 +200,7 @@ def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools)
         tools.catalog.live_files(seen.state, partitions) if partitions else (),
         seen.policy,
         seen.measured.target_file_size_bytes,
-        memory_correction=learned_correction(tools.ledger.memory_ratios(seen.state.uuid)),
+        memory_correction=learned_correction(tools.ledger.memory_uses(seen.state.uuid)),
     )
 
 

@@ -31,13 +31,17 @@ class MemoryUse:
     """What applying a batch's equality deletes was estimated to need and what it took.
 
     Bytes of Spark's execution memory that all tasks of one executor hold at once; `peak_bytes` is
-    the measured maximum. `partitions` of the join, in each of the `passes` over the data.
+    the measured maximum. `partitions` of the join, in each of the `passes` over the data;
+    `correction` is the one that the estimate holds. `exceeded`: it ended for want of memory, so that
+    it would have taken more than was measured by then.
     """
 
     estimated_bytes: int
     peak_bytes: int
     partitions: int
     passes: int
+    correction: float = 1.0
+    exceeded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +105,26 @@ _CORRECTIONS = (0.25, 8.0)
 """Bounds of what is learned: a few odd batches must not make the next one refused or reckless."""
 
 
-def learned_correction(ratios: Sequence[float]) -> float:
-    """The correction of the next estimate from `Ledger.memory_ratios`: their median, 1 for none."""
-    if not ratios:
-        return 1.0
+_EXCEEDED = 2.0
+"""How much more than its estimate a batch that ran out of memory counts as having needed at least."""
+
+
+def learned_correction(uses: Sequence[MemoryUse]) -> float:
+    """The correction of the next estimate from `Ledger.memory_uses`: the median of measured to
+    estimated memory, 1 for none, and no less than what any that ran out of memory would have needed.
+
+    Each ratio is of the estimate before its own correction, so that a correction made of them does
+    not undo itself.
+    """
     least, most = _CORRECTIONS
-    known = sorted(ratios)
-    median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
-    return min(max(median, least), most)
+    known = sorted(_ratio(u) for u in uses if not u.exceeded and u.estimated_bytes > 0 and u.peak_bytes > 0)
+    median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2 if known else 1.0
+    bounds = (max(_ratio(u), _EXCEEDED * u.correction) for u in uses if u.exceeded)
+    return min(max(median, least, *bounds), most)
+
+
+def _ratio(use: MemoryUse) -> float:
+    return use.correction * use.peak_bytes / max(use.estimated_bytes, 1)
 
 
 def preflight(
@@ -126,10 +142,10 @@ def preflight(
     """
 
     def task_bytes(parts: int) -> int:
-        # Of many parts of equal size on average some are larger by chance.
-        share = need.keys / parts
-        keys = int(share + 4 * share**0.5)
-        return int(peak_task_bytes(keys, need.key_bytes, page_bytes) * need.correction)
+        # Of many parts of equal size on average some are larger by chance. Corrected are the keys, not
+        # the bytes: what a task takes for none of them has no part in what was wrong.
+        share = need.keys * need.correction / parts
+        return peak_task_bytes(int(share + 4 * share**0.5), need.key_bytes, page_bytes)
 
     estimated = 2 * page_bytes * slots
     if _table_bytes(need) * _BROADCAST_SHARE <= memory_bytes and estimated <= memory_bytes:

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from iceberg_maint.core.codec import loads
 from iceberg_maint.core.history import PartitionHistory, TableHistory
+from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import BatchOutcome
-from iceberg_maint.core.plan import Batch
 from iceberg_maint.ledger.leases import owner_of
-from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, health, outcome, partition_history, pause
+from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports import BatchStatus, Report
 
 FLEET = "*"
@@ -78,13 +78,10 @@ def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) ->
     conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
 
 
-def memory_ratios(conn: Connection, table_uuid: str, operation: str | None, limit: int) -> tuple[float, ...]:
-    """Measured to estimated memory of the last batches that measured any, newest first. Each is of
-    the estimate before its own correction, so that a correction made of them does not undo itself."""
+def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:
+    """The memory of the last batches that measured any, newest first."""
     query = (
-        select(outcome.c.body, batch.c.body.label("planned"))
-        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
-        .join(batch, batch.c.batch_id == attempt.c.batch_id)
+        select(outcome.c.body)
         .where(
             outcome.c.table_uuid == table_uuid,
             outcome.c.settled.is_(False),
@@ -93,15 +90,8 @@ def memory_ratios(conn: Connection, table_uuid: str, operation: str | None, limi
         .order_by(outcome.c.ordinal.desc())
         .limit(limit)
     )
-    if operation is not None:
-        query = query.where(outcome.c.operation == operation)
-    ratios = []
-    for row in conn.execute(query):
-        used, need = loads(BatchOutcome, row.body).memory, loads(Batch, row.planned).memory
-        if used is not None and used.estimated_bytes > 0 and used.peak_bytes > 0:
-            correction = 1.0 if need is None else need.correction
-            ratios.append(correction * used.peak_bytes / used.estimated_bytes)
-    return tuple(ratios)
+    uses = (loads(BatchOutcome, row.body).memory for row in conn.execute(query))
+    return tuple(use for use in uses if use is not None)
 
 
 def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | None:

@@ -10,6 +10,7 @@ from iceberg_maint.core.account import RunTrace
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import BatchOutcome
 from iceberg_maint.core.plan import Plan
 from iceberg_maint.core.proof import Proof
@@ -146,11 +147,9 @@ class SqlLedger:
         with self._database.write(table_uuid) as conn:
             past.write(conn, table_uuid, operation, histories)
 
-    def memory_ratios(
-        self, table_uuid: str, operation: str | None = None, limit: int = 20
-    ) -> tuple[float, ...]:
+    def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
         with self._database.read() as conn:
-            return past.memory_ratios(conn, table_uuid, operation, limit)
+            return past.memory_uses(conn, table_uuid, limit)
 
     def last_report(self, table_uuid: str, operation: str) -> Report | None:
         with self._database.read() as conn:

@@ -7,22 +7,23 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.intent import is_conversion, keeps_data_files, merges_position_deletes
-from iceberg_maint.core.memory import MemoryUse
+from iceberg_maint.core.memory import MemoryUse, Preflight
 from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import FileKind
-from iceberg_maint.ports import Ticket, Written, WrittenFile
+from iceberg_maint.ports import MemoryExceededError, Ticket, Written, WrittenFile
 from iceberg_maint.spark import fingerprint, native, positions
 from iceberg_maint.spark.anti_join import Marked, discard, mark
-from iceberg_maint.spark.bridge import Bridge, connection_lost, one_line
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, connection_lost, one_line
 from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint.spark.content import content_json, revive
 from iceberg_maint.spark.convert import Converted, convert
@@ -30,7 +31,7 @@ from iceberg_maint.spark.expire import commit_expiry
 from iceberg_maint.spark.jobs import Jobs, new_job_group
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.marks import Work
-from iceberg_maint.spark.memory import measured
+from iceberg_maint.spark.memory import measured, ran_out
 from iceberg_maint.spark.position_merge import merge
 from iceberg_maint.spark.preflight import check_keys, preflight_of
 from iceberg_maint.spark.regroup import commit_regrouping
@@ -252,12 +253,31 @@ class SparkEngine:
         job_group = new_job_group()
         items = [(_description(work.batch, "equality deletes"), work)]
         with measured(bridge, job_group) as peak_bytes:
-            [result] = self._jobs.run(bridge, job_group, lambda w: apply(bridge, w), items, 1)
-            if work.preflight is None:
-                return result, None
-            found = work.preflight
-            use = MemoryUse(found.estimated_bytes, peak_bytes(), found.partitions, found.passes)
-        return result, use
+            try:
+                [result] = self._jobs.run(bridge, job_group, lambda w: apply(bridge, w), items, 1)
+            except Exception as why:
+                if work.preflight is None or not ran_out(why):
+                    raise
+                raise _exceeded(work, work.preflight, peak_bytes, why) from why
+            return result, None if work.preflight is None else _use(work, work.preflight, peak_bytes())
+
+
+def _use(work: Work, found: Preflight, peak_bytes: int) -> MemoryUse:
+    correction = work.batch.memory.correction if work.batch.memory else 1.0
+    return MemoryUse(found.estimated_bytes, peak_bytes, found.partitions, found.passes, correction)
+
+
+def _exceeded(
+    work: Work, found: Preflight, peak_bytes: Callable[[], int], why: Exception
+) -> MemoryExceededError:
+    peak = 0
+    with suppress(*JVM_ERRORS, OSError, EOFError):
+        peak = peak_bytes()
+    return MemoryExceededError(
+        f"{work.batch.table}: Spark ran out of memory while it applied {len(work.batch.equality_deletes)} "
+        f"equality delete files, for which {found.estimated_bytes} bytes were estimated: {one_line(why)}",
+        replace(_use(work, found, peak), exceeded=True),
+    )
 
 
 def _marks(

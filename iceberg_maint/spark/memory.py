@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, causes, connection_lost
 
 _JOB_GROUP = "spark.jobGroup.id"
+_OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,17 @@ def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
     try:
         yield lambda: _peak_bytes(bridge, context, events, job_group)
     finally:
-        context.listenerBus().waitUntilEmpty()
-        context.removeSparkListener(listener)
+        # What was raised is told, not that a JVM which has died has no listeners.
+        with suppress(*JVM_ERRORS, OSError, EOFError):
+            context.listenerBus().waitUntilEmpty()
+            context.removeSparkListener(listener)
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether Spark ended for want of memory: a task that got none, or a JVM that is gone, which is
+    how Spark ends where the heap is full."""
+    said = (f"{name} {message}" for name, message in causes(error))
+    return connection_lost(error) or any(sign in text for text in said for sign in _OUT_OF_MEMORY)
 
 
 def _listener(bridge: Bridge, events: Any) -> Any:

@@ -103,11 +103,9 @@ def test_settling_one_operation_leaves_the_others_batch_alone(ledger, lease):
     assert [a.attempt_id for a in ledger.open_attempts(UUID)] == [rewritten.attempt_id]
 
 
-def measure(
-    ledger: SqlLedger, lease: Lease, partition: str, operation, use: MemoryUse | None, correction: float = 1.0
-) -> None:
+def measure(ledger: SqlLedger, lease: Lease, partition: str, operation, use: MemoryUse | None) -> None:
     """A batch that ended having used so much memory."""
-    need = MemoryNeed(keys=1000, key_bytes=16, rows=5000, correction=correction)
+    need = MemoryNeed(keys=1000, key_bytes=16, rows=5000)
     batch = replace(make_batch(partition, operation=operation), memory=need)
     ledger.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()), "run-1")
     started = ledger.start_attempt(lease, batch.batch_id, "run-1", {})
@@ -115,33 +113,22 @@ def measure(
     ledger.finish_attempt(lease, started.attempt_id, BatchStatus.FAILED, reported, {})
 
 
-def test_memory_ratios_are_newest_first_of_the_table_and_operation(ledger, lease):
-    measure(ledger, lease, "day=1", CONVERT, MemoryUse(100 * MIB, 80 * MIB, 4, 1))
-    measure(ledger, lease, "day=2", REWRITE, MemoryUse(100 * MIB, 150 * MIB, 4, 1))
-    measure(ledger, lease, "day=3", CONVERT, MemoryUse(100 * MIB, 120 * MIB, 4, 1))
-    assert ledger.memory_ratios(UUID) == (1.2, 1.5, 0.8)
-    assert ledger.memory_ratios(UUID, CONVERT) == (1.2, 0.8)
-    assert ledger.memory_ratios(UUID, limit=1) == (1.2,)
-    assert ledger.memory_ratios(OTHER_UUID) == ()
+def test_memory_uses_are_newest_first_of_the_table(ledger, lease):
+    uses = [
+        MemoryUse(100 * MIB, 80 * MIB, 4, 1),
+        MemoryUse(150 * MIB, 150 * MIB, 4, 1, correction=1.5),
+        MemoryUse(100 * MIB, 0, 4, 2, exceeded=True),
+    ]
+    for day, use in enumerate(uses):
+        measure(ledger, lease, f"day={day}", (CONVERT, REWRITE)[day % 2], use)
+    measure(ledger, lease, "day=9", CONVERT, None)
+    assert ledger.memory_uses(UUID) == tuple(reversed(uses))
+    assert ledger.memory_uses(UUID, limit=1) == (uses[-1],)
+    assert ledger.memory_uses(OTHER_UUID) == ()
 
 
-def test_memory_ratios_leave_out_batches_that_measured_nothing(ledger, lease):
-    measure(ledger, lease, "day=1", CONVERT, None)
-    measure(ledger, lease, "day=2", CONVERT, MemoryUse(0, 0, 1, 1))
-    measure(ledger, lease, "day=3", CONVERT, MemoryUse(100, 0, 1, 1))
-    measure(ledger, lease, "day=4", CONVERT, MemoryUse(100, 50, 1, 1))
-    assert ledger.memory_ratios(UUID) == (0.5,)
-
-
-def test_memory_ratios_are_of_the_estimate_before_its_correction(ledger, lease):
-    """Else a correction that hits the mark would be taken back by the next plan."""
-    measure(ledger, lease, "day=1", CONVERT, MemoryUse(100 * MIB, 150 * MIB, 4, 1))
-    measure(ledger, lease, "day=2", CONVERT, MemoryUse(150 * MIB, 150 * MIB, 4, 1), correction=1.5)
-    assert ledger.memory_ratios(UUID) == (1.5, 1.5)
-
-
-def test_memory_ratios_of_a_settled_attempt_are_none(ledger, lease, place: Place):
+def test_memory_uses_of_a_settled_attempt_are_none(ledger, lease, place: Place):
     started = attempt(ledger, lease, CONVERT)
     said = Settlement(CommitStatus.REJECTED, None, 'who says "memory":{ here')
     ledger.settle_attempt(lease, started.attempt_id, said, BatchStatus.PLANNED)
-    assert ledger.memory_ratios(UUID) == ()
+    assert ledger.memory_uses(UUID) == ()
