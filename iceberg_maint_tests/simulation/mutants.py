@@ -43,7 +43,7 @@ def mutant(rule: str) -> Callable[[Plant], Plant]:
     return register
 
 
-def _wrapped(patch: pytest.MonkeyPatch, where: Any, name: str, make: Callable[..., Any]) -> None:
+def wrapped(patch: pytest.MonkeyPatch, where: Any, name: str, make: Callable[..., Any]) -> None:
     patch.setattr(where, name, make(getattr(where, name)))
 
 
@@ -57,7 +57,7 @@ def unknown_is_rejected(patch: pytest.MonkeyPatch) -> None:
 
         return settle
 
-    _wrapped(patch, reconciling, "settle", make)
+    wrapped(patch, reconciling, "settle", make)
 
 
 @mutant("a base at the head can still be won by a late swap")
@@ -76,7 +76,7 @@ def token_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 
         return settle
 
-    _wrapped(patch, reconciling, "settle", make)
+    wrapped(patch, reconciling, "settle", make)
 
 
 @mutant("the ledger is believed less than the table")
@@ -89,7 +89,7 @@ def never_attempted_is_believed(patch: pytest.MonkeyPatch) -> None:
 
         return settle
 
-    _wrapped(patch, reconciling, "settle", make)
+    wrapped(patch, reconciling, "settle", make)
 
 
 @mutant("history that is not shown is no history that has expired")
@@ -140,7 +140,7 @@ def leases_expire_by_the_local_clock(patch: pytest.MonkeyPatch) -> None:
 
         return acquire
 
-    _wrapped(patch, leases, "acquire", make)
+    wrapped(patch, leases, "acquire", make)
 
 
 @mutant("a new lease has a new fence")
@@ -156,7 +156,7 @@ def fence_stays(patch: pytest.MonkeyPatch) -> None:
 
         return acquire
 
-    _wrapped(patch, leases, "acquire", make)
+    wrapped(patch, leases, "acquire", make)
 
 
 @mutant("the fence goes on from the newest in the table")
@@ -167,7 +167,7 @@ def fences_of_the_table_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
         return acquire
 
-    _wrapped(patch, leases, "acquire", make)
+    wrapped(patch, leases, "acquire", make)
 
 
 @mutant("back-off is written before the work")
@@ -203,7 +203,7 @@ def unknown_clears_back_off(patch: pytest.MonkeyPatch) -> None:
 
         return histories_of
 
-    _wrapped(patch, executing, "_histories", make)
+    wrapped(patch, executing, "_histories", make)
 
 
 @mutant("quarantine is kept")
@@ -214,7 +214,7 @@ def quarantine_is_never_written(patch: pytest.MonkeyPatch) -> None:
 
         return write
 
-    _wrapped(patch, histories, "write", make)
+    wrapped(patch, histories, "write", make)
 
 
 @mutant("the cursor follows a COMMITTED outcome")
@@ -226,7 +226,7 @@ def cursor_advances_at_the_start(patch: pytest.MonkeyPatch) -> None:
 
         return start
 
-    _wrapped(patch, attempts, "start", make)
+    wrapped(patch, attempts, "start", make)
 
 
 @mutant("what is DONE is not done again")
@@ -251,7 +251,7 @@ def success_is_believed(patch: pytest.MonkeyPatch) -> None:
 
         return judge
 
-    _wrapped(patch, executing, "_judge", make)
+    wrapped(patch, executing, "_judge", make)
 
 
 @mutant("an exception is not taken for a rejection")
@@ -265,7 +265,7 @@ def unknown_is_reported_as_failed(patch: pytest.MonkeyPatch) -> None:
 
         return judge
 
-    _wrapped(patch, executing, "_judge", make)
+    wrapped(patch, executing, "_judge", make)
 
 
 @mutant("open attempts are settled first")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -11,6 +11,7 @@ from iceberg_maint_tests.simulation import test_found
 from iceberg_maint_tests.simulation.faults import Answer
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
+from iceberg_maint_tests.simulation.storage_mutants import STORAGE_MUTANTS
 from iceberg_maint_tests.simulation.tables import small_files
 from iceberg_maint_tests.simulation.test_lying_catalog import test_catalog_that_lies_is_found_out
 from iceberg_maint_tests.simulation.violations import ViolationError
@@ -29,8 +30,17 @@ def test_planted_fault_is_seen(mutant: Mutant, monkeypatch, capsys) -> None:
         print(f"\n| {mutant.rule} | {mutant.name} | {seen} |", end="")
 
 
-def _by_scenario() -> str:
-    for scenario in SCENARIOS:
+@pytest.mark.parametrize(("mutant", "scenario"), STORAGE_MUTANTS, ids=lambda m: getattr(m, "name", ""))
+def test_fault_planted_in_adoption_or_housekeeping_is_seen(mutant, scenario, monkeypatch, capsys) -> None:
+    mutant.plant(monkeypatch)
+    seen = _by_scenario([scenario])
+    assert seen, f"'{mutant.rule}' is off and {_name(scenario)} does not see it"
+    with capsys.disabled():
+        print(f"\n| {mutant.rule} | {mutant.name} | {seen} |", end="")
+
+
+def _by_scenario(scenarios: Sequence[Callable[[], None]] = SCENARIOS) -> str:
+    for scenario in scenarios:
         try:
             scenario()
         except ViolationError as violation:
