@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
-import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -24,17 +20,14 @@ from iceberg_maint.core.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.wiring import App, load
-from iceberg_maint_tests.chaos.history import GapError
-from iceberg_maint_tests.chaos.journal import Attempt, Reader
+from iceberg_maint_tests.chaos.crew import ENVIRONMENT, KILLS, MAINTAINERS, WRITERS, Member, Run
+from iceberg_maint_tests.chaos.history import GapError, change_faults, commit_faults
 from iceberg_maint_tests.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
 from iceberg_maint_tests.chaos.maintainer import maintained
 from iceberg_maint_tests.chaos.observer import Observer
+from iceberg_maint_tests.chaos.result import result
 from iceberg_maint_tests.postgres import free_port, postgres
 from iceberg_maint_tests.spark.writers import Writers
-
-WRITERS = ("appender", "upserter", "merger", "changer")
-MAINTAINERS = ("first", "second")
-KILLS = ("python", "jvm", "both")
 
 _POLL_SECONDS = 2.0
 _CHECK_SECONDS = 8.0
@@ -47,87 +40,6 @@ _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
 _DRAIN_ROUNDS = 12
 _WAITS = (Reason.LEASE_HELD, Reason.BACK_OFF, Reason.HOT)
-_ENVIRONMENT = {
-    # Small work on few cores: compiling it well costs more than running it.
-    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "PYSPARK_PYTHON": "no-python-on-executors",
-}
-
-
-@dataclass(slots=True)
-class Member:
-    """One of our processes; `lives` counts its starts."""
-
-    name: str
-    arguments: Sequence[str]
-    said: Path
-    process: subprocess.Popen[bytes]
-    started: float
-    lives: int = 1
-
-    def processes(self) -> list[psutil.Process]:
-        """Itself and its JVM, as far as they live."""
-        with suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self.process.pid)
-            return [own, *own.children(recursive=True)]
-        return []
-
-
-@dataclass(slots=True)
-class Run:
-    """What a run accumulates."""
-
-    place: Place
-    seed: int
-    rng: random.Random
-    members: dict[str, Member] = field(default_factory=dict)
-    kills: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    readers: dict[str, Reader] = field(default_factory=dict)
-    checked: int = 0
-    lost: int = 0
-    back: int = 0
-    cpu: dict[int, float] = field(default_factory=dict)
-
-    def start(self, name: str, module: str, *arguments: str) -> Member:
-        """A process of this package."""
-        command = [sys.executable, "-m", f"iceberg_maint_tests.chaos.{module}", *arguments]
-        lives = self.members[name].lives + 1 if name in self.members else 1
-        with self.place.said(name).open("ab") as said:
-            process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, **_ENVIRONMENT})
-        member = Member(name, (module, *arguments), self.place.said(name), process, time.monotonic(), lives)
-        self.members[name] = member
-        return member
-
-    def again(self, name: str) -> None:
-        """Starts a member anew that has ended."""
-        module, *arguments = self.members[name].arguments
-        self.start(name, module, *arguments)
-
-    def attempts(self) -> dict[str, Attempt]:
-        """Every foreign attempt up to now, by token."""
-        found: dict[str, Attempt] = {}
-        for role in WRITERS:
-            reader = self.readers.setdefault(role, Reader(self.place.journal(role)))
-            reader.read()
-            found.update(reader.attempts)
-        return found
-
-    def count_cpu(self) -> None:
-        """CPU seconds of every process there is; what one used since it was last looked at is not seen."""
-        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-            with suppress(psutil.Error):
-                times = process.cpu_times()
-                self.cpu[process.pid] = times.user + times.system
-
-    def kill(self, name: str, how: str) -> None:
-        """SIGKILL of a maintainer's Python, of its JVM, or of both."""
-        own, *rest = self.members[name].processes()
-        victims = {"python": [own], "jvm": rest, "both": [*rest, own]}[how]
-        for victim in victims:
-            with suppress(psutil.NoSuchProcess):
-                victim.send_signal(signal.SIGKILL)
-        self.kills[how] += 1
 
 
 @contextmanager
@@ -148,7 +60,7 @@ def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, App]]:
         stack.callback(_end, run)
         warehouse = f"file://{folder}/warehouse/rest"
         run.start("rest", "rest_catalog", str(place.config), str(port), f"{server}/rest", warehouse)
-        os.environ.update(_ENVIRONMENT)
+        os.environ.update(ENVIRONMENT)
         app = load(place.config)
         writers = Writers(Bridge(app.session()))
         _wait(lambda: _answers(port), "the REST catalog")
@@ -185,8 +97,6 @@ def conduct(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
         heads += _check_all(run, observer)
         _check_history(run, observer)
         run.count_cpu()
-        from iceberg_maint_tests.chaos.result import result
-
         return result(run, observer, began, ended, rounds)
 
 
@@ -195,8 +105,7 @@ def _go_on(run: Run, observer: Observer, until: float) -> None:
     next_kill += run.rng.expovariate(1 / _KILL_SECONDS)
     turn = 0
     while (now := time.monotonic()) < until:
-        for table in TABLES:
-            observer.poll(table)
+        _poll(run, observer, TABLES[turn % len(TABLES)])
         for name, member in list(run.members.items()):
             if member.process.poll() is None:
                 continue
@@ -205,7 +114,8 @@ def _go_on(run: Run, observer: Observer, until: float) -> None:
                 return
             run.again(name)
         if now >= next_check:
-            _check(run, observer, TABLES[turn % len(TABLES)])
+            table = TABLES[turn % len(TABLES)]
+            _check(run, observer, table)
             turn, next_check = turn + 1, time.monotonic() + _CHECK_SECONDS
             run.count_cpu()
         if now >= next_kill and now < until - _QUIET_SECONDS:
@@ -218,6 +128,18 @@ def _go_on(run: Run, observer: Observer, until: float) -> None:
                 run.kill(name, run.rng.choice(KILLS))
                 next_kill = now + run.rng.expovariate(1 / _KILL_SECONDS)
         time.sleep(_POLL_SECONDS)
+
+
+def _poll(run: Run, observer: Observer, aged: ChaosTable) -> None:
+    """Looks at every table and makes the files of one look old. One look may fail; a snapshot that no
+    look has seen is a gap in the end."""
+    for table in TABLES:
+        try:
+            observer.poll(table)
+            if table is aged:
+                observer.age(table)
+        except Exception as why:  # noqa: BLE001 - told with the result
+            run.missed.append(f"{table}: {type(why).__name__}: {str(why)[:200]}")
 
 
 def _check(run: Run, observer: Observer, table: ChaosTable, snapshot_id: int | None = None) -> None:
@@ -255,8 +177,6 @@ def _check_all(run: Run, observer: Observer) -> int:
 
 
 def _check_history(run: Run, observer: Observer) -> None:
-    from iceberg_maint_tests.chaos.history import change_faults, commit_faults
-
     attempts = run.attempts().values()
     for table, history in observer.histories.items():
         mine = [a for a in attempts if a.table == str(table)]
@@ -293,10 +213,11 @@ def _stop(member: Member) -> None:
 
 
 def _end(run: Run) -> None:
+    members = [process for m in run.members.values() for process in reversed(m.processes())]
+    for process in (*members, *run.orphans):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     for member in run.members.values():
-        for process in reversed(member.processes()):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
         member.process.wait()
 
 

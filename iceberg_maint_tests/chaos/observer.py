@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import Table
 
 from iceberg_maint.core.orphans import TRASH
@@ -23,14 +27,16 @@ from iceberg_maint_tests.chaos.lake import MODELLED, NAMESPACE, TABLES, TOKEN, C
 # the reader needed for itself.
 _RECORD = re.compile(r"Record\((\d+), (\d+), (\d+), (\d+), ([^,()]*)[,)]")
 
+_AGED_SECONDS = 3 * 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Files below a table's location that no snapshot and no metadata reaches."""
+    """Files of a table that were never committed, and the number of those in its trash."""
 
     data_bytes: int
     data_files: int
-    metadata_files: int
+    trashed_files: int
 
 
 @dataclass(slots=True)
@@ -95,28 +101,53 @@ class Observer:
 
     def leftovers(self, table: ChaosTable) -> Leftovers:
         """What lies about, when nobody writes."""
-        spark = self.app.session()
-        sources = {
-            "all_files": "file_path",
-            "all_manifests": "path",
-            "snapshots": "manifest_list",
-            "metadata_log_entries": "file",
-        }
-        reached = set()
-        for source, column in sources.items():
-            rows = spark.sql(f"SELECT DISTINCT {column} FROM {table}.{source}").collect()
-            reached |= {_path(row[0]) for row in rows}
         loaded = self.load(table)
         root = Path(_path(loaded.location()))
-        lost = [
-            p
-            for p in root.rglob("*")
-            if p.is_file() and TRASH not in p.parts and not p.name.startswith(".") and str(p) not in reached
-        ]
-        data = [p for p in lost if "data" in p.relative_to(root).parts[:1]]
-        metadata = [p for p in lost if p not in data and not p.name.endswith(".metadata.json")]
-        return Leftovers(sum(p.stat().st_size for p in data), len(data), len(metadata))
+        committed = self._committed(table, root, loaded)
+        there = [p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")]
+        trashed = sum(TRASH in p.parts for p in there)
+        lost = [p for p in there if p.relative_to(root).parts[0] == "data" and _name(str(p)) not in committed]
+        return Leftovers(sum(p.stat().st_size for p in lost), len(lost), trashed)
+
+    def age(self, table: ChaosTable) -> None:
+        """Makes the files of the head look days old: age keeps none of them from being taken for orphans,
+        now while they are live or when their snapshots have expired."""
+        loaded = self.load(table)
+        head = loaded.current_snapshot()
+        if head is None:
+            return
+        paths = {head.manifest_list}
+        for manifest in head.manifests(loaded.io):
+            paths.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(loaded.io)
+            paths |= {entry.data_file.file_path for entry in entries}
+        old = time.time() - _AGED_SECONDS
+        for path in paths:
+            with suppress(FileNotFoundError):
+                os.utime(_path(path), (old, old))
+
+    def _committed(self, table: ChaosTable, root: Path, loaded: Table) -> set[str]:
+        """Names of all data and delete files of all snapshots there ever were, as the manifests tell that
+        nobody deleted."""
+        manifests = {}
+        for path in root.rglob("snap-*.avro"):
+            if int(path.name.split("-")[1]) in self.histories[table].seen:
+                for manifest in read_manifest_list(loaded.io.new_input(str(path))):
+                    manifests[_name(manifest.manifest_path)] = manifest
+        found = set()
+        for path in root.rglob("*.avro"):
+            if path.name in manifests:
+                # It may lie in the trash by now.
+                manifest = manifests.pop(path.name)
+                manifest._data[0] = str(path)
+                entries = manifest.fetch_manifest_entry(loaded.io, discard_deleted=False)
+                found |= {_name(entry.data_file.file_path) for entry in entries}
+        return found
 
 
 def _path(location: str) -> str:
     return unquote(urlsplit(location).path)
+
+
+def _name(location: str) -> str:
+    return location.rpartition("/")[2]

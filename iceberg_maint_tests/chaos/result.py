@@ -5,23 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from iceberg_maint_tests.chaos.crew import MAINTAINERS, Run
 from iceberg_maint_tests.chaos.history import failed_by_us
 from iceberg_maint_tests.chaos.journal import Answer
 from iceberg_maint_tests.chaos.lake import TABLES
 from iceberg_maint_tests.chaos.observer import Observer
 
-if TYPE_CHECKING:
-    from iceberg_maint_tests.chaos.conductor import Run
-
 MOST_FAILED_BY_US = 0.01
 """Share of foreign commits."""
 LONGEST_PAUSE_SECONDS = 600.0
 MOST_LEFT_BATCHES = 2
-"""Orphan bytes that a kill or a failed batch may leave, in batches. No orphan pass takes a file of the
-last day, so that those of a whole run are there at its end."""
+"""Bytes never committed that a kill or a failed batch may leave, in batches. Those of a whole run add up:
+no orphan pass takes a young file, and what it takes lies in the trash."""
 
 
 def result(run: Run, observer: Observer, began: float, ended: float, rounds: int) -> dict[str, Any]:
@@ -82,6 +81,7 @@ def result(run: Run, observer: Observer, began: float, ended: float, rounds: int
             "snapshots_read": run.checked,
             "rows_lost": run.lost,
             "rows_brought_back": run.back,
+            "looks_missed": run.missed[:8],
             "commits_seen": sum(len(h.seen) for h in observer.histories.values()),
         },
         "orphans": {
@@ -121,15 +121,10 @@ class _Maintenance:
 
 
 def _maintenance(run: Run) -> _Maintenance:
-    from iceberg_maint_tests.chaos.conductor import MAINTAINERS
-
     found = _Maintenance()
     for name in MAINTAINERS:
         for raw in run.place.journal(name).read_text("utf-8").splitlines():
-            # The last line before a kill may be half a line, and the next one begins behind it.
-            for part in raw.partition("{")[1:2]:
-                try:
-                    found.take(json.loads(part + raw.partition("{")[2]))
-                except json.JSONDecodeError:
-                    continue
+            # A kill may have cut the last line of a life off.
+            with suppress(json.JSONDecodeError):
+                found.take(json.loads(raw))
     return found

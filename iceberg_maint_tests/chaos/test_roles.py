@@ -86,6 +86,7 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(place: Place,
         assert change_faults(attempts.values(), tags, columns) == []
         for snapshot in history.chain(history.head):
             assert observer.check(table, attempts, snapshot.snapshot_id).equal
+        observer.age(table)
         assert observer.leftovers(table) == Leftovers(0, 0, 0)
     for role in roles.values():
         role.journal.close()
