@@ -34,8 +34,8 @@ from iceberg_maint_tests.simulation.faults import (
     Answer,
     Killed,
 )
-from iceberg_maint_tests.simulation.lake import Swap
 from iceberg_maint_tests.simulation.process import Process
+from iceberg_maint_tests.simulation.sim_table import Swap
 
 if TYPE_CHECKING:
     from iceberg_maint_tests.simulation.lake import Lake

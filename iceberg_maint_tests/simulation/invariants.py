@@ -22,10 +22,11 @@ from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.record import Record
 from iceberg_maint.maintain import BatchEnded, Event, OperationEnded
 from iceberg_maint.reconcile import Settled
-from iceberg_maint_tests.simulation.lake import SimTable, twice
+from iceberg_maint_tests.simulation.lake import twice
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, LedgerRows, Past, Seen
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.retries import Retries
+from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.storage_rules import StorageRules
 from iceberg_maint_tests.simulation.violations import DefectError, ViolationError
 

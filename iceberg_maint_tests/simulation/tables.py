@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.state import FileKind
-from iceberg_maint_tests.simulation.lake import KEY, SimTable
+from iceberg_maint_tests.simulation.lake import KEY
+from iceberg_maint_tests.simulation.sim_table import SimTable
 
 _HOUR_MS = 3_600_000
 

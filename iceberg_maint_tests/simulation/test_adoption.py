@@ -7,9 +7,9 @@ import pytest
 
 from iceberg_maint.core.ids import Operation
 from iceberg_maint_tests.simulation.faults import Answer, At
-from iceberg_maint_tests.simulation.lake import SimTable
 from iceberg_maint_tests.simulation.life import Life
 from iceberg_maint_tests.simulation.process import Process
+from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm, only_main
 
 TABLE = NAMES[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint_tests.simulation.faults import Answer, At
-from iceberg_maint_tests.simulation.lake import SimTable
+from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 
 TABLE = NAMES[0]

@@ -9,8 +9,8 @@ import pytest
 
 from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint_tests.simulation.faults import LANDS, LANDS_LATER, Answer
-from iceberg_maint_tests.simulation.lake import SimTable
 from iceberg_maint_tests.simulation.life import Life
+from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.tables import WORK
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 

@@ -44,7 +44,7 @@ from iceberg_maint_tests.simulation.engine import SimEngine
 from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
 from iceberg_maint_tests.simulation.invariants import Watch
-from iceberg_maint_tests.simulation.lake import Lake, Swap
+from iceberg_maint_tests.simulation.lake import Lake
 from iceberg_maint_tests.simulation.process import (
     Process,
     ProcessCatalog,
@@ -53,6 +53,7 @@ from iceberg_maint_tests.simulation.process import (
     Threading,
     unknown_table,
 )
+from iceberg_maint_tests.simulation.sim_table import Swap
 from iceberg_maint_tests.simulation.storage import orphan_pass
 from iceberg_maint_tests.simulation.violations import ViolationError
 

@@ -1,0 +1,180 @@
+"""A table of the lake that knows its rows: snapshots, compare-and-swap, tags, expiry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from iceberg_maint.catalog.fake import fake_table
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.state import (
+    BATCH_PROPERTY,
+    FENCE_PROPERTY,
+    TOKEN_PROPERTY,
+    LiveFile,
+    Manifest,
+    Ref,
+    Snapshot,
+    TableState,
+)
+from iceberg_maint_tests.core.build import BY_P
+
+if TYPE_CHECKING:
+    from iceberg_maint_tests.simulation.lake import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A prepared commit: what it was based on and what it would make of it. `regrouped` manifests become
+    one; of an expiry nothing but what goes counts."""
+
+    base: TableState
+    live: tuple[LiveFile, ...]
+    operation: str
+    summary: Mapping[str, str] = field(default_factory=dict)
+    regrouped: frozenset[str] = frozenset()
+    expire: tuple[int, ...] = ()
+    expire_refs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A commit of ours that is in the table."""
+
+    table_uuid: str
+    snapshot_id: int
+    token: str
+    fence: int
+    batch_id: str
+    operation: str
+
+
+class SimTable:
+    """One table by its UUID. `by_ref`: the catalog compares main's snapshot, as REST catalogs do, else the
+    metadata's location."""
+
+    def __init__(self, lake: Lake, name: TableId, uuid: str, *, by_ref: bool) -> None:
+        self.lake = lake
+        self.uuid = uuid
+        self.by_ref = by_ref
+        self.version = 0
+        self.location = f"mem://lake/{uuid}"
+        self.tags: dict[str, int] = {}
+        state = fake_table(str(name), (), specs=(BY_P,)).state
+        self.state = replace(
+            state, uuid=uuid, location=self.location, metadata_location=self._metadata_location()
+        )
+        self.files: dict[int | None, tuple[LiveFile, ...]] = {None: ()}
+        self.landed: list[Landed] = []
+        self.rewound = False
+        self.keeps = 20
+
+    @property
+    def live(self) -> tuple[LiveFile, ...]:
+        return self.files[self.state.snapshot.snapshot_id if self.state.snapshot else None]
+
+    def swap(self, swap: Swap) -> Snapshot | None:
+        """The new snapshot, or None: the base is not the head any more, or the table is gone."""
+        if not self.takes(swap):
+            return None
+        if not swap.expire and not swap.expire_refs:
+            return self._append(swap.live, swap.operation, swap.summary, swap.regrouped)
+        for name in swap.expire_refs:
+            self.tags.pop(name, None)
+        self.tags = {name: of for name, of in self.tags.items() if of not in swap.expire}
+        kept = (s for s in self.state.snapshots if s.snapshot_id not in swap.expire)
+        self._change(snapshots=tuple(kept))
+        return self.state.snapshot
+
+    def takes(self, swap: Swap) -> bool:
+        """Whether the catalog lets the swap win now. A REST catalog compares no base of an expiry."""
+        if self.lake.tables.get(swap.base.table) is not self or swap.base.uuid != self.uuid:
+            return False
+        if self.by_ref:
+            return bool(swap.expire or swap.expire_refs) or swap.base.snapshot == self.state.snapshot
+        return swap.base.metadata_location == self.state.metadata_location
+
+    def reach(self) -> set[str]:
+        """Every file of every retained snapshot."""
+        return {f.path for s in self.state.snapshots for f in self.files[s.snapshot_id]}
+
+    def tag(self, name: str, snapshot_id: int) -> None:
+        self.tags[name] = snapshot_id
+        self._change()
+
+    def commit(self, live: Iterable[LiveFile], operation: str) -> Snapshot:
+        """A foreign writer's commit, on the head."""
+        return self._append(tuple(live), operation, {})
+
+    def expire(self, keep: int) -> None:
+        """Foreign expiry: the newest `keep` ancestors of the head stay."""
+        kept = {s.snapshot_id for s in self.state.ancestors()[:keep]} | set(self.tags.values())
+        self._change(snapshots=tuple(s for s in self.state.snapshots if s.snapshot_id in kept))
+
+    def rewind(self) -> None:
+        """An operator's roll-back of main to its parent. What was committed after it is undone."""
+        ancestors = self.state.ancestors()
+        if len(ancestors) > 1:
+            self.rewound = True
+            self._change(snapshot=ancestors[1])
+
+    def rename(self, name: TableId) -> None:
+        del self.lake.tables[self.state.table]
+        self._change(table=name)
+        self.lake.tables[name] = self
+
+    def rows(self) -> list[int]:
+        """The rows a reader sees, sorted; twice where they are there twice."""
+        return self.lake.visible(self.live)
+
+    def next_number(self) -> int:
+        return self.state.last_sequence_number + 1
+
+    def _append(
+        self,
+        live: tuple[LiveFile, ...],
+        operation: str,
+        summary: Mapping[str, str],
+        regrouped: frozenset[str] = frozenset(),
+    ) -> Snapshot:
+        number = self.next_number()
+        parent = self.state.snapshot.snapshot_id if self.state.snapshot else None
+        snapshot = Snapshot(
+            self.lake.new_id(), parent, number, self.lake.now_ms, operation, dict(summary), f"list-{number}"
+        )
+        self.files[snapshot.snapshot_id] = live
+        kept = tuple(m for m in self.state.manifests if m.path not in regrouped)
+        made = Manifest(f"manifest-{number}", 100, False, 0, number, number, snapshot.snapshot_id, *[1] * 5)
+        self._change(
+            snapshot=snapshot,
+            snapshots=(*self.state.snapshots, snapshot),
+            last_sequence_number=number,
+            manifests=(*kept, made),
+        )
+        if TOKEN_PROPERTY in summary:
+            self.landed.append(
+                Landed(
+                    self.uuid,
+                    snapshot.snapshot_id,
+                    summary[TOKEN_PROPERTY],
+                    int(summary[FENCE_PROPERTY]),
+                    summary[BATCH_PROPERTY],
+                    summary["operation"],
+                )
+            )
+        return snapshot
+
+    def _change(self, **fields: object) -> None:
+        self.version += 1
+        self.state = replace(self.state, metadata_location=self._metadata_location(), **fields)  # type: ignore[arg-type]
+        head = self.state.snapshot
+        retained = {s.snapshot_id for s in self.state.snapshots}
+        self.tags = {name: of for name, of in self.tags.items() if of in retained}
+        main = (Ref("main", "branch", head.snapshot_id),) if head is not None else ()
+        tags = (Ref(name, "tag", of) for name, of in self.tags.items())
+        self.state = replace(self.state, refs=(*main, *tags))
+        self.lake.changes += 1
+
+    def _metadata_location(self) -> str:
+        return f"{self.location}/metadata/{self.version:05}-x.metadata.json"
