@@ -35,6 +35,9 @@ _WIDTH_BYTES = {
     "uuid": 36,
 }
 """Bytes of one value, of varying ones what is usual for keys; a uuid is text in Spark."""
+_VARYING = frozenset({"string", "binary"})
+_FOOTER_BYTES = 4096
+"""What a file may take for other things than keys."""
 _WIDTH_BYTES_OF_SIZED = {"decimal": 16, "fixed": 16}
 
 
@@ -182,7 +185,7 @@ def memory_need(
     """What applying these deletes to so many rows asks of memory; keys as wide as the widest."""
     return MemoryNeed(
         keys=sum(d.record_count for d in deletes),
-        key_bytes=widest_key_bytes(deletes, key_types),
+        key_bytes=max(widest_key_bytes(deletes, key_types), _stored_key_bytes(deletes, key_types)),
         rows=rows,
         correction=correction,
     )
@@ -191,6 +194,18 @@ def memory_need(
 def widest_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) -> int:
     """Bytes of the widest key among these deletes."""
     return max((key_bytes(key_types[i] for i in ids) for ids in {d.equality_ids for d in deletes}), default=0)
+
+
+def _stored_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) -> int:
+    """Bytes of one key as the files have them, of the widest keys whose width varies: what is compressed
+    is wider in memory, and never narrower."""
+    stored: dict[tuple[int, ...], tuple[int, int]] = {}
+    for delete in deletes:
+        if any(key_types[i] in _VARYING for i in delete.equality_ids):
+            size, count = stored.get(delete.equality_ids, (0, 0))
+            size += max(0, delete.size_bytes - _FOOTER_BYTES)
+            stored[delete.equality_ids] = size, count + delete.record_count
+    return max((size // count for size, count in stored.values() if count), default=0)
 
 
 def key_work_bytes(data_files: Iterable[LiveFile], deletes: Iterable[LiveFile], width_bytes: int) -> int:

@@ -126,6 +126,24 @@ def test_memory_need_counts_delete_rows_as_wide_as_the_widest() -> None:
     assert memory_need(deletes, 40, {1: "long", 2: "string"}, 1.5) == MemoryNeed(12, 32, 40, 1.5)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "size_bytes", "key_bytes"),
+    [
+        # 500 bytes each are stored, which nothing in memory is narrower than.
+        ({1: "string"}, 504_096, 500),
+        ({1: "string"}, 9_096, 24),
+        # A footer is no key.
+        ({1: "string"}, 4_000, 24),
+        ({1: "long"}, 504_096, 8),
+    ],
+)
+def test_memory_need_of_text_is_no_less_than_what_is_stored(
+    kinds: dict[int, str], size_bytes: int, key_bytes: int
+) -> None:
+    wide = replace(equality("e", 3), equality_ids=(1,), size_bytes=size_bytes, record_count=1000)
+    assert memory_need([wide], 40, kinds, 1.0) == MemoryNeed(1000, key_bytes, 40)
+
+
 def test_planned_delete_says_scope_and_whether_it_is_dropped() -> None:
     deletes = (equality("e", 2, keys=(2, 1), records=7), everywhere("g", 3))
     assert planned_deletes(deletes, frozenset({"g"}), SPECS) == (
