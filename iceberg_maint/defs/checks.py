@@ -149,15 +149,24 @@ def housekeeping_evaluations(
         idle = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
         passed = not found or idle
         name = CHECK_OF[operation].value
+        told = "; ".join(map(_sentence, found)) or (
+            SENTENCES[decision.reason] if idle else _DESCRIPTIONS[name]
+        )
+        if operation is Operation.REMOVE_ORPHAN_FILES:
+            told += _waiting(last_pass)
         yield dg.AssetCheckEvaluation(
             asset_key=housekeeping_key(seen.state.table, prefix),
             check_name=name,
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
-            description="; ".join(map(_sentence, found))
-            or (SENTENCES[decision.reason] if idle else _DESCRIPTIONS[name]),
+            description=told,
             metadata=upkeep_metadata(seen, decision, last_pass),
         )
+
+
+def _waiting(last_pass: Report | None) -> str:
+    files = sum(h.files for h in (last_pass.outcome.held or ())) if last_pass else 0
+    return f" {files} files are in the trash or wait for approval." if files else ""
 
 
 def table_evaluations(

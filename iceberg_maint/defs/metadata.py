@@ -173,19 +173,19 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
         dg.TableRecord(
             {
                 "mark": h.mark_id,
-                "state": "in the trash" if h.marked_ms else "waits for approval",
                 "files": h.files,
                 "bytes": h.size_bytes,
-                "last written": " to ".join(_utc(t) for t in (h.oldest_ms, h.youngest_ms) if t is not None),
-                "marked": _utc(h.marked_ms) if h.marked_ms else "",
-                "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "",
+                "written from": _utc(h.oldest_ms) if h.oldest_ms is not None else "",
+                "written to": _utc(h.youngest_ms) if h.youngest_ms is not None else "",
+                "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "once approved",
             }
         )
         for h in held[:WORST_PARTITIONS]
     ]
-    columns = [dg.TableColumn("mark", "string"), dg.TableColumn("state", "string")]
-    columns += [dg.TableColumn(c, "int") for c in ("files", "bytes")]
-    columns += [dg.TableColumn(c, "string") for c in ("last written", "marked", "swept from")]
+    numbers = ("files", "bytes")
+    texts = ("written from", "written to", "swept from")
+    columns = [dg.TableColumn("mark", "string")]
+    columns += [dg.TableColumn(c, "int") for c in numbers] + [dg.TableColumn(c, "string") for c in texts]
     paths = [dg.TableRecord({"mark": h.mark_id, "path": p}) for h in held for p in h.paths]
     shown = [dg.TableColumn(c, "string") for c in ("mark", "path")]
     return {
@@ -217,7 +217,7 @@ def _counts(batch: BatchOutcome) -> Metadata:
 
 
 def _utc(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def worst_partitions(measured: Measured, decision: Decision) -> dg.TableMetadataValue:

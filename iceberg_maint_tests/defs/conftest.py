@@ -63,7 +63,7 @@ class Table:
     def commit(
         self, removed: Collection[str], added: Iterable[LiveFile], summary: Mapping[str, str] | None = None
     ) -> Snapshot:
-        old, number = self.state, len(self.state.snapshots) + 1
+        old, number = self.state, self.state.last_sequence_number + 1
         parent = old.snapshots[-1].snapshot_id if old.snapshots else None
         # Without the marks of our commits it is a writer's.
         operation = "replace" if TOKEN_PROPERTY in (summary or {}) else "append"

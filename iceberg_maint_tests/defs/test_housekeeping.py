@@ -193,13 +193,9 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
     for data in (told(world)[-1], checked):
         assert (data["would_remove_files"], data["would_remove_bytes"]) == (9, 90)
         [held, waits] = shown(data, "would_remove")
-        assert (held["mark"], held["state"], held["files"]) == ("m1", "in the trash", 7)
-        assert held["last written"] == "2027-01-06T08:00:00+00:00 to 2027-01-07T08:00:00+00:00"
-        assert (held["marked"], held["swept from"]) == (
-            "2027-01-15T08:00:00+00:00",
-            "2027-01-18T08:00:00+00:00",
-        )
-        assert (waits["state"], waits["marked"], waits["swept from"]) == ("waits for approval", "", "")
+        assert (held["mark"], held["files"], held["bytes"]) == ("m1", 7, 70)
+        assert (held["written from"], held["written to"]) == ("2027-01-06 08:00 UTC", "2027-01-07 08:00 UTC")
+        assert (held["swept from"], waits["swept from"]) == ("2027-01-18 08:00 UTC", "once approved")
         assert [r["path"] for r in shown(data, "would_remove_paths")] == [
             "/t/data/a",
             "/t/data/b",
@@ -207,6 +203,8 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
         ]
     assert checked["last_pass"].startswith("IMPROVED, orphan_files: ")
     assert checked["orphan_files"] == 7
+    described = world.evaluations("orphan_files")[None].description
+    assert described.endswith("9 files are in the trash or wait for approval.")
     assert checked["looked_for_orphans"] > 0
 
 
