@@ -18,6 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TABLE = "assets/lake/demo/flights_by_month"
+HOUSEKEEPING = "assets/lake/demo/weather_by_day/housekeeping"
 SIZE = {"width": 1440, "height": 900}
 MAX_BYTES = 300_000
 
@@ -39,6 +40,7 @@ PICTURES: dict[str, Picture] = {
         f"{TABLE}?view=partitions&partition=time_hour_month%3D2013-01", "time_hour_month=2013-01"
     ),
     "checks": Picture(f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
+    "housekeeping": Picture(f"{HOUSEKEEPING}?view=checks&checkDetail=orphan_files", "would_remove"),
     "plots": Picture(f"{TABLE}?view=overview", "Plots", 'text="Plots"', "iceberg_maint/batch_input_files"),
     "automation": Picture(
         f"{TABLE}?view=automation",
