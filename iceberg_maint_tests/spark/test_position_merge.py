@@ -1,78 +1,42 @@
-"""Position deletes merged on real tables: v2, v3, upgraded, evolved, and while others write."""
+"""Position deletes merged on real tables: v2, v3, upgraded and evolved."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.merge import plan_position_deletes
-from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import (
     Policy,
-    ProofLevel,
     RewriteDataFilesPolicy,
-    RewritePositionDeleteFilesPolicy,
 )
-from iceberg_maint.core.position_deletes import position_delete_findings
-from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.verification import Compared, StoredProof, VerificationStatus, find_commit
-from iceberg_maint.errors import RefusedError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.maintain import maintain
 from iceberg_maint.ports import Written
 from iceberg_maint.request import Request
-from iceberg_maint.spark import position_merge, positions
+from iceberg_maint.spark import positions
 from iceberg_maint.spark.health_source import SparkHealthSource
 from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint.survey import Tools
 from iceberg_maint.wiring import SystemClock
 from iceberg_maint_tests.spark.cleaning import deletes_of, other_engine, rows_of
-from iceberg_maint_tests.spark.workshop import FULL, TARGET_BYTES, Workshop, workshop_of
+from iceberg_maint_tests.spark.merging import POSITIONS, QUICK, mark, paths, planned, swap, table
+from iceberg_maint_tests.spark.workshop import FULL, Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
-
-POSITIONS = "POSITION_DELETES"
-QUICK = replace(FULL, rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(proof=ProofLevel.FOOTER))
-"""Without the reader's word: no job of Spark's over the data files."""
 
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
     return workshop_of(spark, lake_dir)
-
-
-def table(shop: Workshop, *files: Iterable[int], version: int = 2, partitioned_by: str = "") -> str:
-    """One data file for each range of ids."""
-    name = shop.new_name("merge")
-    java = shop.writers.create(name, version=version, partitioned_by=partitioned_by)
-    for ids in files:
-        shop.writers.append(java, rows_of(ids))
-    return name
-
-
-def paths(shop: Workshop, name: str) -> list[str]:
-    return [str(f.location()) for f in shop.writers.files(shop.writers.load(name))]
-
-
-def mark(shop: Workshop, name: str, positions: Mapping[str, Iterable[int]], **place: Any) -> Any:
-    return shop.writers.delete_at(shop.writers.load(name), positions, **place)
-
-
-def swap(java: Any, old: Any, new: Any, number: int | None = None) -> None:
-    """Another's rewrite of one data file."""
-    rewrite = java.newRewrite().validateFromSnapshot(java.currentSnapshot().snapshotId())
-    if number is not None:
-        rewrite.dataSequenceNumber(number)
-    rewrite.deleteFile(old).addFile(new).commit()
 
 
 def health(shop: Workshop, name: str, partition: str = "__all__") -> PartitionHealth:
@@ -83,27 +47,6 @@ def health(shop: Workshop, name: str, partition: str = "__all__") -> PartitionHe
 def health_by_spark(shop: Workshop, name: str) -> PartitionHealth:
     state = shop.catalog.pin(TableId.parse(name))
     return SparkHealthSource(shop.spark).measure(state, RewriteDataFilesPolicy()).partitions["__all__"]
-
-
-def planned(shop: Workshop, name: str, *keys: str, force: bool = True) -> Batch:
-    """The batch for these partitions, all by default."""
-    state = shop.catalog.pin(TableId.parse(name))
-    measured = shop.catalog.measure(state, RewriteDataFilesPolicy())
-    due = []
-    for key in keys or tuple(measured.partitions):
-        found = tuple(
-            position_delete_findings(
-                measured.partitions[key], FULL.rewrite_position_delete_files, state.format_version
-            )
-        )
-        due.append(
-            PartitionDecision(key, Verdict.RUN, Reason.FORCED if force else Reason.POSITION_DELETES, found)
-        )
-    operation = Operation.REWRITE_POSITION_DELETE_FILES
-    decision = Decision(name, operation, Verdict.RUN, Reason.FORCED, None, tuple(due))
-    live = shop.catalog.live_files(state, keys or tuple(measured.partitions))
-    [batch] = plan_position_deletes(state, decision, live, FULL, TARGET_BYTES).batches
-    return batch
 
 
 def merge(
@@ -310,105 +253,3 @@ def test_table_of_void_deletes_is_healed_in_one_run_and_asks_for_no_other(shop: 
     assert run(2) == [healthy] * 3
     assert shop.writers.rows(name) == before
     assert health(shop, name).delete_files == 0
-
-
-# while others write
-
-
-def raced(shop: Workshop, name: str, then: Any) -> tuple[CommitResult, list[tuple[Any, ...]]]:
-    """What becomes of a merge during which `then` was done, and the rows right before its commit."""
-    batch = planned(shop, name)
-    written = shop.engine.write(batch, QUICK)
-    then()
-    before = shop.writers.rows(name)
-    result = shop.commit(batch, written)
-    assert shop.writers.rows(name) == before
-    return result, before
-
-
-def twice_marked(shop: Workshop, version: int = 2) -> tuple[str, str, str]:
-    name = table(shop, range(10), range(10, 20))
-    a, b = paths(shop, name)
-    mark(shop, name, {a: [0], b: [0]})
-    mark(shop, name, {a: [1]})
-    if version == 3:
-        shop.sql(
-            f"alter table {name} set tblproperties ('format-version'='3', 'write.delete.mode'='merge-on-read')"
-        )
-    return name, a, b
-
-
-def test_merge_beside_an_append_and_another_delete_is_committed(shop: Workshop) -> None:
-    name, a, _ = twice_marked(shop)
-
-    def then() -> None:
-        shop.writers.append(shop.writers.load(name), rows_of([99]))
-        mark(shop, name, {a: [5]})
-
-    result, before = raced(shop, name, then)
-    assert result.status is CommitStatus.COMMITTED
-    assert (99, "a") in before
-    assert deletes_of(shop, name)[a] == Counter({POSITIONS: 2})
-
-
-def test_merge_of_a_data_file_that_was_rewritten_meanwhile_is_stale(shop: Workshop) -> None:
-    name, _, _ = twice_marked(shop)
-    batch = shop.batch(name)
-    done = shop.engine.write(batch, FULL)
-    result, _ = raced(shop, name, lambda: shop.commit(batch, done))
-    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
-
-
-def test_second_deletion_vector_of_a_file_is_stale(shop: Workshop) -> None:
-    name, _, _ = twice_marked(shop, version=3)
-    result, _ = raced(shop, name, lambda: shop.sql(f"delete from {name} where id in (3, 13)"))
-    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
-
-
-def test_file_that_came_meanwhile_with_an_old_number_makes_a_partition_scoped_drop_stale(
-    shop: Workshop,
-) -> None:
-    name = table(shop, range(10), range(10, 20), range(20, 30))
-    a, b, _ = paths(shop, name)
-    mark(shop, name, {a: [0], b: [0]})
-
-    def then() -> None:
-        java = shop.writers.load(name)
-        swap(java, shop.writers.files(java)[2], shop.writers.data(java, rows_of(range(20, 30))), number=1)
-
-    result, _ = raced(shop, name, then)
-    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
-    assert "needed_delete" in result.message
-
-
-# what is not proved is not committed
-
-
-def test_lost_position_is_found_by_what_the_reader_sees(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, a, _ = twice_marked(shop)
-    batch = planned(shop, name)
-    whole = position_merge._marked
-
-    def losing(*arguments: Any) -> dict[str, Any]:
-        found = whole(*arguments)
-        found[a].remove(1)
-        return found
-
-    monkeypatch.setattr(position_merge, "_marked", losing)
-    found = shop.engine.write(batch, FULL).proof
-    assert not found.equal
-    assert "2 positions" in found.detail
-    assert a in found.detail
-
-
-def test_delete_file_that_holds_fewer_positions_than_listed_is_refused(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, _, _ = twice_marked(shop)
-    batch = planned(shop, name)
-    read = position_merge._read
-    monkeypatch.setattr(position_merge, "_read", lambda *of: read(*of).where("pos > 0"))
-    with pytest.raises(RefusedError, match=r"hold 3 positions, 1 were read"):
-        shop.engine.write(batch, FULL)
