@@ -17,6 +17,7 @@ ADAPTERS = frozenset({"catalog", "spark", "ledger", "metrics", "audit", "alerts"
 LOOP = frozenset(
     {
         "survey",
+        "adopt",
         "execute",
         "heartbeat",
         "reconcile",
