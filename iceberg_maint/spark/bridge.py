@@ -165,7 +165,7 @@ class Bridge:
         # py4j closes the stream of each connection while its reader waits in it, which never
         # ends; a reader whose socket is shut down leaves first.
         for connection in list(server.connections):
-            with suppress(OSError):
+            with suppress(OSError, AttributeError):  # it has none any more when its JVM has died
                 connection.socket.shutdown(socket.SHUT_RDWR)
         self.gateway.shutdown_callback_server()
         self.gateway._callback_server = None

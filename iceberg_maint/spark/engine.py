@@ -35,7 +35,7 @@ from iceberg_maint.spark.memory import measured, ran_out
 from iceberg_maint.spark.position_merge import merge
 from iceberg_maint.spark.preflight import check_keys, preflight_of
 from iceberg_maint.spark.regroup import commit_regrouping
-from iceberg_maint.spark.session import keeping_sigint
+from iceberg_maint.spark.session import keeping_sigint, versions
 from iceberg_maint.spark.staging import (
     GroupTasks,
     equality_delete_files,
@@ -86,14 +86,15 @@ class SparkEngine:
         self._pause = pause
         self._bridge_lock = threading.Lock()
         self._bridge: Bridge | None = None
+        self._versions: Mapping[str, str] = {}
         self._jobs = Jobs()
         self._prepared: dict[str, _Prepared] = {}
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of Spark, Iceberg, Scala and Java, asked of the JVM; nothing before it runs."""
-        from iceberg_maint.spark.session import versions
-
-        return {} if self._bridge is None else versions(self._bridge.spark)
+        """Versions of Spark, Iceberg, Scala and Java, as the JVM told them when it had started; nothing
+        before. What a run did is put on record also when its JVM has died, or an interrupt has left
+        the connection to it in the middle of an answer."""
+        return self._versions
 
     def start(self) -> None:
         """Starts the session. Raises what starting it raises, RuntimeError when its JVM has died:
@@ -199,7 +200,9 @@ class SparkEngine:
         with self._bridge_lock:
             if self._bridge is None:
                 with keeping_sigint():
-                    self._bridge = Bridge(self._session())
+                    bridge = Bridge(self._session())
+                self._versions = versions(bridge.spark)
+                self._bridge = bridge
             return self._bridge
 
     def _active(self) -> Bridge:

@@ -53,3 +53,18 @@ def test_once_makes_each_thing_once_for_each_bridge() -> None:
 
     assert [one.once(make), other.once(make), one.once(make)] == [1, 2, 1]
     assert made == [one, other]
+
+
+def test_callback_server_closes_after_its_jvm_has_died() -> None:
+    """Its connections have no socket any more."""
+    closed: list[bool] = []
+    server = SimpleNamespace(connections=[SimpleNamespace(socket=None)])
+    gateway = SimpleNamespace(
+        _callback_server=server,
+        shutdown_callback_server=lambda: closed.append(gateway._callback_server is server),
+    )
+    bridge = object.__new__(Bridge)
+    bridge.gateway = gateway
+    bridge._stop_callback_server()
+    assert closed == [True]
+    assert gateway._callback_server is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
 from iceberg_maint.core.change import MetadataReader
+from iceberg_maint.spark import engine as engine_module
 from iceberg_maint.spark.engine import SparkEngine
 
 
@@ -34,3 +36,13 @@ def test_start_raises_what_the_session_raises() -> None:
 
     with pytest.raises(OSError, match=r"^no jars$"):
         SparkEngine(unfit, no_reader).start()
+
+
+def test_versions_are_known_after_the_jvm_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [{"spark": "4.1.4"}]
+    monkeypatch.setattr(engine_module, "Bridge", lambda session: SimpleNamespace(spark=session))
+    monkeypatch.setattr(engine_module, "versions", lambda _spark: answers.pop())
+    engine = SparkEngine(lambda: None, no_reader)  # type: ignore[arg-type, return-value]
+    assert engine.versions() == {}
+    engine._started()
+    assert engine.versions() == engine.versions() == {"spark": "4.1.4"}
