@@ -201,8 +201,10 @@ def test_unrecorded_runs_need_the_lease(ledger, lease, place: Place):
 
 
 def test_prune_forgets_what_is_on_record_with_the_attempts_themselves(ledger, lease, place: Place):
-    finish(ledger, lease, start(ledger, lease, "day=1"))
-    ledger.append_record(record_for("run-1"))
+    """What an operation did last and did well stays longer."""
+    failed = replace(outcome_of(make_batch("day=1")), outcome=OutcomeStatus.FAILED)
+    finish(ledger, lease, start(ledger, lease, "day=1"), BatchStatus.FAILED)
+    ledger.append_record(record_for("run-1", REWRITE, failed))
     place.age("icm_record", "appended_ms", 31 * 86_400_000)
     ledger.prune(lease.table_uuid, 30)
     after = next_lease(ledger, place, lease)
