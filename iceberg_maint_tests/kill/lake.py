@@ -103,6 +103,12 @@ class Lake:
         with closing(sqlite3.connect(self._ledger(kind), timeout=30)) as ledger, ledger:
             ledger.execute("update icm_lease set expires_ms = 0")
 
+    def untold_runs(self, kind: Kind) -> list[str]:
+        """Runs that have attempts and no record."""
+        query = "select run_id from icm_attempt except select run_id from icm_record"
+        with closing(sqlite3.connect(self._ledger(kind), timeout=30)) as ledger:
+            return [run_id for (run_id,) in ledger.execute(query)]
+
     def trashed(self, kind: Kind) -> list[Path]:
         """Files in the table's trash."""
         return [p for p in self.place(kind).rglob(f"{TRASH}/files/**/*") if p.is_file()]

@@ -84,6 +84,7 @@ class Verifier:
             for operation in operations:
                 for stored in app.ledger.open_batches(seen.state.uuid, operation):
                     yield f"open batch of {operation}: {stored.status}"
+            yield from (f"{run_id} is not on record" for run_id in self.lake.untold_runs(kind))
         finally:
             app.ledger.close()
 
