@@ -1,6 +1,6 @@
 """Zombies: processes stopped past the end of their lease, that go on after another has taken it.
 
-    python -m iceberg_maint_tests.kill.zombies [--folder DIR] [--report]
+    python -m iceberg_maint_tests.kill.zombies [--folder DIR] [--most N] [--fresh] [--report]
 
 Real processes and real signals: five runs of one process, each on its own table, are at their point when
 SIGSTOP comes; another process does the work; SIGCONT. Ten points, five tables: fifty runs. Refused, or
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import time
@@ -27,7 +28,7 @@ FOLDER = Path(".cache/kill-zombies")
 
 
 def stopped(suite: Suite, point: Point) -> Iterator[Row]:
-    """Fifty runs come ten times from here: one process is stopped, a row for each of its runs."""
+    """One process that is stopped; a row for each of its runs."""
     suite.lake.put_back()
     started = time.monotonic()
     with Victim(suite.lake, point, STOP, point.kinds) as victim:
@@ -57,16 +58,20 @@ def stopped(suite: Suite, point: Point) -> Iterator[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.kill.zombies", description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where lake and results are")
+    parser.add_argument("--most", type=int, default=None, help="processes to stop at most")
+    parser.add_argument("--fresh", action="store_true", help="forget all results first")
     parser.add_argument("--report", action="store_true", help="tell of the results, run nothing")
     options = parser.parse_args()
+    if options.fresh:
+        shutil.rmtree(options.folder, ignore_errors=True)
     results = Results(options.folder.absolute() / "results.jsonl", commit_of_checkout())
     if not options.report:
-        _run(results, options.folder.absolute() / "lake")
+        _run(results, options.folder.absolute() / "lake", options.most)
     return _report(results)
 
 
-def _run(results: Results, folder: Path) -> None:
-    left = [p for p in ZOMBIE_POINTS if not {f"{p.code} {kind}" for kind in p.kinds} <= results.done()]
+def _run(results: Results, folder: Path, most: int | None) -> None:
+    left = [p for p in ZOMBIE_POINTS if not {f"{p.code} {kind}" for kind in p.kinds} <= results.done()][:most]
     if not left:
         return
     suite = Suite.alone(folder)
