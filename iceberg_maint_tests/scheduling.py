@@ -15,7 +15,7 @@ PROCESSES = (
 """Modules whose tests start programs with a JVM of their own, longest first. They are one scope: never two
 at once, so that they have the time and the memory they wait for."""
 
-SPLIT = ("iceberg_maint_tests/spark/equality/test_program.py",)
+SPLIT = ("iceberg_maint_tests/program/test_program.py",)
 """Modules whose tests share nothing and are each as long as a module."""
 
 LONG = (

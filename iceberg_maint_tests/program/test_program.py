@@ -1,4 +1,5 @@
-"""Random programs of writers and maintenance: 300 steps here, as many as asked for by `make test-deep`."""
+"""Random programs of all writers and all of maintenance: 300 steps here, as many as asked for by
+`make test-deep`, which keeps every life on record and goes on where it was interrupted."""
 
 from __future__ import annotations
 
@@ -7,35 +8,43 @@ import sys
 
 import pytest
 
-from iceberg_maint_tests.spark.equality.maintainer import Maintainer
-from iceberg_maint_tests.spark.equality.program import run_programs
+from iceberg_maint_tests.program.keeper import Keeper
+from iceberg_maint_tests.program.lives import RECORD, Lives, tally
+from iceberg_maint_tests.program.program import run_programs
 
 pytestmark = pytest.mark.spark
 
-STEPS = int(os.environ.get("ICEBERG_MAINT_TEST_STEPS", "300"))
+ASKED = os.environ.get("ICEBERG_MAINT_TEST_STEPS")
+STEPS = int(ASKED or "300")
 SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", "1"))
-
 
 HALVES = 2
 """Each takes half the steps, on a session of its own when there are two workers."""
+STRATEGIES = ("convert", "anti-join", "native")
+OPERATIONS = (
+    "rewrite_position_delete_files",
+    "rewrite_manifests",
+    "expire_snapshots",
+    "remove_orphan_files",
+)
 
 
 def tell(line: str) -> None:
     """Progress; of several workers only what they write here is seen, and by `-s` alone."""
-    print(line, file=sys.stderr)
+    print(line, file=sys.stderr, flush=True)
 
 
 @pytest.mark.timeout(max(900, 3 * STEPS))
 @pytest.mark.parametrize("half", range(HALVES))
-def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(
-    maintainer: Maintainer, half: int
-) -> None:
+def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(keeper: Keeper, half: int) -> None:
     steps = -(-STEPS // HALVES)
-    tally = run_programs(maintainer, steps, SEED + half, tell, every=HALVES)
-    tell(f"seeds from {SEED + half}, {tally.steps} steps, {len(tally.differences)} differences")
-    for name, count in sorted(tally.counts.items()):
-        tell(f"  {count:6} {name}")
-    assert [d.seed for d in tally.differences] == []
-    assert tally.steps >= steps
-    done = {name for name, count in tally.counts.items() if count}
-    assert {f"batch {strategy} IMPROVED" for strategy in ("convert", "anti-join", "native")} <= done
+    lives = run_programs(
+        keeper, steps, SEED + half, tell, every=HALVES, lives=Lives(RECORD if ASKED else None)
+    )
+    for line in tally(lives):
+        tell(line)
+    assert [life.seed for life in lives if life.why is not None] == []
+    assert sum(life.steps for life in lives) >= steps
+    done = {name for life in lives for name, count in life.counts.items() if count}
+    assert {f"batch {strategy} IMPROVED" for strategy in STRATEGIES} <= done
+    assert {f"{operation} IMPROVED" for operation in OPERATIONS} <= done

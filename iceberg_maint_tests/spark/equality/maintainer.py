@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.outcome import CommitResult, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import (
@@ -26,10 +26,11 @@ from iceberg_maint.core.policy import (
 )
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint.maintain import Observer, Request, maintain
-from iceberg_maint.ports import Ticket, Written
+from iceberg_maint.ports import Clock, Ticket, Written
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.survey import Tools
+from iceberg_maint.storage_ports import OrphanFiles
+from iceberg_maint.survey import Tools, no_orphan_pass
 from iceberg_maint_tests.spark.equality.twin import Twin
 from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER
 from iceberg_maint_tests.spark.writers import Writers
@@ -98,6 +99,7 @@ class Maintainer:
     spark: SparkSession
     lake_dir: Path
     writers: Writers = field(init=False)
+    clock: Clock = field(default_factory=MachineClock)
     _names: Any = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -129,6 +131,10 @@ class Maintainer:
         )
         return Twin(self.writers, name)
 
+    def orphans(self) -> OrphanFiles:
+        """Nothing here removes files."""
+        return no_orphan_pass()
+
     def partitions(self, twin: Twin) -> list[str]:
         """Partition keys of the table, sorted."""
         state = self.catalog.pin(TableId.parse(twin.name))
@@ -141,12 +147,13 @@ class Maintainer:
         *,
         between: Callable[[Batch], None] | None = None,
         partitions: frozenset[str] | None = None,
+        operations: tuple[Operation, ...] = DATA_OPERATIONS,
         observer: Observer | None = None,
     ) -> tuple[OperationOutcome, ...]:
         """One run over the table, as the command line would start it."""
         engine: Any = self.engine if between is None else Interleaved(self.engine, between)
-        tools = Tools(self.catalog, self.ledger, MachineClock(), lambda: engine)
-        request = Request(f"run-{next(self._names)}", partitions=partitions)
+        tools = Tools(self.catalog, self.ledger, self.clock, lambda: engine, self.orphans)
+        request = Request(f"run-{next(self._names)}", partitions=partitions, operations=operations)
         # Stock compaction is one of the writers here, and what is done beside it is to be seen.
         beside_others = replace(policy, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
         return maintain(TableId.parse(twin.name), lambda _state: beside_others, request, tools, observer)

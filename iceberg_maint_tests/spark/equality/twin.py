@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,16 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """Files of a commit, as Java objects, and what they are to the model."""
+
+    data: list[Any]
+    deletes: list[Any]
+    model_rows: list[ModelRow]
+    model_deletes: list[ModelDelete]
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What Iceberg's generic reader sees: rows by field id, and each row's lineage by tag."""
 
@@ -61,28 +72,39 @@ class Twin:
     # writing
 
     def commit(self, *parts: Add | Delete, branch: str = "main") -> int:
-        """All parts in one commit; the number of rows deleted. Only `main` is in the model."""
+        """All parts in one commit; the number of rows deleted."""
         table = self.table
+        prepared = self.prepare(table, parts)
         delta = table.newRowDelta().toBranch(branch)
+        for file in prepared.deletes:
+            delta = delta.addDeletes(file)
+        for file in prepared.data:
+            delta = delta.addRows(file)
+        delta.commit()
+        return self.model_of(branch).commit(prepared.model_rows, prepared.model_deletes)
+
+    def model_of(self, branch: str) -> Model:
+        """What a branch holds: only `main` is kept."""
+        return self.model if branch == "main" else Model()
+
+    def prepare(self, table: Any, parts: Iterable[Add | Delete]) -> Prepared:
+        """Writes the files of a commit, and says what they are to the model."""
+        prepared = Prepared([], [], [], [])
         ids = {path: i for path, i, _ in self.columns(table)}
-        rows: list[ModelRow] = []
-        deletes: list[ModelDelete] = []
         for part in parts:
             spec = table.spec() if part.spec_id is None else table.specs().get(part.spec_id)
             if isinstance(part, Delete):
-                delta = delta.addDeletes(
-                    self.writers.equality_deletes(table, part.keys, spec, part.partition)
-                )
+                prepared.deletes.append(self.writers.equality_deletes(table, part.keys, spec, part.partition))
                 scope = Scope(int(spec.specId()), part.partition, bool(spec.isUnpartitioned()))
-                deletes.append(ModelDelete([_values(ids, key) for key in part.keys], scope))
+                keys = [values_of(ids, key) for key in part.keys]
+                prepared.model_deletes.append(ModelDelete(keys, scope))
                 continue
-            for partition, found in self._by_partition(table, spec, part.rows).items():
-                delta = delta.addRows(self.writers.data(table, found, spec, partition))
+            for partition, found in self.by_partition(table, spec, part.rows).items():
+                prepared.data.append(self.writers.data(table, found, spec, partition))
                 scope = Scope(int(spec.specId()), partition, bool(spec.isUnpartitioned()))
                 nulls = dict.fromkeys(ids.values())
-                rows += [ModelRow({**nulls, **_values(ids, row)}, scope) for row in found]
-        delta.commit()
-        return self.model.commit(rows, deletes) if branch == "main" else 0
+                prepared.model_rows.extend(ModelRow({**nulls, **values_of(ids, row)}, scope) for row in found)
+        return prepared
 
     def append(self, *rows: Row, spec_id: int | None = None) -> None:
         """One commit of rows."""
@@ -100,7 +122,7 @@ class Twin:
         tagged = self.tagged(rows)
         deletes = [
             Delete([{c: row.get(c) for c in columns} for row in found], int(spec.specId()), partition)
-            for partition, found in self._by_partition(table, spec, tagged).items()
+            for partition, found in self.by_partition(table, spec, tagged).items()
         ]
         self.commit(*deletes, Add(tagged))
 
@@ -206,7 +228,7 @@ class Twin:
     def check(self) -> None:
         """The table holds the model's rows, and every row the lineage it has always had."""
         reading = self.read()
-        assert in_order(reading.rows) == in_order(self.expected())
+        same_rows(reading.rows, self.expected())
         for tag, found in reading.lineage.items():
             # A row of a v2 table has no id until the first commit after the upgrade.
             known = self.lineage.get(tag, found)
@@ -248,7 +270,7 @@ class Twin:
     def partition_of(self, spec_id: int, row: Row) -> tuple[Any, ...]:
         """The partition of this spec a row belongs to."""
         table = self.table
-        (partition,) = self._by_partition(table, table.specs().get(spec_id), [row])
+        (partition,) = self.by_partition(table, table.specs().get(spec_id), [row])
         return partition
 
     def columns(self, table: Any) -> list[Column]:
@@ -260,7 +282,7 @@ class Twin:
         """The id of a column of the current schema."""
         return {p: i for p, i, _ in self.columns(self.table)}[path]
 
-    def _by_partition(self, table: Any, spec: Any, rows: Iterable[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    def by_partition(self, table: Any, spec: Any, rows: Iterable[Row]) -> dict[tuple[Any, ...], list[Row]]:
         """Rows by the partition of this spec they belong to."""
         schema = table.schema()
         fields = [
@@ -272,6 +294,13 @@ class Twin:
             partition = tuple(transform.apply(row.get(column)) for column, transform in fields)
             placed.setdefault(partition, []).append(row)
         return placed
+
+
+def same_rows(found: Iterable[Values], expected: Iterable[Values]) -> None:
+    """Raises AssertionError that tells the rows of either side that the other has not."""
+    shown, wanted = (Counter(map(repr, in_order(rows))) for rows in (found, expected))
+    missing, unexpected = wanted - shown, shown - wanted
+    assert not missing + unexpected, f"missing {list(missing)}, unexpected {list(unexpected)}"
 
 
 def in_order(rows: Iterable[Values]) -> list[tuple[tuple[int, Any], ...]]:
@@ -296,7 +325,7 @@ def _shown(columns: Iterable[Column]) -> list[Column]:
     return [c for c in columns if c[2] not in ("date", "time", "timestamp", "timestamptz")]
 
 
-def _values(ids: Mapping[str, int], row: Row) -> dict[int, Any]:
+def values_of(ids: Mapping[str, int], row: Row) -> dict[int, Any]:
     """A row's values by field id. A struct's own value is whether it is there, since a NULL struct is
     no struct of NULLs."""
     values: dict[int, Any] = {}
