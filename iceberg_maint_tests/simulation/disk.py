@@ -12,15 +12,14 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """Files by path. `lines` are the contents of what is no data file; `moved_ms` is when a file was put
-    where it is, `origin` where it was before."""
+    """Files by path. `lines` are the contents of what is no data file; `origin` is where a file
+    was before it was moved."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self.files: dict[str, StoredFile] = {}
         self.lines: dict[str, list[bytes]] = {}
         self.origin: dict[str, str] = {}
-        self.moved_ms: dict[str, int] = {}
 
     def put(self, path: str, size_bytes: int, lines: Iterable[bytes] | None = None) -> None:
         self.files[path] = StoredFile(path, size_bytes, self._lake.now_ms)
@@ -44,7 +43,6 @@ class Disk:
         if source in self.lines:
             self.lines[target] = self.lines.pop(source)
         self.origin[target] = source
-        self.moved_ms[target] = self._lake.now_ms
 
     def delete(self, path: str) -> None:
         self.files.pop(path, None)

@@ -1,7 +1,7 @@
 """What must hold of snapshots and files whatever housekeeping does.
 
 I-9   every file of every retained snapshot is at its place
-I-10  what is moved is reached by nothing and older than the floor; what is swept was in the trash as long
+I-10  what is moved is reached by nothing and older than the floor; what is swept was marked as long before
 I-12  no file of an open attempt is moved or deleted
 I-13  what is in use never expires: main, tags, readers, plans not yet done, bases of unsettled attempts
 """
@@ -9,6 +9,7 @@ I-13  what is in use never expires: main, tags, readers, plans not yet done, bas
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _OPEN = ("STARTED", "UNKNOWN")
 _SKEW_MS = 200_000
+_MARK = re.compile(rf"/{re.escape(TRASH)}/.*?(\d+)-[0-9a-f]{{16}}/")
 
 
 class StorageRules:
@@ -57,7 +59,10 @@ class StorageRules:
         origin = lake.disk.origin[path]
         reached = [t.uuid for t in lake.every.values() if origin in t.reach()]
         watch.hold("I-9", not reached, f"{origin} is deleted, which {reached} reach")
-        held_ms = lake.now_ms - lake.disk.moved_ms[path]
+        # Counted from the mark: who was stopped between its look at the lease and a move puts a file
+        # under a mark that is older by now.
+        (marked_ms,) = _MARK.findall(path)
+        held_ms = lake.now_ms - int(marked_ms)
         right = held_ms >= TRASH_HOLD_FLOOR_SECONDS * 1000
         watch.hold("I-10", right, f"{origin} is deleted after {held_ms} ms in the trash")
 
