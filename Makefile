@@ -128,6 +128,13 @@ test-kill: setup  ## runs killed at every step in every way on every kind of tab
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
 	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
 
+KILLS     := 20
+KILL_SEED := 1
+
+.PHONY: test-daemon-kills
+test-daemon-kills: setup  ## kills Dagster's daemon, code server and run workers at drawn moments (KILLS=20, KILL_SEED=1)
+	$(PY) -m iceberg_maint_tests.daemon_kills --kills $(KILLS) --seed $(KILL_SEED)
+
 .PHONY: lint
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .

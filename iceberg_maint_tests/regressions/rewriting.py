@@ -358,18 +358,6 @@ REWRITING = (
         ),
     ),
     Regression(
-        "every-row-deleted",
-        "apache/amoro#1420",
-        "a batch that leaves no row has no output file, which was not thought of",
-        "a commit that only removes is a case of its own",
-        off(
-            "spark/native.py",
-            "return bridge.list(()) if files is None else bridge.jvm.java.util.ArrayList(files)",
-            "return bridge.jvm.java.util.ArrayList(files)",
-            "spark/test_anti_join.py::test_anti_join_of_rows_that_are_all_deleted_only_removes[2]",
-        ),
-    ),
-    Regression(
         "lineage-lost",
         "apache/iceberg-go#1391, apache/hive#6407",
         "a rewrite of a v3 table gives its rows new ids",

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def lake(spark: SparkSession) -> Lake:
-    """Two files under a delete and one that only the older delete reaches."""
+    """Two files; of the deletes by `s` only the first is old enough, though both hold such a key."""
     made = Lake(spark, "id int, s string, n int")
-    made.append(rows_of([1, 2], 0, s="a"))
+    made.append(rows_of([1, 2], 0, s="b"))
     made.delete({"s": "b"})
-    made.append(rows_of([1, 2], 10, s="a"))
+    made.append(rows_of([1, 2], 10, s="b"))
     made.delete({"id": 1})
     return made
 
@@ -42,8 +42,21 @@ def test_two_paths_of_one_hash_are_refused(lake: Lake, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         membership,
         "local_frame",
-        lambda bridge, columns, rows: real(bridge, columns, [(("x"), *row[1:]) for row in rows]),
+        lambda bridge, columns, rows: real(bridge, columns, [("x", *row[1:]) for row in rows]),
     )
     with pytest.raises(RefusedError, match="have paths with the same 64-bit hash") as refusal:
         lake.marked(BROADCAST)
     assert refusal.value.code == "ICM-119"
+
+
+def test_null_count_of_a_structs_field_says_nothing_of_the_struct(spark: SparkSession) -> None:
+    """Whether a row without the struct counts as NULL of its field is each writer's own."""
+    columns = "n int, a struct<b: int>"
+    other, lake = Lake(spark, columns), Lake(spark, columns)
+    other.insert("(0, named_struct('b', 1))")
+    [without_null] = lake.writers.files(lake.writers.load(other.name))
+    lake.insert("(0, named_struct('b', 1)), (1, named_struct('b', 2)), (2, null)")
+    b = int(lake.java.schema().findField("a.b").fieldId())
+    lake.delete_rows("(7, null)", b, metrics_of=without_null)
+    assert lake.marked(BROADCAST) == {2: False}
+    assert lake.dropped() == {2}
