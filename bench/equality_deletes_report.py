@@ -47,7 +47,8 @@ def report(parts: dict[str, Any]) -> int:
     for r in failed:
         console.print(f"FAILED: {r['action']} on {r['table']} in {r['heap_mb']} MB: {r['why']}")
     figures = {t.what: round(t.measured, 2) for t in targets}
-    print(json.dumps({"figures": figures, "estimates": _estimates(parts), "failed": len(failed)}))
+    told = {"figures": figures, "cost": _costs(parts), "estimates": _estimates(parts), "failed": len(failed)}
+    print(json.dumps(told))
     return 1 if failed or any(not t.met and not t.stretch for t in targets) else 0
 
 
@@ -77,6 +78,22 @@ def _targets(parts: dict[str, Any]) -> Iterator[Target]:
         yield Target("largest estimate over measured peak, inverse", 1 / max(ratios), 1 / 1.2)
 
 
+def _costs(parts: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Stock's cost over that of what the planner chooses, or of each route where it was not asked."""
+    found = {}
+    for part in ("speed", "smallest", "memory"):
+        tables = (
+            {"heavy": parts["memory"]["runs"]} if part == "memory" and part in parts else parts.get(part, {})
+        )
+        for shape, runs in tables.items():
+            for action in ("auto",) if "auto" in runs else ("convert", "rewrite"):
+                if action in runs and any(r["ok"] for r in runs.get("stock", ())):
+                    cores, held = _costs_of_stock(runs, action)
+                    what = {"core_hours": round(cores, 2), "gigabyte_hours": round(held, 2)}
+                    found[f"{part}: {shape}, {action}"] = what
+    return found
+
+
 def _times_stock(runs: dict[str, list[Run]], action: str) -> float:
     """How often our wall time goes into stock's, the faster of its variants."""
     walls = [_median(found, "wall_seconds") for name, found in runs.items() if name.startswith("stock")]
@@ -90,7 +107,7 @@ def _actions(part: str, shape: str, runs: dict[str, list[Run]]) -> Any:
     made, of = SHAPES[shape], table(SHAPES[shape])[1]
     gigabytes = of.data_bytes / 1e9
     shown = Table(
-        "action", "heap MB", "wall s", "spread", "CPU s", "stock/ours wall", "CPU", "peak RSS MB", "GB-h/GB", "core-h/GB",
+        "action", "heap MB", "wall s", "spread", "CPU s", "stock/ours wall", "core-h", "GB-h", "peak RSS MB", "GB-h/GB", "core-h/GB",
         "count s", "filter s",
         title=f"{part}: {shape}, v{made.version}: {made.rows:,} rows in {of.data_files} files ({of.data_bytes / 1e6:.0f} MB), "
         f"{made.keys:,} delete keys in {of.delete_files} files",
@@ -102,9 +119,9 @@ def _actions(part: str, shape: str, runs: dict[str, list[Run]]) -> Any:
             continue
         wall, cpu = (_median(done, key) for key in ("wall_seconds", "cpu_seconds"))
         walls = [r["wall_seconds"] for r in done]
-        heap_gigabytes = done[0]["heap_mb"] * 1024**2 / 1e9
+        costs = _gigabyte_hours(done), cpu / 3600
         has_stock = any(r["ok"] for r in runs.get("stock", ()))
-        stock_cpu = _median(runs["stock"], "cpu_seconds") if has_stock else 0.0
+        ratios = _costs_of_stock(runs, action) if has_stock else ()
         shown.add_row(
             action,
             str(done[0]["heap_mb"]),
@@ -112,14 +129,26 @@ def _actions(part: str, shape: str, runs: dict[str, list[Run]]) -> Any:
             f"{min(walls):.1f} to {max(walls):.1f}",
             f"{cpu:.1f}",
             f"{_times_stock(runs, action):.2f}" if has_stock else "",
-            f"{stock_cpu / cpu:.2f}" if has_stock else "",
+            *([f"{ratio:.2f}" for ratio in ratios] or ("", "")),
             f"{max(r['peak_bytes'] for r in done) / 1e6:.0f}",
-            f"{heap_gigabytes * wall / 3600 / gigabytes:.3f}",
-            f"{cpu / 3600 / gigabytes:.3f}",
+            *(f"{cost / gigabytes:.3f}" for cost in costs),
             f"{_median(done, 'count_seconds'):.1f}",
             f"{_median(done, 'filter_seconds'):.1f}",
         )
     return shown
+
+
+def _gigabyte_hours(runs: list[Run]) -> float:
+    """The heap held for the time it took."""
+    held = runs[0]["heap_mb"] * 1024**2 / 1e9 if runs else 0.0
+    return held * _median(runs, "wall_seconds") / 3600
+
+
+def _costs_of_stock(runs: dict[str, list[Run]], action: str) -> tuple[float, float]:
+    """Core-hours and GB-hours of stock over those of an action on the same table."""
+    cpu = [_median(runs[a], "cpu_seconds") for a in ("stock", action)]
+    held = [_gigabyte_hours([r for r in runs[a] if r["ok"]]) for a in ("stock", action)]
+    return cpu[0] / cpu[1] if cpu[1] else 0.0, held[0] / held[1] if held[1] else 0.0
 
 
 def _reads(found: dict[str, list[Run]]) -> Any:
