@@ -105,7 +105,7 @@ class Lake:
 
     def untold_runs(self, kind: Kind) -> list[str]:
         """Runs that have attempts and no record."""
-        query = "select run_id from icm_attempt except select run_id from icm_record"
+        query = "select run_id from icm_attempt except select json_extract(body, '$.run_id') from icm_record"
         with closing(sqlite3.connect(self._ledger(kind), timeout=30)) as ledger:
             return [run_id for (run_id,) in ledger.execute(query)]
 

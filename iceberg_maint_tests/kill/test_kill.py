@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint import maintain
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.settings import catalog_conf
 from iceberg_maint_tests.kill.lake import CATALOG, Lake
@@ -96,3 +97,13 @@ def test_differences_are_told(suite: Suite) -> None:
     suite.lake.put_back()
     assert list(_missing_files(table)) == []
     assert list(_double_effects(table)) == []
+
+
+@pytest.mark.spark
+def test_case_is_not_good_where_nobody_settles_what_was_left(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintain, "settle_open_attempts", lambda *_: ())
+    [row] = suite.round(point_of("K9"), Mode.LOST, [Kind.UNPARTITIONED])
+    assert not is_good(row)
+    assert "open attempt of rewrite_data_files: ATTEMPT" in row["differences"]
