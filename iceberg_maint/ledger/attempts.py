@@ -16,6 +16,7 @@ from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import BatchOutcome, CommitStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Proof
+from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger import batches, histories
@@ -26,6 +27,9 @@ from iceberg_maint.ports import Attempt, BatchStatus, Lease, WrittenFile
 
 STARTED, INTENT, ATTEMPT = "STARTED", "INTENT", "ATTEMPT"
 """Status of an attempt before its first outcome; afterwards it is the outcome's BatchStatus."""
+
+_NOT_OF_THE_FILES = (Reason.ERROR, Reason.CONFLICT)
+"""Why a commit did not come about where another of the same files may: nothing is known against them."""
 
 _SETTLED = {
     CommitStatus.COMMITTED: (BatchStatus.DONE,),
@@ -208,8 +212,8 @@ def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attem
 
 
 def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
-    """The newest attempt at a batch that has an INTENT, unless it reported its end itself, is known
-    to have committed, is older by the database's clock, or was at a batch that wanted other files."""
+    """The newest attempt at a batch that has an INTENT, unless its files were refused, it is known to
+    have committed, is older by the database's clock, or was at a batch that wanted other files."""
     require(conn, lease)
     row = conn.execute(
         select(attempt.c.attempt_id, intent.c.recorded_ms, intent.c.batch_digest, db_now_ms().label("now_ms"))
@@ -223,13 +227,16 @@ def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int)
     if row.batch_digest != digest(batches.load(conn, lease, batch_id).body):
         return None
     end = conn.execute(
-        select(outcome.c.settled, outcome.c.status)
+        select(outcome.c.settled, outcome.c.status, outcome.c.body)
         .where(outcome.c.attempt_id == row.attempt_id)
         .order_by(outcome.c.ordinal.desc())
         .limit(1)
     ).first()
-    gave_up = end is not None and end.settled and end.status in (BatchStatus.FAILED, BatchStatus.UNKNOWN)
-    return _one(conn, lease, row.attempt_id) if gave_up else None
+    if end is None or end.status not in (BatchStatus.FAILED, BatchStatus.UNKNOWN):
+        return None
+    if not end.settled and loads(BatchOutcome, end.body).reason not in _NOT_OF_THE_FILES:
+        return None
+    return _one(conn, lease, row.attempt_id)
 
 
 def _own(conn: Connection, lease: Lease, attempt_id: str, *expected: str) -> Attempt:

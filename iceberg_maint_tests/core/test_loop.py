@@ -118,7 +118,7 @@ def test_rejected_commit_backs_off_doubling_to_quarantine(rejection: Rejection, 
     world.reject = None
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.QUARANTINED)
-    assert len(world.writes) == 3
+    assert len(world.writes) + len(world.adoptions) == 3
     assert world.run(partitions=frozenset({"p=a"})).reason is Reason.QUARANTINED
     assert world.run(partitions=frozenset({"p=a"}), force=True).outcome is OutcomeStatus.IMPROVED
     assert not world.history("p=a").quarantined

@@ -154,14 +154,19 @@ def _footer(policy: RewriteDataFilesPolicy) -> RewriteDataFilesPolicy:
     return replace(policy, proof=type(policy.proof)("footer"))
 
 
-def test_files_that_were_refused_are_not_offered_again() -> None:
+@pytest.mark.parametrize(
+    ("rejection", "writes"), [(Rejection.ERROR, 1), (Rejection.CONFLICT, 1), (Rejection.REFUSED, 2)]
+)
+def test_files_are_offered_again_unless_they_were_refused(rejection: Rejection, writes: int) -> None:
+    """A catalog that was away has nothing against them."""
     world = World("a")
-    world.reject = Rejection.REFUSED
+    world.reject = rejection
     world.run()
     world.reject = None
     world.clock.sleep(86_400)
     world.run()
-    assert (world.adoptions, len(world.writes)) == ([], 2)
+    assert len(world.writes) == writes
+    assert world.files("p=a") == [f"out-{writes}-0"]
 
 
 def test_commit_whose_snapshot_has_expired_is_known_by_its_file_and_not_repeated() -> None:
