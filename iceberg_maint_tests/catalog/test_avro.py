@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -180,3 +181,52 @@ def test_read_columns_map_from_integers_to_bytes_gives_the_values_of_the_keys_as
     data = written(tmp_path, [(12, kind), (13, LongType())], rows)
     assert read_columns(data, (12, 13), (2, 9)) == [[(b"", b"z"), None, (None, b"y")], [8, 10, 12]]
     assert read_columns(data, (12,)) == [[(), None, ()]]
+
+
+def by_hand(fields: list[tuple[int, object]], body: bytes) -> bytes:
+    """A container with one record of these bytes."""
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": f"f{i}", "field-id": i, "type": kind} for i, kind in fields],
+    }
+    text = json.dumps(schema).encode()
+    head = b"Obj\x01" + number(1) + number(11) + b"avro.schema" + number(len(text)) + text + number(0)
+    return head + bytes(16) + number(1) + number(len(body)) + body + bytes(16)
+
+
+def number(value: int) -> bytes:
+    """Zig-zag, seven bits to a byte, the lowest first."""
+    rest, found = (value << 1) ^ (value >> 63), bytearray()
+    while rest > 127:
+        found.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*found, rest])
+
+
+LONGS = {"type": "array", "items": "long"}
+TEXTS = {"type": "map", "values": "string"}
+ANY = ["null", "long", "string"]
+
+
+def test_read_columns_block_that_tells_its_size_is_read_and_skipped() -> None:
+    block = number(-2) + number(3) + number(5) + number(300) + number(1) + number(7) + number(0)
+    texts = number(-1) + number(6) + number(1) + b"k" + number(3) + b"abc" + number(0)
+    data = by_hand([(11, LONGS), (12, TEXTS), (13, LONGS)], block + texts + block)
+    assert read_columns(data, (13,)) == [[(5, 300, 7)]]
+
+
+@pytest.mark.parametrize(
+    ("stored", "value"),
+    [(number(0), None), (number(1) + number(9), 9), (number(2) + number(2) + b"ab", "ab")],
+)
+def test_read_columns_union_of_several_types_is_read_and_skipped(stored: bytes, value: object) -> None:
+    data = by_hand([(11, ANY), (12, ANY)], stored + stored)
+    assert read_columns(data, (11,)) == [[value]]
+    assert read_columns(data, (12,)) == [[value]]
+
+
+@pytest.mark.parametrize("wanted", [11, 12])
+def test_read_columns_union_without_such_a_branch_is_refused(wanted: int) -> None:
+    with pytest.raises(AvroError, match="a union has no branch 3"):
+        read_columns(by_hand([(11, ANY)], number(3)), (wanted,))
