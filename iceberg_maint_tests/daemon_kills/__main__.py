@@ -63,6 +63,8 @@ class World:
             "PYSPARK_PYTHON": "no-python-on-executors",
         }
         self.daemon = Daemon(home, environ)
+        self.killed: Counter[Victim] = Counter()
+        self.moments: Counter[Moment] = Counter()
 
     def wait(self, done: Callable[[], bool], seconds: float, every_seconds: float = 2.0) -> bool:
         """Whether it came true in time; the daemon is looked after meanwhile."""
@@ -74,18 +76,21 @@ class World:
             time.sleep(every_seconds)
         return True
 
-    def kill_once(self, victim: Victim, moment: Moment, pause_seconds: float, grow: list[str]) -> Victim:
-        """Kills at the moment, or a minute later; what was killed: where there was no such process, all."""
+    def kill_once(self, victim: Victim, moment: Moment, pause_seconds: float, grow: list[str]) -> str:
+        """Kills at the moment, or a minute later; what was killed (all where there was no such process) and when."""
         come = since_now(moment, self.ledger_path, self.instance)
         for name in grow:
             for _ in range(3):
                 self.lake.append(name)
-        self.wait(come, _MOMENT_SECONDS, every_seconds=0.1)
+        if not self.wait(come, _MOMENT_SECONDS, every_seconds=0.1):
+            moment = Moment.ANY
         time.sleep(pause_seconds)
         if not self.daemon.kill(victim):
             victim = Victim.ALL
             self.daemon.kill(victim)
-        return victim
+        self.killed[victim] += 1
+        self.moments[moment] += 1
+        return f"{victim} killed: {moment}"
 
     def left_behind(self) -> list[str]:
         """Leases, pool slots, runs and attempts that nobody has any more."""
@@ -124,22 +129,21 @@ def run(kills: int, seed: int, folder: Path) -> list[str]:
     world.daemon.start()
     victims = [VICTIMS[n % len(VICTIMS)] for n in range(kills)]
     draw.shuffle(victims)
-    killed: Counter[Victim] = Counter()
     try:
         for number, victim in enumerate(victims, 1):
             moment = draw.choice(list(Moment))
             pause_seconds = draw.uniform(0, 20 if moment is Moment.ANY else 1)
             grow = draw.sample(TABLES, 2)
             done = world.kill_once(victim, moment, pause_seconds, grow)
-            killed[done] += 1
-            print(f"{time.monotonic() - began:6.0f} s  {number:2}  {done} killed: {moment}", flush=True)
+            print(f"{time.monotonic() - began:6.0f} s  {number:2}  {done}", flush=True)
         faults = _in_the_end(world)
         runs = Counter(r.status.value for r in world.instance.get_runs() if r.asset_selection)
     finally:
         world.daemon.kill(Victim.ALL)
         world.instance.dispose()
         world.lake.catalog.close()
-    print(f"killed: {dict(killed)}; daemons started: {world.daemon.starts}; runs: {dict(runs)}", flush=True)
+    told = {str(k): n for k, n in (world.killed + world.moments).items()}
+    print(f"killed: {told}; daemons started: {world.daemon.starts}; runs: {dict(runs)}", flush=True)
     return faults
 
 
