@@ -12,11 +12,14 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import dagster as dg
+
 from iceberg_maint import definitions, wiring
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.cli import main as program
 from iceberg_maint.config import load_config
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs import run
 from iceberg_maint.defs.headless import Headless
 from iceberg_maint_tests.security.canaries import all_canaries, settings
 
@@ -73,6 +76,8 @@ def leak(*_: object, **__: object) -> NoReturn:
 def main() -> None:
     """Everything, in order. Exits with 1 where something did not end as it should."""
     (table,) = sys.argv[1:]
+    # What passes by itself is tried again half a minute later, and then a minute: here at once.
+    run.RETRIES = dg.RetryPolicy(max_retries=run.RETRIES.max_retries, delay=0)
     defs = definitions.definitions_from(os.environ)
     lake = Headless(defs, Path(os.environ["DAGSTER_HOME"]), [TableId.parse(table)])
     assert lake.observe().success

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.error import URLError
 
 import psutil
 import pyarrow as pa
@@ -117,13 +118,20 @@ def free_port() -> int:
 
 
 def asked(port: int) -> bytes:
-    """What the web server tells of runs, their events and resources."""
+    """What the web server tells of runs, their events and resources, once it is there."""
     body = json.dumps({"query": RESOURCES_AND_RUNS}).encode()
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return bytes(answer.read())
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return bytes(answer.read())
+        except URLError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +152,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory, jars: list[Path], postgres_
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": str(PROJECT),
         }
-        seen, port = Seen(), free_port()
+        seen = Seen()
         with (folder / "web.log").open("wb") as web_log, (folder / "told.log").open("wb") as told_log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "iceberg_maint_tests.security.everything", TABLE],
@@ -153,6 +161,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory, jars: list[Path], postgres_
             # What the program made is what the server shows: two must not make the storage at once.
             while not (folder / "home" / "tables.json").exists() and child.poll() is None:
                 time.sleep(0.1)
+            port = free_port()
             web = subprocess.Popen(
                 [str(Path(sys.executable).parent / "dagster-webserver"), "-m", "iceberg_maint.definitions",
                  "-h", "127.0.0.1", "-p", str(port)],
