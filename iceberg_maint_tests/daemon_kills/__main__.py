@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -166,6 +167,8 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--folder", type=Path, help="a new folder, kept; without it a temporary one")
     given = options.parse_args()
+    # Whoever ends this by a time limit is left no daemon.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before its end"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         faults = run(given.kills, given.seed, given.folder or Path(temporary))
     print("\n".join(faults) or f"{given.kills} kills (seed {given.seed}): no fault")
