@@ -7,18 +7,17 @@ from functools import partial
 
 import pytest
 
-from iceberg_maint_tests.simulation import test_found
+from iceberg_maint_tests.simulation import test_found, test_lying_catalog
 from iceberg_maint_tests.simulation.faults import Answer
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
 from iceberg_maint_tests.simulation.storage_mutants import STORAGE_MUTANTS
 from iceberg_maint_tests.simulation.tables import small_files
-from iceberg_maint_tests.simulation.test_lying_catalog import test_catalog_that_lies_is_found_out
 from iceberg_maint_tests.simulation.violations import ViolationError
 
 SEEDS = range(100)
 SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.startswith("test_")]
-SCENARIOS.append(partial(test_catalog_that_lies_is_found_out, Answer.OK_LIE, small_files))
+SCENARIOS.append(partial(test_lying_catalog.test_catalog_that_lies_is_found_out, Answer.OK_LIE, small_files))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
