@@ -72,6 +72,9 @@ class Gate:
         self._holds = holds
         self._record_try = record_try
         self._used = False
+        # A rewrite of manifests asks for both once per manifest, and each is a round trip to the JVM.
+        self._current: Any = None
+        self._io: Any = None
         self.violations: tuple[Violation, ...] = ()
         self.moved = False
         self.error: BaseException | None = None
@@ -85,13 +88,18 @@ class Gate:
     # TableOperations, its default methods included: py4j forwards every call
 
     def current(self) -> Any:
-        return self._delegate.current()
+        if self._current is None:
+            self._current = self._delegate.current()
+        return self._current
 
     def refresh(self) -> Any:
-        return self._delegate.refresh()
+        self._current = self._delegate.refresh()
+        return self._current
 
     def io(self) -> Any:
-        return self._delegate.io()
+        if self._io is None:
+            self._io = self._delegate.io()
+        return self._io
 
     def encryption(self) -> Any:
         return self._delegate.encryption()
@@ -142,7 +150,10 @@ class Gate:
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
-        self._delegate.commit(base, metadata)
+        try:
+            self._delegate.commit(base, metadata)
+        finally:
+            self._current = None
 
 
 class CommitGate(Gate):
