@@ -23,6 +23,9 @@ TABLES_PER_RUN = 400
 REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
+AUTOMATION_INTERVAL_SECONDS = 30
+"""Between two looks at what is due, which cost the ledger a query per table."""
+
 _UNDER_WAY = "an observe run is queued or running"
 
 Reload = Callable[[str | None], str]
@@ -42,7 +45,7 @@ def build_automation_sensors(
             ),
             use_user_code_server=True,
             default_status=status,
-            minimum_interval_seconds=30,
+            minimum_interval_seconds=AUTOMATION_INTERVAL_SECONDS,
             run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
             description="Requests the partitions whose checks fail and whose maintenance is due, and housekeeping.",
         )

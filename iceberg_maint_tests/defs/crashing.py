@@ -14,6 +14,7 @@ from typing import Any
 from iceberg_maint import wiring
 from iceberg_maint.config import load_config
 from iceberg_maint.definitions import lake_of
+from iceberg_maint.defs import sensors
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.table_list import load_table_list
 
@@ -67,6 +68,9 @@ class _Engine:
             _kill()
         return written
 
+
+# Every test waits for a tick.
+sensors.AUTOMATION_INTERVAL_SECONDS = 10
 
 _app = wiring.build(load_config(None, os.environ))
 _lake = lake_of(_app)
