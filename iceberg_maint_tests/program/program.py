@@ -420,8 +420,7 @@ class Program:
 
     def check_head(self) -> None:
         """The head's rows by every second reader that can read it."""
-        readers = self._readers(self.twin.table.currentSnapshot().summary())
-        for reader in readers:
+        for reader in self._readers(self.twin.table.currentSnapshot().summary()):
             with self._counted(f"head read by {reader}"):
                 self.twin.check_head(reader)
 
@@ -432,7 +431,7 @@ class Program:
         named = [ref["snapshot-id"] for ref in metadata["refs"].values()]
         others = [i for i in self.twin.history if i not in named]
         for snapshot_id in [*dict.fromkeys(named), *self.rng.sample(others, min(most, len(others)))]:
-            (reader, *_) = (*self._readers(summaries[snapshot_id]), "generic")
+            reader = self.rng.choice(self._readers(summaries[snapshot_id]) or ["generic"])
             with self._counted(f"kept snapshot read by {reader}"):
                 self.twin.check_snapshot(snapshot_id, reader)
 
@@ -445,12 +444,11 @@ class Program:
         self.counts[name] += 1
 
     def _readers(self, summary: Mapping[str, str]) -> list[str]:
-        """Second readers of a snapshot: neither reads what is not Parquet, DuckDB no manifest list of format
-        v1, PyIceberg no equality deletes."""
-        if not self.parquet:
+        """Second readers of a snapshot. Neither reads what is not Parquet; DuckDB reads no manifest list of
+        format v1; PyIceberg applies no equality deletes, and DuckDB some to rows that are younger."""
+        if not self.parquet or summary["total-equality-deletes"] != "0":
             return []
-        cleaned = summary["total-equality-deletes"] == "0"
-        return ["duckdb"] * (self.born > 1) + ["pyiceberg"] * cleaned
+        return ["pyiceberg", "duckdb"] if self.born > 1 else ["pyiceberg"]
 
     def _operate(self, operation: Operation, policy: Policy) -> None:
         (outcome,) = self.keeper.maintain(self.twin, policy, operations=(operation,))
@@ -533,7 +531,11 @@ class Program:
         return {**row, "p": self._place(), "q": self._place(), "d": self._value("date")}
 
     def _value(self, kind: str) -> Any:
-        return None if self.rng.random() < 0.2 else self.rng.choice(KINDS[kind].values)
+        values = KINDS[kind].values
+        if self.orc and kind in ("timestamp", "timestamptz"):
+            # Iceberg's ORC reader adds a second to fractions of one before 1970.
+            values = tuple(v for v in values if not v.startswith("1969"))
+        return None if self.rng.random() < 0.2 else self.rng.choice(values)
 
     def _place(self) -> int | None:
         return self.rng.choice([1, 1, 2, 2, 3, None])

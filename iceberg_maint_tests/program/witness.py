@@ -32,9 +32,12 @@ class Witness:
         """By `duckdb`, or of a snapshot without equality deletes, which it does not apply, by `pyiceberg`.
         Raises Crashed."""
         if reader == "duckdb":
+            from duckdb import FatalException, InternalException
+
             try:
                 return _process().submit(_by_duckdb, location, snapshot_id).result()
-            except BrokenProcessPool as why:
+            except (BrokenProcessPool, FatalException, InternalException) as why:
+                _process().shutdown(wait=False)
                 _process.cache_clear()
                 raise Crashed from why
         return StaticTable.from_metadata(location).scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
