@@ -84,9 +84,12 @@ STEPS := 5000
 SEED  := 1000
 
 .PHONY: test-deep
-test-deep: setup  ## equality deletes all ways; random writers and maintenance (STEPS=5000, SEED=1000)
+test-deep: setup  ## equality deletes all ways; random programs of all writers and all of maintenance, resumed (STEPS=5000, SEED=1000)
+	@status=0; \
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
-	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/equality
+	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/equality iceberg_maint_tests/program || status=$$?; \
+	$(PY) -m iceberg_maint_tests.program.lives; \
+	exit $$status
 
 # A life of a simulated world, too, is decided by its seed alone; SIM_SEED is the first.
 SIM_STEPS := 200000
