@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint import maintain
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.settings import catalog_conf
+from iceberg_maint_tests.kill import suite as suite_module
 from iceberg_maint_tests.kill.lake import CATALOG, Lake
 from iceberg_maint_tests.kill.points import GRID_KINDS, POINTS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.suite import Results, Suite, is_good, rounds
@@ -100,10 +100,10 @@ def test_differences_are_told(suite: Suite) -> None:
 
 
 @pytest.mark.spark
-def test_case_is_not_good_where_nobody_settles_what_was_left(
+def test_case_is_not_good_where_nobody_takes_up_what_was_left(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "settle_open_attempts", lambda *_: ())
+    monkeypatch.setattr(suite_module, "resume", lambda *_: ())
     [row] = suite.round(point_of("K9"), Mode.LOST, [Kind.UNPARTITIONED])
     assert not is_good(row)
     assert "open attempt of rewrite_data_files: ATTEMPT" in row["differences"]
