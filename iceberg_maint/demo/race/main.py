@@ -63,6 +63,8 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
     raced: list[Raced] = []
     with _writing(place) as writer:
         session = app.session()
+        # Spark writes a page for every commit that is refused, which the table tells in a line.
+        session.sparkContext.setLogLevel("OFF")
         for way in ways:
             for table in tables_of(way.name):
                 session.sql(table.create_sql())

@@ -79,8 +79,8 @@ class Ours:
 
 SAFE = "'use-starting-sequence-number', 'false'"
 WAYS: tuple[Way, ...] = (
-    Stock("stock", "rewrite_data_files"),
-    Stock("stock_safe", "rewrite_data_files, use-starting-sequence-number=false", SAFE),
+    Stock("stock", "stock, defaults"),
+    Stock("stock_safe", "stock, safe setting", SAFE),
     Ours(),
 )
 
