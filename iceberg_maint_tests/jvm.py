@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,23 +28,18 @@ def options(archive: Path = ARCHIVE) -> str:
     return f"{_OPTIONS} -XX:SharedArchiveFile={archive} {_QUIET}" if archive.exists() else _OPTIONS
 
 
-def environment_to_write(archive: Path) -> Mapping[str, str]:
-    """What makes a JVM write the archive when it ends."""
-    return {"SPARK_SUBMIT_OPTS": f"{_OPTIONS} -XX:ArchiveClassesAtExit={archive} {_QUIET}"}
-
-
 def main() -> None:
     """Starts Spark as the tests do, lets it do some of everything, and keeps the classes it has loaded."""
     ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
-    made = ARCHIVE.with_name(f"{os.getpid()}.jsa")
-    os.environ.update(environment_to_write(made))
-    with tempfile.TemporaryDirectory() as folder:
-        _work(Path(folder)).wait()
-    if made.exists():
+    with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as name:
+        made = Path(name) / ARCHIVE.name
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:ArchiveClassesAtExit={made} {_QUIET}"
+        _work(Path(name)).wait()
+        if not made.exists():
+            print("this Java writes no archive of classes; tests start their JVMs without", file=sys.stderr)
+            return
         made.replace(ARCHIVE)
-        print(f"{ARCHIVE}: {ARCHIVE.stat().st_size:,} bytes")
-    else:
-        print("this Java writes no archive of classes; tests start their JVMs without", file=sys.stderr)
+    print(f"{ARCHIVE}: {ARCHIVE.stat().st_size:,} bytes")
 
 
 def _work(folder: Path) -> subprocess.Popen[bytes]:
@@ -60,7 +54,7 @@ def _work(folder: Path) -> subprocess.Popen[bytes]:
     make_table(folder, "db.t", 6)
     app = load(config)
     table = app.find("db.t")
-    [*_] = maintain(table, app.policy_of(), Request("archive"), app.tools(table))
+    maintain(table, app.policy_of(), Request("archive"), app.tools(table))
     spark = app.session()
     for version in (2, 3):
         name = f"lake.db.v{version}"
