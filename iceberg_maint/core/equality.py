@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from iceberg_maint.core.memory import MemoryNeed
+from iceberg_maint.core.memory import FIELD_BYTES, MemoryNeed
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.plan import EqualityDeleteFile
 from iceberg_maint.core.state import FileKind, LiveFile
@@ -62,6 +62,16 @@ def key_bytes(column_types: Iterable[str]) -> int:
         _WIDTH_BYTES.get(t) or _WIDTH_BYTES_OF_SIZED.get(t.split("[")[0].split("(")[0], 8)
         for t in column_types
     )
+
+
+def beside_bytes(column_types: Iterable[str]) -> int:
+    """Bytes that a row of these columns takes in Spark beside the `key_bytes`: every field begins at a
+    multiple of eight, and one of more bytes lies elsewhere and takes a field to say where."""
+    found = 0
+    for column_type in column_types:
+        width = key_bytes((column_type,))
+        found += -width % FIELD_BYTES + (FIELD_BYTES if width > FIELD_BYTES else 0)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Preflight:
 class DoesNotFitError(ValueError):
     """What applying equality deletes needs exceeds what was declared for it; both in bytes.
 
-    `resource` is `memory` or `scratch`, as in the policy.
+    `resource` is `memory` or `scratch`, as in the policy, or `driver memory`.
     """
 
     def __init__(self, resource: str, needed_bytes: int, declared_bytes: int) -> None:
@@ -78,6 +78,9 @@ MAX_PARTITIONS = 200
 """Up to here Spark's shuffle writes without sorting (`spark.shuffle.sort.bypassMergeThreshold`), which
 takes no execution memory."""
 MAX_PASSES = 64
+
+FIELD_BYTES = 8
+"""Of a field in Spark's `UnsafeRow`: a value of up to 8 bytes, or where a longer one lies."""
 
 _KEYS_PER_PARTITION = 250_000
 """More tasks than memory asks for: a task of this size takes about a second."""
@@ -96,7 +99,7 @@ _FILTERED_ROWS_PER_KEY = 8
 the rows it spares."""
 
 _FIRST_LEVEL_KEYS = 1 << 16
-"""Keys that the first aggregation holds in a page of its own before its map."""
+"""Keys that the first aggregation holds in a page of its own before its map, at most."""
 _SMALLEST_MAP = 1 << 14
 _SLOT_BYTES = 16
 _VALUE_BYTES = 8
@@ -134,21 +137,25 @@ def preflight(
     scratch_bytes: int | None,
     slots: int,
     page_bytes: int = 8 * 1024**2,
+    beside_bytes: int = FIELD_BYTES,
+    driver_heap_bytes: int | None = None,
 ) -> Preflight:
     """The fewest partitions and passes that keep to the declared bytes.
 
     `slots` are the tasks that one executor runs at once, `page_bytes` is what Spark's hash maps
-    grow by. Raises DoesNotFitError.
+    grow by, `beside_bytes` what a row of keys takes beside the keys; the driver, with its own heap, makes the table
+    of keys that are broadcast. Raises DoesNotFitError.
     """
 
     def task_bytes(parts: int) -> int:
         # Of many parts of equal size on average some are larger by chance. Corrected are the keys, not
         # the bytes: what a task takes for none of them has no part in what was wrong.
         share = need.keys * need.correction / parts
-        return peak_task_bytes(int(share + 4 * share**0.5), need.key_bytes, page_bytes)
+        return peak_task_bytes(int(share + 4 * share**0.5), need.key_bytes, page_bytes, beside_bytes)
 
     estimated = 2 * page_bytes * slots
-    if _table_bytes(need) * _BROADCAST_SHARE <= memory_bytes and estimated <= memory_bytes:
+    least_bytes = memory_bytes if driver_heap_bytes is None else min(memory_bytes, driver_heap_bytes)
+    if _table_bytes(need) * _BROADCAST_SHARE <= least_bytes and estimated <= memory_bytes:
         return Preflight(estimated, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
     on_disk = _scratch_bytes(need)
     for passes in range(1, MAX_PASSES + 1):
@@ -171,37 +178,58 @@ def preflight(
     raise DoesNotFitError("memory", task_bytes(MAX_PARTITIONS * MAX_PASSES) * slots, memory_bytes)
 
 
+_DRIVER_BYTES = 128 * 1024**2
+"""Of Spark's own, and what reading and writing files takes; 52 MB of it are there before anything runs."""
+_FILE_BYTES = 4096
+"""Of a file: its scan task, staged, and its line in what is sent to all executors; 3,500 measured with
+20,000 files."""
+_BITMAP_ROWS = 1 << 15
+_BITMAP_BYTES = 2 * 4096
+"""Of each bitmap of 2^15 rows, while it is collected (6,600 measured) or written."""
+
+
+def driver_bytes(files: int, rows: int) -> int:
+    """Heap that Spark's driver takes to find deleted rows in so many data and delete files, and to
+    write down where they are."""
+    bitmaps = files + rows // _BITMAP_ROWS
+    return _DRIVER_BYTES + files * _FILE_BYTES + bitmaps * _BITMAP_BYTES
+
+
 def _filter_pays(need: MemoryNeed, memory_bytes: int, slots: int) -> bool:
     fits = need.keys <= _FILTERED_KEYS and need.keys * (slots + 1) * _FILTER_SHARE <= memory_bytes
     return fits and need.rows >= _FILTERED_ROWS_PER_KEY * need.keys
 
 
-def peak_task_bytes(keys: int, key_bytes: int, page_bytes: int) -> int:
-    """The most execution memory that a task of the join holds for so many unique keys."""
-    row_bytes = _row_bytes(key_bytes)
+def peak_task_bytes(keys: int, key_bytes: int, page_bytes: int, beside_bytes: int = FIELD_BYTES) -> int:
+    """The most execution memory that a task of the join holds for so many unique keys.
+
+    The first aggregation keeps the keys that come first in a page of their own and the others in its
+    map. It hands over the page and lets it go, then the map, while the second one grows; of what that
+    one holds the relation is built.
+    """
+    row_bytes = _row_bytes(key_bytes, beside_bytes)
+    aggregated = 16 + row_bytes + 8 + _VALUE_BYTES
+    related = 16 + row_bytes + row_bytes + _VALUE_BYTES
 
     def pages(count: int, record_bytes: int) -> int:
         return max(1, -(-count * record_bytes // page_bytes)) * page_bytes
 
-    def growing(record_bytes: int) -> int:
-        # A map is at most half full, and holds its old slots while it fills the new ones.
-        slots = max(_SMALLEST_MAP, 1 << (2 * keys - 1).bit_length()) if keys else _SMALLEST_MAP
-        slot_bytes, grown_at = slots * _SLOT_BYTES, slots // 4
-        return max(
-            pages(keys, record_bytes) + slot_bytes, pages(grown_at, record_bytes) + slot_bytes * 3 // 2
-        )
+    def slots(count: int) -> int:
+        # A map is at most half full.
+        return max(_SMALLEST_MAP, 1 << (2 * count - 1).bit_length()) * _SLOT_BYTES if count else 0
 
-    aggregated = 16 + row_bytes + 8 + _VALUE_BYTES
-    related = 16 + row_bytes + row_bytes + _VALUE_BYTES
-    second_level = pages(max(0, keys - _FIRST_LEVEL_KEYS), aggregated)
-    deduplicating = page_bytes + second_level + growing(aggregated)
-    building = pages(keys, aggregated) + growing(related)
-    return max(deduplicating, building)
+    first = min(keys, _FIRST_LEVEL_KEYS, page_bytes // aggregated)
+    left = pages(keys - first, aggregated) + slots(keys - first)
+    return max(
+        page_bytes + left + pages(first, aggregated) + slots(first),
+        left + pages(keys, aggregated) + slots(keys),
+        pages(keys, aggregated) + pages(keys, related) + slots(keys),
+    )
 
 
-def _row_bytes(key_bytes: int) -> int:
-    """Bytes of a key as Spark's `UnsafeRow`, with one field more for NULLs or the partition."""
-    return 8 + -(-key_bytes // 8) * 8 + 8
+def _row_bytes(key_bytes: int, beside_bytes: int = FIELD_BYTES) -> int:
+    """Bytes of a key as Spark's `UnsafeRow`: which fields are NULL, and the fields."""
+    return 8 + -(-(key_bytes + beside_bytes) // 8) * 8
 
 
 def _table_bytes(need: MemoryNeed) -> int:

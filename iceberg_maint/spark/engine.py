@@ -119,12 +119,12 @@ class SparkEngine:
         bridge = self._active()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
-        preflight = preflight_of(bridge, batch, policy.equality_deletes)
+        table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
+        deletes = equality_delete_files(bridge, java_table, batch)
+        preflight = preflight_of(bridge, table, batch, policy.equality_deletes, tuple(deletes.values()))
         footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
         planned = plan_tasks(bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch))
-        deletes = equality_delete_files(bridge, java_table, batch)
         merged = position_delete_files(bridge, java_table, batch)
-        table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
         work = Work(table, batch, planned, deletes, preflight)
         if is_conversion(batch):
             files, written = self._convert(bridge, work)

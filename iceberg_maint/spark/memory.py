@@ -47,6 +47,13 @@ def default_budget_bytes(memory: ExecutorMemory) -> int:
     return memory.unified_bytes // 2
 
 
+def driver_memory_bytes(bridge: Bridge, tasks_bytes: int) -> int:
+    """The driver's heap; where it runs the tasks itself, without what these hold."""
+    heap_bytes = int(bridge.jvm.java.lang.Runtime.getRuntime().maxMemory())
+    runs_tasks = str(bridge.spark.sparkContext.master).startswith("local")
+    return heap_bytes - (tasks_bytes if runs_tasks else 0)
+
+
 @contextmanager
 def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
     """Measures the jobs of one job group inside the block.

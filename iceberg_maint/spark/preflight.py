@@ -3,17 +3,29 @@ more of them than the declared memory or scratch space takes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from iceberg_maint.core.memory import DoesNotFitError, Preflight, preflight
+from iceberg_maint.core.equality import beside_bytes
+from iceberg_maint.core.memory import FIELD_BYTES, DoesNotFitError, Preflight, driver_bytes, preflight
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import EqualityDeletesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.memory import default_budget_bytes, executor_memory
+from iceberg_maint.spark.key_files import KeyFiles
+from iceberg_maint.spark.keys import keys_of
+from iceberg_maint.spark.memory import default_budget_bytes, driver_memory_bytes, executor_memory
+from iceberg_maint.spark.native import Table
 
 _UNCOMPARABLE = frozenset({"float", "double"})
 """Iceberg allows no equality on these (spec: Equality Delete Files): NaN and -0.0 have several forms."""
+
+
+_SETTINGS = {
+    "memory": "equality_deletes.memory",
+    "scratch": "equality_deletes.scratch",
+    "driver memory": "spark.driver.memory",
+}
 
 
 def check_keys(bridge: Bridge, table: Any, batch: Batch) -> None:
@@ -55,9 +67,12 @@ def _former_name(table: Any, field_id: int) -> str:
     return str(next((n for n in names if n is not None), f"number {field_id}"))
 
 
-def preflight_of(bridge: Bridge, batch: Batch, policy: EqualityDeletesPolicy) -> Preflight | None:
-    """How the batch's equality deletes are applied within what policy declares, by what metadata
-    says of them; None where there is nothing to apply. Raises RefusedError ICM-124 with both numbers.
+def preflight_of(
+    bridge: Bridge, table: Table, batch: Batch, policy: EqualityDeletesPolicy, deletes: Sequence[Any]
+) -> Preflight | None:
+    """How the batch's equality deletes (Java DeleteFiles) are applied within what policy declares, by
+    what metadata says of them; None where there is nothing to apply. Raises RefusedError ICM-124 with
+    both numbers.
     """
     if not (batch.equality_deletes and batch.groups):
         return None
@@ -66,17 +81,37 @@ def preflight_of(bridge: Bridge, batch: Batch, policy: EqualityDeletesPolicy) ->
     executor = executor_memory(bridge)
     memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
     try:
-        return preflight(
+        found = preflight(
             batch.memory,
             memory_bytes=memory_bytes,
             scratch_bytes=policy.scratch,
             slots=executor.slots,
             page_bytes=executor.page_bytes,
+            beside_bytes=_beside_bytes(bridge, table, batch, deletes),
+            driver_heap_bytes=driver_memory_bytes(bridge, 0),
         )
+        files = batch.input_files + len(batch.equality_deletes)
+        needed_bytes = driver_bytes(files, batch.memory.rows)
+        declared_bytes = driver_memory_bytes(bridge, found.estimated_bytes)
+        if needed_bytes > declared_bytes:
+            raise DoesNotFitError("driver memory", needed_bytes, declared_bytes)
     except DoesNotFitError as why:
         raise RefusedError(
             "ICM-124",
             f"{batch.table}: applying {len(batch.equality_deletes)} equality delete files needs "
             f"{why.needed_bytes} bytes of {why.resource}, {why.declared_bytes} are declared",
-            f"raise equality_deletes.{why.resource}, or take on fewer partitions per batch.",
+            f"raise {_SETTINGS[why.resource]}, or take on less per batch (windows.max_partitions_per_batch, "
+            "windows.max_files_per_batch).",
         ) from why
+    return found
+
+
+def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any]) -> int:
+    """What a row of keys takes in the join beside them: for which are NULL, where one may be, and for
+    the scope, where there are several (`membership`)."""
+    schema = keys_of(table.schema_json)
+    widest = max(beside_bytes(table.types[i] for i in d.equality_ids) for d in batch.equality_deletes)
+    scopes = {(d.spec_id, d.partition) for d in batch.equality_deletes if not d.everywhere}
+    found = KeyFiles(bridge, table).delete_files(deletes)
+    with_null = any(any(schema[i][1]) for d in found for i in d.equality_ids if i not in d.without_null)
+    return widest + FIELD_BYTES * ((len(scopes) > 1) + with_null)

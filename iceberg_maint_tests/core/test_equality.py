@@ -9,6 +9,7 @@ import pytest
 from iceberg_maint.core.equality import (
     EqualityDeletes,
     LiveData,
+    beside_bytes,
     can_be_key,
     has_unsupported_key,
     key_bytes,
@@ -142,6 +143,17 @@ def test_memory_need_of_text_is_no_less_than_what_is_stored(
 ) -> None:
     wide = replace(equality("e", 3), equality_ids=(1,), size_bytes=size_bytes, record_count=1000)
     assert memory_need([wide], 40, kinds, 1.0) == MemoryNeed(1000, key_bytes, 40)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "beside"),
+    [(["long"], 0), (["int"], 4), (["int", "date"], 8), (["string"], 8), (["string", "boolean"], 15)],
+)
+def test_bytes_beside_keys_fill_fields_of_eight_bytes_and_say_where_text_lies(
+    kinds: list[str], beside: int
+) -> None:
+    assert beside_bytes(kinds) == beside
+    assert (key_bytes(kinds) + beside) % 8 == 0
 
 
 def test_planned_delete_says_scope_and_whether_it_is_dropped() -> None:

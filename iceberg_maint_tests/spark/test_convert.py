@@ -17,6 +17,7 @@ from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.errors import RefusedError, StaleBatchError
+from iceberg_maint.ports import MemoryExceededError
 from iceberg_maint.spark import convert, engine, marks, positions
 from iceberg_maint_tests.spark.cleaning import (
     CONVERT,
@@ -195,6 +196,32 @@ def test_convert_that_needs_more_memory_than_declared_is_refused_before_anything
     with pytest.raises(RefusedError, match=r"needs \d+ bytes of memory, 8388608 are declared") as refusal:
         shop.engine.write(batch, policy)
     assert refusal.value.code == "ICM-124"
+
+
+def test_convert_that_the_driver_has_no_memory_for_is_refused_with_both_numbers(shop: Workshop) -> None:
+    batch = replace(shop.cleaning(upserted(shop, 2), CONVERT), memory=MemoryNeed(2, 8, 1 << 40))
+    with pytest.raises(
+        RefusedError, match=r"needs 27\d{10} bytes of driver memory, \d+ are declared"
+    ) as refusal:
+        shop.engine.write(batch, FULL)
+    assert (refusal.value.code, "raise spark.driver.memory" in refusal.value.fix) == ("ICM-124", True)
+
+
+def test_convert_that_runs_out_of_memory_tells_how_far_it_came(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark ends it: a task that gets no memory fails, and with it the job."""
+    batch = shop.cleaning(upserted(shop, 2), CONVERT)
+    none_left = "raise_error(cast('java.lang.OutOfMemoryError' as string))"
+
+    def run_out(bridge: Any, _work: Any) -> None:
+        bridge.spark.sql(f"select {none_left}").collect()
+
+    monkeypatch.setattr(engine, "convert", run_out)
+    with pytest.raises(MemoryExceededError, match=r"ran out of memory .* OutOfMemoryError") as ended:
+        shop.engine.write(batch, FULL)
+    assert ended.value.use.exceeded
+    assert ended.value.use.estimated_bytes > 0
 
 
 @pytest.mark.parametrize(

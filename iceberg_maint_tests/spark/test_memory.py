@@ -56,5 +56,5 @@ def test_measured_memory_is_what_the_estimate_says(spark: SparkSession) -> None:
             assert keys.join(unique, "k").count() == 60_000
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
-    estimated = peak_task_bytes(60_000, 8, executor_memory(bridge).page_bytes)
+    estimated = peak_task_bytes(60_000, 8, executor_memory(bridge).page_bytes, 0)
     assert estimated == pytest.approx(peak_bytes(), rel=0.2)
