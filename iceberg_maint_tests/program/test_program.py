@@ -20,13 +20,17 @@ SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", "1"))
 
 HALVES = 2
 """Each takes half the steps, on a session of its own when there are two workers."""
-STRATEGIES = ("convert", "anti-join", "native")
-OPERATIONS = (
-    "rewrite_position_delete_files",
-    "rewrite_manifests",
-    "expire_snapshots",
-    "remove_orphan_files",
-)
+DONE = {
+    "batch convert IMPROVED",
+    "batch anti-join IMPROVED",
+    "batch native IMPROVED",
+    "rewrite_manifests IMPROVED",
+    "expire_snapshots IMPROVED",
+    "remove_orphan_files IMPROVED",
+}
+"""What every run sees happen."""
+SELDOM = {"batch sorted IMPROVED", "batch merge IMPROVED", "planted orphans swept", "refs expired"}
+"""What a run of thousands of steps sees as well."""
 
 
 def tell(line: str) -> None:
@@ -46,5 +50,4 @@ def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(keeper:
     assert [life.seed for life in lives if life.why is not None] == []
     assert sum(life.steps for life in lives) >= steps
     done = {name for life in lives for name, count in life.counts.items() if count}
-    assert {f"batch {strategy} IMPROVED" for strategy in STRATEGIES} <= done
-    assert {f"{operation} IMPROVED" for operation in OPERATIONS} <= done
+    assert (DONE | SELDOM if steps >= 1000 else DONE) <= done
