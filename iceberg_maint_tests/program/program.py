@@ -551,8 +551,8 @@ class Program:
         return self.rng.sample(live, min(len(live), self.rng.randint(1, 3)))
 
     def _keys(self) -> dict[str, str]:
-        """Columns that equality deletes may go by, with their kinds. None inside of the struct: whether NULL
-        is also that of a NULL struct Iceberg's readers and DuckDB do not agree on."""
+        """Columns that equality deletes may go by, with their kinds. None inside of the struct: Spark, asked
+        for other columns only, takes such a key for NULL in every row, and deletes what it must not."""
         return {c: kind for c, kind in self.columns.items() if KINDS[kind].is_key}
 
     def _key_columns(self) -> list[str]:
