@@ -11,7 +11,8 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, ProofLevel
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.errors import FenceLostError, StaleBatchError
-from iceberg_maint.ports import Lease, Written
+from iceberg_maint.ledger_ports import Lease
+from iceberg_maint.ports import Written
 from iceberg_maint.survey import Tools
 
 ADOPT_WITHIN_SECONDS = 12 * 3600

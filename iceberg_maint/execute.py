@@ -33,7 +33,8 @@ from iceberg_maint.housekeep import (
     may_expire,
     remove_orphans,
 )
-from iceberg_maint.ports import Attempt, BatchStatus, Lease, MemoryExceededError, Ticket, Written
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ports import MemoryExceededError, Ticket, Written
 from iceberg_maint.survey import Tools
 
 _UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}

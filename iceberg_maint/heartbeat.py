@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from iceberg_maint.ports import Clock, Lease, Ledger
+from iceberg_maint.ledger_ports import Lease, Ledger
+from iceberg_maint.ports import Clock
 
 LEASE_TTL_SECONDS = 45
 _BEATS_PER_TTL = 4

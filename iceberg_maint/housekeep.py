@@ -16,7 +16,8 @@ from iceberg_maint.core.retention import Retention
 from iceberg_maint.core.upkeep import SWEEP_AND_MARK
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
-from iceberg_maint.ports import Lease, Written
+from iceberg_maint.ledger_ports import Lease
+from iceberg_maint.ports import Written
 from iceberg_maint.survey import Tools, retention_of
 
 NOTHING_WRITTEN = Written(

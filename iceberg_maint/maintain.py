@@ -19,7 +19,7 @@ from iceberg_maint.core.reasons import Decision, Reason, Verdict
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.execute import execute
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
-from iceberg_maint.ports import Lease
+from iceberg_maint.ledger_ports import Lease
 from iceberg_maint.prepare import back_off_stale, narrower, prepare, waits
 from iceberg_maint.reconcile import require_same, settle_open_attempts
 from iceberg_maint.request import (

@@ -14,7 +14,7 @@ from iceberg_maint.core.intent import is_conversion
 from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import FileKind, TableState
-from iceberg_maint.ports import Lease
+from iceberg_maint.ledger_ports import Lease
 from iceberg_maint.request import PlanReady, Run
 from iceberg_maint.survey import Survey, Tools, make_plans
 

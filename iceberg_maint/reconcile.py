@@ -18,7 +18,7 @@ from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.state import FileKind, TableState
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
-from iceberg_maint.ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
 from iceberg_maint.survey import Tools
 
 

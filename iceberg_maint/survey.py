@@ -25,7 +25,8 @@ from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import decide_upkeep, may_sweep, plan_upkeep
 from iceberg_maint.core.wanted_order import wanted_order
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
-from iceberg_maint.ports import Catalog, Clock, Engine, Ledger
+from iceberg_maint.ledger_ports import Ledger
+from iceberg_maint.ports import Catalog, Clock, Engine
 from iceberg_maint.storage_ports import OrphanFiles
 
 NOTHING_EXPIRES = Retention((), (), (), ())

@@ -16,7 +16,8 @@ from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
-from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Verifier
+from iceberg_maint.ledger_ports import Ledger
+from iceberg_maint.ports import Catalog, Clock, Engine, Verifier
 from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import PolicyOf, Tools
 

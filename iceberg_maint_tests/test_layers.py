@@ -29,7 +29,9 @@ LOOP = frozenset(
         "maintain",
     }
 )
-BELOW_WIRING = ADAPTERS | LOOP | {"core", "errors", "ports", "storage_ports", "orphans", "config"}
+BELOW_WIRING = (
+    ADAPTERS | LOOP | {"core", "errors", "ports", "ledger_ports", "storage_ports", "orphans", "config"}
+)
 SURFACES = frozenset({"cli", "defs", "demo", "definitions", "report"})
 
 DAGSTER = frozenset(
@@ -52,14 +54,23 @@ RINGS: dict[str, Ring] = {
     "errors": Ring(NOTHING, NOTHING),
     "core": Ring(frozenset({"core"}), NOTHING),
     "ports": Ring(frozenset({"core", "errors"}), NOTHING),
+    "ledger_ports": Ring(frozenset({"core", "errors", "ports"}), NOTHING),
     "storage_ports": Ring(frozenset({"core"}), NOTHING),
-    **{name: Ring(frozenset({"core", "errors", "ports", "storage_ports"}) | LOOP, NOTHING) for name in LOOP},
-    "orphans": Ring(frozenset({"core", "errors", "ports", "storage_ports", "orphans"}), NOTHING),
+    **{
+        name: Ring(frozenset({"core", "errors", "ports", "ledger_ports", "storage_ports"}) | LOOP, NOTHING)
+        for name in LOOP
+    },
+    "orphans": Ring(
+        frozenset({"core", "errors", "ports", "ledger_ports", "storage_ports", "orphans"}), NOTHING
+    ),
     "config": Ring(frozenset({"core", "errors", "config"}), frozenset({"pydantic", "yaml"})),
     # The ports name the values an adapter takes and gives, so adapters see them; never one another.
-    **{name: Ring(frozenset({"core", "errors", "ports", "storage_ports", name})) for name in ADAPTERS},
+    **{
+        name: Ring(frozenset({"core", "errors", "ports", "ledger_ports", "storage_ports", name}))
+        for name in ADAPTERS
+    },
     "wiring": Ring(BELOW_WIRING | {"wiring"}),
-    "report": Ring(frozenset({"core", "errors", "ports", "report"})),
+    "report": Ring(frozenset({"core", "errors", "ports", "ledger_ports", "report"})),
     "defs": Ring(BELOW_WIRING | {"wiring", "report", "defs"}),
     "definitions": Ring(BELOW_WIRING | {"wiring", "defs"}),
     "demo": Ring(BELOW_WIRING | {"wiring", "report", "defs", "definitions", "demo"}),

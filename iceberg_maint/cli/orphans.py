@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from iceberg_maint.core.policy import Policy
     from iceberg_maint.core.state import TableState
+    from iceberg_maint.ledger_ports import Lease
     from iceberg_maint.orphans.trash import Emptied
-    from iceberg_maint.ports import Lease
     from iceberg_maint.wiring import App
 
 _SHOWN = 20

@@ -32,7 +32,7 @@ from iceberg_maint.defs.keys import (
     housekeeping_key,
 )
 from iceberg_maint.defs.metadata import label, upkeep_metadata
-from iceberg_maint.ports import Report
+from iceberg_maint.ledger_ports import Report
 from iceberg_maint.survey import Survey
 
 MAX_FAILING = 500

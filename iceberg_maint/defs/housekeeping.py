@@ -24,8 +24,8 @@ from iceberg_maint.defs.keys import (
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.metadata import housekeeping_metadata
 from iceberg_maint.defs.run import WELL, TableRun, failures_told
+from iceberg_maint.ledger_ports import Report
 from iceberg_maint.maintain import BatchEnded, Event, PlanReady
-from iceberg_maint.ports import Report
 from iceberg_maint.survey import survey
 
 

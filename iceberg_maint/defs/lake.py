@@ -16,7 +16,8 @@ from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import held_back
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
-from iceberg_maint.ports import Catalog, Clock, Engine, Ledger, Report
+from iceberg_maint.ledger_ports import Ledger, Report
+from iceberg_maint.ports import Catalog, Clock, Engine
 from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import Tools, decide_stored
 

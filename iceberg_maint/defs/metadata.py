@@ -25,7 +25,7 @@ from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import SENTENCES, Decision, PartitionDecision, Reason
-from iceberg_maint.ports import Report
+from iceberg_maint.ledger_ports import Report
 from iceberg_maint.survey import Survey
 
 NAMESPACE = "iceberg_maint"

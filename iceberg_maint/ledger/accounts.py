@@ -13,7 +13,8 @@ from iceberg_maint.core.record import Record
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
-from iceberg_maint.ports import BatchStatus, Lease, WrittenFile
+from iceberg_maint.ledger_ports import BatchStatus, Lease
+from iceberg_maint.ports import WrittenFile
 
 
 def mark(conn: Connection, told: Record) -> None:

@@ -23,7 +23,8 @@ from iceberg_maint.ledger import batches, histories
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, attempt_try, db_now_ms, intent, outcome
-from iceberg_maint.ports import Attempt, BatchStatus, Lease, WrittenFile
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ports import WrittenFile
 
 STARTED, INTENT, ATTEMPT = "STARTED", "INTENT", "ATTEMPT"
 """Status of an attempt before its first outcome; afterwards it is the outcome's BatchStatus."""

@@ -11,7 +11,7 @@ from iceberg_maint.core.plan import Batch, Plan
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import batch, cursor, db_now_ms
-from iceberg_maint.ports import BatchStatus, Lease, StoredBatch
+from iceberg_maint.ledger_ports import BatchStatus, Lease, StoredBatch
 
 OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
 _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)

@@ -17,7 +17,7 @@ from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ports import KnownTable
+from iceberg_maint.ledger_ports import KnownTable
 
 _RETIRED_AFTER_MISSES = 2
 _FIELDS = tuple(f.name for f in fields(PartitionHealth))

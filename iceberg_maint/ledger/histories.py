@@ -13,7 +13,7 @@ from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import BatchOutcome
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
-from iceberg_maint.ports import BatchStatus, Report
+from iceberg_maint.ledger_ports import BatchStatus, Report
 
 FLEET = "*"
 _HOUR_MS = 3_600_000

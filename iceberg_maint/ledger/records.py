@@ -20,7 +20,7 @@ from iceberg_maint.ledger.schema import (
     record,
     recorded,
 )
-from iceberg_maint.ports import BatchStatus
+from iceberg_maint.ledger_ports import BatchStatus
 
 _DAY_MS = 86_400_000
 _ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)

@@ -22,19 +22,12 @@ from iceberg_maint.ledger import histories as past
 from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.schema import db_now_ms
-from iceberg_maint.ports import (
-    Attempt,
-    BatchStatus,
-    KnownTable,
-    Lease,
-    Report,
-    StoredBatch,
-    WrittenFile,
-)
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, KnownTable, Lease, Report, StoredBatch
+from iceberg_maint.ports import WrittenFile
 
 
 class SqlLedger:
-    """The ledger in the SQLite or PostgreSQL database at `url`; see `ports.Ledger`.
+    """The ledger in the SQLite or PostgreSQL database at `url`; see `ledger_ports.Ledger`.
 
     Nothing is opened, made or migrated before the first call. Safe to share between threads.
     Raises ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128

@@ -14,7 +14,8 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.state import FileKind
-from iceberg_maint.ports import Lease, WrittenFile
+from iceberg_maint.ledger_ports import Lease
+from iceberg_maint.ports import WrittenFile
 from iceberg_maint_tests.core.build import delete
 from iceberg_maint_tests.core.loop import TABLE, Killed, Process, World
 from iceberg_maint_tests.core.test_loop_crashes import STEPS

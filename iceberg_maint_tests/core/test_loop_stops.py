@@ -11,7 +11,7 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Mode, WindowsPolicy
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.heartbeat import leased
-from iceberg_maint.ports import Lease
+from iceberg_maint.ledger_ports import Lease
 from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, SetClock, World
 
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import Lease
+from iceberg_maint.ledger_ports import Lease
 
 _names = itertools.count()
 

@@ -10,7 +10,7 @@ from iceberg_maint.core.outcome import BatchOutcome, CommitStatus, OutcomeStatus
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     CONVERT,

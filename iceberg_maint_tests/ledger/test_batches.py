@@ -6,7 +6,7 @@ from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import BatchStatus, Lease, StoredBatch
+from iceberg_maint.ledger_ports import BatchStatus, Lease, StoredBatch
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     NAME,

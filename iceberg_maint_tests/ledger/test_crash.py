@@ -10,7 +10,7 @@ import pytest
 
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import BatchStatus
+from iceberg_maint.ledger_ports import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     NAME,

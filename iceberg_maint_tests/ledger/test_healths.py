@@ -5,7 +5,7 @@ from sqlalchemy import event
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import KnownTable
+from iceberg_maint.ledger_ports import KnownTable
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import NAME, OTHER_UUID, TABLE, UUID, measured
 

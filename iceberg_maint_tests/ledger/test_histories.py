@@ -7,7 +7,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     NAME,

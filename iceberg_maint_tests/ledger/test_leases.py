@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import BatchStatus, Lease
+from iceberg_maint.ledger_ports import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     NAME,

@@ -10,7 +10,7 @@ from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import BatchStatus
+from iceberg_maint.ledger_ports import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import NAME, TABLE, UUID, make_record, measured, outcome_of, plan_of
 

@@ -15,7 +15,7 @@ from iceberg_maint.core.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ports import BatchStatus, Lease
+from iceberg_maint.ledger_ports import BatchStatus, Lease
 from iceberg_maint_tests.ledger.values import (
     NAME,
     PROOF,

@@ -12,7 +12,7 @@ from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.plan import make_plan
 from iceberg_maint.core.settle import Settlement
 from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ports import BatchStatus, Lease
+from iceberg_maint.ledger_ports import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     CONVERT,

@@ -5,7 +5,7 @@ import pytest
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ports import BatchStatus
+from iceberg_maint.ledger_ports import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.values import (
     NAME,

@@ -18,7 +18,7 @@ from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.ledger import accounts, attempts, batches, histories, leases
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.ports import BatchStatus, Lease
+from iceberg_maint.ledger_ports import BatchStatus, Lease
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -35,8 +35,8 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.ledger_ports import Lease
 from iceberg_maint.maintain import Event, Request, maintain
-from iceberg_maint.ports import Lease
 from iceberg_maint.reconcile import reconcile, settle_open_attempts
 from iceberg_maint.survey import Tools
 from iceberg_maint_tests.core.build import NOW_MS

@@ -21,9 +21,10 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy, RetryPolicy
 from iceberg_maint.core.state import TableState
 from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ledger_ports import Ledger
 from iceberg_maint.maintain import Request, maintain
 from iceberg_maint.orphans.operation import OrphanPass, Surroundings
-from iceberg_maint.ports import Ledger, Ticket, Written
+from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.survey import Tools, make_plans, survey
 from iceberg_maint_tests.core.loop import SetClock
