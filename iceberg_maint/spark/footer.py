@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-COUNTS = ("value-counts", "null-value-counts", "nan-value-counts")
+_VALUES, _NULLS, _NANS = "value-counts", "null-value-counts", "nan-value-counts"
+
+_Counts = Callable[[Sequence[Mapping[str, Any]]], dict[int, int]]
 
 _TRUNCATION_BYTES = 16
 """Iceberg truncates string and binary bounds at 16 characters or bytes by default; a bound that
@@ -29,8 +32,9 @@ def difference(
         return f"{records[0]} records in, {records[1]} out"
     if not outputs or not inputs:
         return None
-    for metric in COUNTS:
-        before, after = _sums(inputs, metric), _sums(outputs, metric)
+    is_orc = any(f.get("file-format", "").lower() == "orc" for f in (*inputs, *outputs))
+    for metric, counts in (_NOT_NULL if is_orc else _EACH).items():
+        before, after = counts(inputs), counts(outputs)
         for field_id in sorted(before.keys() & after.keys()):
             if before[field_id] != after[field_id]:
                 return f"{metric} of field {field_id}: {before[field_id]} in, {after[field_id]} out"
@@ -61,6 +65,17 @@ def _common(files: Iterable[Mapping[str, Any]], metric: str) -> list[dict[int, A
 def _sums(files: Iterable[Mapping[str, Any]], metric: str) -> dict[int, int]:
     pairs = _common(files, metric)
     return {k: sum(int(p[k]) for p in pairs) for k in pairs[0]}
+
+
+def _not_null(files: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    values, nulls = _sums(files, _VALUES), _sums(files, _NULLS)
+    return {k: values[k] - nulls[k] for k in values.keys() & nulls.keys()}
+
+
+_EACH: Mapping[str, _Counts] = {m: partial(_sums, metric=m) for m in (_VALUES, _NULLS, _NANS)}
+_NOT_NULL: Mapping[str, _Counts] = {"non-null values": _not_null, _NANS: _EACH[_NANS]}
+"""ORC does not count what is inside a NULL struct: a field in it has as many values as the file has rows
+where any is NULL, else those that are there. What is not NULL adds up (Iceberg's `OrcMetrics`)."""
 
 
 def _bounds(

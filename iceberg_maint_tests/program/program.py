@@ -466,17 +466,12 @@ class Program:
             min_input_files=2 if compact else pick([2, 5, 1000]),
             delete_ratio_act=pick([None, 0.3]),
             output_spec=pick([OutputSpec.OWN, OutputSpec.OWN, OutputSpec.CURRENT]),
-            proof=self._proof(),
+            proof=pick([ProofLevel.FULL, ProofLevel.FOOTER]),
         )
         merge = RewritePositionDeleteFilesPolicy(
             min_input_files=pick([1, 2, 5]), proof=pick([ProofLevel.FULL, ProofLevel.FOOTER])
         )
         return replace(policy, layout=self._layout(), rewrite_position_delete_files=merge)
-
-    def _proof(self) -> ProofLevel:
-        drawn = self.rng.choice([ProofLevel.FULL, ProofLevel.FOOTER])
-        # Writers of ORC files count what is inside a NULL struct each in its own way; footers do not compare.
-        return ProofLevel.FULL if self.formats[0] == "orc" else drawn
 
     def _layout(self) -> LayoutPolicy:
         sortable = [c for c, kind in self.columns.items() if kind not in ("struct", "list", "map")]

@@ -82,6 +82,17 @@ def test_difference_metric_that_one_file_lacks_is_not_compared() -> None:
     assert difference(inputs, [file(2, value_counts={1: 2, 2: 2})], TYPES) is None
 
 
+def test_difference_orc_counts_inside_a_null_struct_are_those_that_add_up() -> None:
+    # As Iceberg writes them: in a file whose other rows have the struct the field counts its values
+    # alone, in one where the field is NULL the rows.
+    whole = {**file(1, value_counts={6: 1}, null_value_counts={6: 0}), "file-format": "ORC"}
+    without = {**file(1, value_counts={6: 0}, null_value_counts={6: 0}), "file-format": "ORC"}
+    merged = {**file(2, value_counts={6: 2}, null_value_counts={6: 1}), "file-format": "ORC"}
+    assert difference([whole, without], [merged], TYPES) is None
+    lost = {**file(2, value_counts={6: 2}, null_value_counts={6: 2}), "file-format": "ORC"}
+    assert difference([whole, without], [lost], TYPES) == "non-null values of field 6: 1 in, 0 out"
+
+
 def test_difference_promoted_and_negative_bounds_compare_as_values() -> None:
     narrow = file(1, lower_bounds={1: (-2).to_bytes(4, "little", signed=True).hex(), 4: "FF38"})
     wide = file(1, lower_bounds={1: number(-2), 4: "FFFFFF38"})
