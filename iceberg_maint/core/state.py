@@ -124,12 +124,14 @@ class TableState:
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
 
     def ancestors(self) -> tuple[Snapshot, ...]:
-        """The pinned snapshot and its retained ancestors, newest first."""
+        """The pinned snapshot and its retained ancestors, newest first; each once, even where damaged
+        metadata makes a snapshot its own ancestor."""
         by_id = {s.snapshot_id: s for s in self.snapshots}
         chain: list[Snapshot] = []
         at = self.snapshot
         while at is not None:
             chain.append(at)
+            by_id.pop(at.snapshot_id, None)
             at = by_id.get(at.parent_id) if at.parent_id is not None else None
         return tuple(chain)
 

@@ -27,6 +27,11 @@ def test_ancestors_run_from_head_to_the_first_retained() -> None:
     assert [s.snapshot_id for s in state.ancestors()] == [4, 3, 2]
 
 
+def test_ancestors_in_a_ring_are_each_there_once() -> None:
+    state = state_of(snapshot(1, 2), snapshot(2, 1), head=2)
+    assert [s.snapshot_id for s in state.ancestors()] == [2, 1]
+
+
 def test_ancestors_of_an_empty_table_are_none() -> None:
     assert table_of([]).state.ancestors() == ()
 
