@@ -3,7 +3,6 @@ this project."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import uuid4
@@ -83,6 +82,3 @@ WAYS: tuple[Way, ...] = (
     Stock("stock_safe", "stock, safe setting", SAFE),
     Ours(),
 )
-
-Turn = Callable[[Way, RaceTable, Tried], None]
-"""Told after each pass."""
