@@ -29,15 +29,17 @@ def main() -> int:
     if options.fresh:
         shutil.rmtree(options.folder, ignore_errors=True)
     results = Results(options.folder.absolute() / "results.jsonl", commit_of_checkout())
+    untried = []
     if not options.report:
-        _run(results, options.folder.absolute() / "lake", options.only, options.most)
-    return _report(results)
+        untried = _run(results, options.folder.absolute() / "lake", options.only, options.most)
+    return _report(results, untried)
 
 
-def _run(results: Results, folder: Path, only: list[str], most: int | None) -> None:
+def _run(results: Results, folder: Path, only: list[str], most: int | None) -> list[str]:
+    """Names of the cases that were to be run and could not be tried."""
     left = [c for c in results.open_cases() if set(only) <= set(c.name.split())][:most]
     if not left:
-        return
+        return []
     suite = Suite.alone(folder)
     done = 0
     for point, mode, kinds in rounds(left):
@@ -49,10 +51,11 @@ def _run(results: Results, folder: Path, only: list[str], most: int | None) -> N
                 print(f"{done}/{len(left)} {row['case']}: {state}, {row['seconds']} s", flush=True)
         except Exception:  # noqa: BLE001 - a case that could not be tried has no row; the next ones are tried
             print(f"{point.code} {mode.name} {kinds}: {traceback.format_exc()}", flush=True)
+    return [case.name for case in left if case.name not in results.done()]
 
 
-def _report(results: Results) -> int:
-    """Counts of the newest row of every case, whatever commit it is of."""
+def _report(results: Results, untried: list[str]) -> int:
+    """Counts of the newest row of every case, whatever commit it is of; 1 where one is not good or was not tried."""
     newest = {row["case"]: row for row in results.rows}
     known = [case for case in cases() if case.name in newest]
     rows = [newest[case.name] for case in known]
@@ -69,7 +72,9 @@ def _report(results: Results) -> int:
         print(
             f"NOT GOOD {row['case']}: {row['attempts']} runs, {row['differences']}, {row['outcomes']}, {row['came']}"
         )
-    return 1 if bad else 0
+    for name in untried:
+        print(f"NOT TRIED {name}")
+    return 1 if bad or untried else 0
 
 
 if __name__ == "__main__":
