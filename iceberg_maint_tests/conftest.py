@@ -31,10 +31,7 @@ settings.register_profile(
 )
 settings.load_profile("project")
 
-# Of every Spark, those of the programs that tests start as well.
-os.environ["SPARK_SUBMIT_OPTS"] = jvm.options()
-# No job may need a Python beside ours, which on other machines is missing or of another version.
-os.environ["PYSPARK_PYTHON"] = "no-python-on-executors"
+os.environ.update(jvm.environment())
 
 
 @pytest.fixture(scope="session")

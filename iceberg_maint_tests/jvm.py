@@ -28,6 +28,12 @@ def options(archive: Path = ARCHIVE) -> str:
     return f"{_OPTIONS} -XX:SharedArchiveFile={archive} {_QUIET}" if archive.exists() else _OPTIONS
 
 
+def environment() -> dict[str, str]:
+    """What is set for every process that starts a Spark, those of the programs that tests start as well."""
+    # No job may need a Python beside ours, which on other machines is missing or of another version.
+    return {"SPARK_SUBMIT_OPTS": options(), "PYSPARK_PYTHON": "no-python-on-executors"}
+
+
 def main() -> None:
     """Starts Spark as the tests do, lets it do some of everything, and keeps the classes it has loaded."""
     ARCHIVE.parent.mkdir(parents=True, exist_ok=True)

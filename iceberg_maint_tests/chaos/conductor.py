@@ -20,7 +20,8 @@ from iceberg_maint.core.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.wiring import App, load
-from iceberg_maint_tests.chaos.crew import ENVIRONMENT, KILLS, MAINTAINERS, WRITERS, Member, Run
+from iceberg_maint_tests import jvm
+from iceberg_maint_tests.chaos.crew import KILLS, MAINTAINERS, WRITERS, Member, Run
 from iceberg_maint_tests.chaos.history import GapError, change_faults, commit_faults
 from iceberg_maint_tests.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
 from iceberg_maint_tests.chaos.maintainer import maintained
@@ -60,7 +61,7 @@ def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, App]]:
         stack.callback(_end, run)
         warehouse = f"file://{folder}/warehouse/rest"
         run.start("rest", "rest_catalog", str(place.config), str(port), f"{server}/rest", warehouse)
-        os.environ.update(ENVIRONMENT)
+        os.environ.update(jvm.environment())
         app = load(place.config)
         writers = Writers(Bridge(app.session()))
         _wait(lambda: _answers(port), "the REST catalog")
@@ -190,8 +191,8 @@ def _check_history(run: Run, observer: Observer) -> None:
         run.faults += [f"{table}: {fault}" for fault in found]
 
 
-def _drain(app: App) -> int:
-    """Maintains every table until nothing is due; the number of rounds."""
+def _drain(app: App) -> int | None:
+    """Maintains every table until nothing is due; the number of rounds, None where there is no end to it."""
     for number in range(1, _DRAIN_ROUNDS + 1):
         busy = False
         for table in TABLES:
@@ -202,7 +203,7 @@ def _drain(app: App) -> int:
         if not busy:
             return number
         time.sleep(5)
-    return _DRAIN_ROUNDS
+    return None
 
 
 def _stop(member: Member) -> None:

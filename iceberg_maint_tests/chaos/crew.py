@@ -16,18 +16,13 @@ from pathlib import Path
 
 import psutil
 
+from iceberg_maint_tests import jvm
 from iceberg_maint_tests.chaos.journal import Attempt, Reader
 from iceberg_maint_tests.chaos.lake import Place
 
 WRITERS = ("appender", "upserter", "merger", "changer")
 MAINTAINERS = ("first", "second")
 KILLS = ("python", "jvm", "both")
-
-ENVIRONMENT = {
-    # Small work on few cores: compiling it well costs more than running it.
-    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "PYSPARK_PYTHON": "no-python-on-executors",
-}
 
 
 @dataclass(slots=True)
@@ -72,7 +67,9 @@ class Run:
         command = [sys.executable, "-m", f"iceberg_maint_tests.chaos.{module}", *arguments]
         lives = self.members[name].lives + 1 if name in self.members else 1
         with self.place.said(name).open("ab") as said:
-            process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, **ENVIRONMENT})
+            process = subprocess.Popen(
+                command, stdout=said, stderr=said, env={**os.environ, **jvm.environment()}
+            )
         member = Member(name, (module, *arguments), self.place.said(name), process, time.monotonic(), lives)
         self.members[name] = member
         return member

@@ -109,8 +109,8 @@ def commit_faults(history: History, attempts: Iterable[Attempt]) -> list[str]:
     unmarked = [s for s in chain if s.token is None and not s.ours and s.operation != "replace"]
     faults += [f"snapshot {s.snapshot_id} ({s.operation}) was written by nobody" for s in unmarked]
     mine = [s for s in chain if s.batch is not None]
-    twice = Counter((s.fence, s.batch) for s in mine)
-    faults += [f"batch {batch} was committed {n} times" for (_, batch), n in twice.items() if n > 1]
+    twice = Counter(s.batch for s in mine)
+    faults += [f"batch {batch} was committed {n} times" for batch, n in twice.items() if n > 1]
     fences = [s.fence or 0 for s in mine]
     if fences != sorted(fences):
         faults.append("fences of our commits went back")

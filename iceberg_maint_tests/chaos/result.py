@@ -18,12 +18,14 @@ from iceberg_maint_tests.chaos.observer import Observer
 MOST_FAILED_BY_US = 0.01
 """Share of foreign commits."""
 LONGEST_PAUSE_SECONDS = 600.0
+SURELY_KILLED_SECONDS = 900.0
+"""A run of so long in which none of ours was killed has not tested it."""
 MOST_LEFT_BATCHES = 2
 """Bytes never committed that a kill or a failed batch may leave, in batches. Those of a whole run add up:
 no orphan pass takes a young file, and what it takes lies in the trash."""
 
 
-def result(run: Run, observer: Observer, began: float, ended: float, rounds: int) -> dict[str, Any]:
+def result(run: Run, observer: Observer, began: float, ended: float, rounds: int | None) -> dict[str, Any]:
     """The row. `good` holds when nothing is among the faults, those of the limits included."""
     attempts = list(run.attempts().values())
     histories = {str(table): history for table, history in observer.histories.items()}
@@ -42,6 +44,10 @@ def result(run: Run, observer: Observer, began: float, ended: float, rounds: int
     ours = sum(s.ours for h in observer.histories.values() for s in h.seen.values())
     if not answers[Answer.ACKED] or not ours or not run.checked:
         faults.append("nothing was shown: nobody wrote, nothing was maintained or nothing was read")
+    if ended - began >= SURELY_KILLED_SECONDS and not run.kills:
+        faults.append("nobody was killed")
+    if rounds is None:
+        faults.append("something is due again and again with nobody writing")
     if share >= MOST_FAILED_BY_US:
         faults.append(f"{share:.2%} of foreign commits failed beside one of ours")
     if pause > LONGEST_PAUSE_SECONDS:

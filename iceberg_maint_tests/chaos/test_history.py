@@ -112,6 +112,8 @@ def test_commit_of_nobody_is_found() -> None:
 
 def test_batch_of_ours_that_came_twice_and_a_fence_that_went_back_are_found() -> None:
     assert commit_faults(history(ours(1), ours(2)), []) == ["batch b was committed 2 times"]
+    by_another = history(ours(1, fence=1), ours(2, fence=2))
+    assert commit_faults(by_another, []) == ["batch b was committed 2 times"]
     back = history(ours(1, fence=2), ours(2, batch="c", fence=1))
     assert commit_faults(back, []) == ["fences of our commits went back"]
 

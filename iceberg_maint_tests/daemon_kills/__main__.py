@@ -25,6 +25,7 @@ import yaml
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.defs.keys import pool_name
 from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint_tests import jvm
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.daemon_kills.daemon import Daemon, Victim
 from iceberg_maint_tests.daemon_kills.lake import TABLES, Lake
@@ -58,11 +59,7 @@ class World:
         # First, because Dagster's processes must not make its database at the same time.
         self.instance = dg.DagsterInstance.from_config(str(home))
         self.ledger_path = folder / "ledger.db"
-        environ = {
-            "ICEBERG_MAINT_CONFIG": str(self.lake.config),
-            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "PYSPARK_PYTHON": "no-python-on-executors",
-        }
+        environ = {"ICEBERG_MAINT_CONFIG": str(self.lake.config), **jvm.environment()}
         self.daemon = Daemon(home, environ)
         self.killed: Counter[Victim] = Counter()
         self.moments: Counter[Moment] = Counter()
@@ -152,8 +149,14 @@ def _in_the_end(world: World) -> list[str]:
     lake = world.lake
     healed = world.wait(lambda: all(map(lake.is_healed, TABLES)), _HEALED_SECONDS)
     faults = [] if healed else [f"{name} is not healed" for name in TABLES if not lake.is_healed(name)]
-    if not world.wait(lambda: not world.left_behind() and not world.leases(), _LEFT_BEHIND_SECONDS):
-        faults += world.left_behind() + [f"{name}: its lease is held" for name in world.leases()]
+    left: list[str] = []
+
+    def nothing_is_left() -> bool:
+        left[:] = world.left_behind() + [f"{name}: its lease is held" for name in world.leases()]
+        return not left
+
+    if not world.wait(nothing_is_left, _LEFT_BEHIND_SECONDS):
+        faults += left
     for name in TABLES:
         faults += lake.faults(name)
     batches = [lake.batches(name) for name in TABLES]

@@ -94,7 +94,7 @@ class Suite:
     def alone(cls, folder: Path) -> Self:
         """In a new folder and in this process's own Spark, whose options the killed ones get as well."""
         shutil.rmtree(folder, ignore_errors=True)
-        os.environ["SPARK_SUBMIT_OPTS"] = jvm.options()
+        os.environ.update(jvm.environment())
         lake = Lake(folder)
         return cls.on(lake, Bridge(lake.configured().session()))
 
