@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from iceberg_maint.defs.keys import FORCE_TAG, asset_key
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.e2e.lake import catalog_of, make_lake
+from iceberg_maint_tests.postgres import free_port
 
 pytestmark = [
     pytest.mark.spark,
@@ -164,9 +164,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     instance = dg.DagsterInstance.from_config(str(folder / "home"))
     ledger = SqlLedger(f"sqlite:///{folder}/ledger.db")
     # Last: until Dagster takes it, anybody may.
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     environ = {
         **os.environ,
         "DAGSTER_HOME": str(folder / "home"),

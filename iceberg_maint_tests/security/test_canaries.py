@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.error import URLError
 
 import psutil
 import pyarrow as pa
@@ -27,6 +25,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import MetaData, create_engine, text
 
 from iceberg_maint_tests.conftest import PROJECT
+from iceberg_maint_tests.postgres import free_port
 from iceberg_maint_tests.security.canaries import (
     all_canaries,
     configuration,
@@ -111,12 +110,6 @@ def make_table(catalog_url: str, warehouse: Path) -> None:
     catalog.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def asked(port: int) -> bytes:
     """What the web server tells of runs, their events and resources, once it is there."""
     body = json.dumps({"query": RESOURCES_AND_RUNS}).encode()
@@ -128,7 +121,7 @@ def asked(port: int) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return bytes(answer.read())
-        except URLError:
+        except OSError:
             if time.monotonic() > until:
                 raise
             time.sleep(0.5)
