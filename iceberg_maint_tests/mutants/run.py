@@ -60,9 +60,11 @@ def run_tests(tests: Iterable[str], sources: Mapping[str, str], *, all_of_them: 
 def living(mutants: Sequence[Mutant], numbers: Sequence[int] = ()) -> int:
     """How many of the mutants (of these numbers, or all) no test notices; told one a line as it goes.
 
-    First the tests run on the product as it is. Raises ValueError where one of them is red then.
+    First the tests run on the product as it is. Raises ValueError where one of them is red then, or nothing was chosen.
     """
     chosen = [(n, m) for n, m in enumerate(mutants) if not numbers or n in numbers]
+    if not chosen:
+        raise ValueError("there is no such one")
     tests = sorted({test for _, mutant in chosen for test in mutant.tests})
     sources = {number: mutant.sources() for number, mutant in chosen}
     honest = run_tests(tests, {}, all_of_them=True)
