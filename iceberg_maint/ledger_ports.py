@@ -176,8 +176,8 @@ class Ledger(Protocol):
 
     def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
         """The newest attempt at a batch that wrote files, where its process died without a commit
-        that is known or could not commit for no fault of theirs, no longer ago than this, and the batch
-        is what it was then."""
+        that is known or could not commit for no fault of theirs, and the batch is what it was then. The
+        attempt that wrote them, which may be an earlier one, began no longer ago than this."""
         ...
 
     def settle_attempt(

@@ -214,16 +214,25 @@ def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attem
 
 def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
     """The newest attempt at a batch that has an INTENT, unless its files were refused, it is known to
-    have committed, is older by the database's clock, or was at a batch that wanted other files."""
+    have committed, were begun earlier by the database's clock, or are of a batch that wanted others."""
     require(conn, lease)
+    at_batch = (attempt.c.table_uuid == lease.table_uuid) & (attempt.c.batch_id == batch_id)
     row = conn.execute(
-        select(attempt.c.attempt_id, intent.c.recorded_ms, intent.c.batch_digest, db_now_ms().label("now_ms"))
+        select(attempt.c.attempt_id, intent.c.files, intent.c.batch_digest, db_now_ms().label("now_ms"))
         .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
-        .where(attempt.c.table_uuid == lease.table_uuid, attempt.c.batch_id == batch_id)
+        .where(at_batch)
         .order_by(attempt.c.ordinal.desc())
         .limit(1)
     ).first()
-    if row is None or row.now_ms - row.recorded_ms > within_seconds * 1000:
+    if row is None:
+        return None
+    # An attempt that adopted them has an INTENT of its own, and they are no younger for it.
+    began_ms = conn.scalar(
+        select(func.min(attempt.c.started_ms))
+        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(at_batch, intent.c.files == row.files)
+    )
+    if row.now_ms - began_ms > within_seconds * 1000:
         return None
     if row.batch_digest != digest(batches.load(conn, lease, batch_id).body):
         return None

@@ -15,7 +15,7 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import TOKEN_PROPERTY
 from iceberg_maint.errors import StaleBatchError
-from iceberg_maint.ledger.schema import intent
+from iceberg_maint.ledger.schema import attempt
 from iceberg_maint.maintain import BatchEnded
 from iceberg_maint_tests.core.build import delete
 from iceberg_maint_tests.core.loop import POLICY, Killed, Process, World
@@ -129,7 +129,7 @@ def test_files_wait_half_as_long_as_an_orphan_must_be_old(older_seconds: int, wr
     world = dead()
     then_ms = world.ledger.now_ms() - (ADOPT_WITHIN_SECONDS + older_seconds) * 1000
     with world.ledger._database.write(world.now.state.uuid) as conn:
-        conn.execute(update(intent).values(recorded_ms=then_ms))
+        conn.execute(update(attempt).values(started_ms=then_ms))
     world.run()
     assert len(world.writes) == writes
 

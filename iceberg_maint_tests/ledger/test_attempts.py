@@ -421,6 +421,28 @@ def test_leftover_is_none_once_the_batch_wants_other_files(ledger, lease, attemp
     assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
 
 
+def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt, place):
+    """One that adopted it has an INTENT of its own; an orphan pass goes by when files were written."""
+    settled(ledger, lease, attempt)
+    place.age("icm_attempt", "started_ms", 3_601_000)
+    place.age("icm_intent", "recorded_ms", 3_601_000)
+    second = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {})
+    settled(ledger, lease, second)
+    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+    assert ledger.leftover(lease, BATCH.batch_id, 7200).attempt_id == second.attempt_id
+
+
+def test_leftover_that_was_written_anew_is_as_young_as_that(ledger, lease, attempt, place):
+    settled(ledger, lease, attempt)
+    place.age("icm_attempt", "started_ms", 3_601_000)
+    place.age("icm_intent", "recorded_ms", 3_601_000)
+    second = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {})
+    anew = tuple(replace(f, path=f"{f.path}.anew") for f in FILES)
+    ledger.record_intent(lease, second.attempt_id, anew, PROOF)
+    ledger.settle_attempt(lease, second.attempt_id, REJECTED, BatchStatus.PLANNED)
+    assert ledger.leftover(lease, BATCH.batch_id, 3600).files == anew
+
+
 def test_leftover_is_asked_for_under_the_lease(ledger, lease, attempt):
     settled(ledger, lease, attempt)
     ledger.release_lease(lease)
