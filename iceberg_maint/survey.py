@@ -119,7 +119,8 @@ def survey(
         retention = retention_of(state, policy, tools, now_ms)
         expiry = tools.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
         hold_seconds = policy.remove_orphan_files.hold_seconds
-        sweeps = not policy.expire_snapshots.enabled or may_sweep(retention, expiry, hold_seconds, now_ms)
+        expires = policy.expire_snapshots.enabled
+        sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
     def past(operation: Operation) -> TableHistory:
         history = tools.ledger.history(state.uuid, str(table), operation)

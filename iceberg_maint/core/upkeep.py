@@ -191,13 +191,15 @@ def _batch(
     )
 
 
-def may_sweep(retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int) -> bool:
+def may_sweep(
+    retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int, *, expires: bool
+) -> bool:
     """Whether trash past its hold may go: an expiry has ended well since it was put there, or there
-    is nothing to expire. `expiry` is the history of expiries; while that is held for a person, what
-    went with the last one may be wanted back."""
+    is nothing to expire, or nobody here `expires` it. `expiry` is the history of expiries; while that
+    is held for a person, what went with the last one may be wanted back, also where no other is to come."""
     expired_ms = expiry.last_done_ms
     since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
-    return (since or not retention.expire) and not expiry.of(WHOLE_TABLE).quarantined
+    return (since or not retention.expire or not expires) and not expiry.of(WHOLE_TABLE).quarantined
 
 
 def _is_time(history: TableHistory, every_seconds: int, now_ms: int) -> bool:

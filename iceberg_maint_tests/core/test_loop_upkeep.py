@@ -165,10 +165,13 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
     assert "ICM-130 lake.db.t: with what expired went tag v on snapshot 1" in outcome.batches[0].message
     assert world.past(EXPIRE).quarantined
-    world.policy = replace(UPKEEP, expire_snapshots=replace(UPKEEP.expire_snapshots, every_seconds=10**9))
+    rarely = replace(UPKEEP.expire_snapshots, every_seconds=10**9)
     for swept in (False, True):
-        seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
-        assert (seen.retention.expire, seen.sweeps) == ((), swept)
+        # That nothing is to expire any more lets nothing go of what has.
+        for expiry in (rarely, replace(rarely, enabled=False)):
+            world.policy = replace(UPKEEP, expire_snapshots=expiry)
+            seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
+            assert (seen.retention.expire, seen.sweeps) == ((), swept)
         world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
 
 
