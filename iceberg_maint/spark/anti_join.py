@@ -53,10 +53,13 @@ def mark(bridge: Bridge, work: Work) -> Marked:
 def discard(work: Work, marked: Marked) -> None:
     """Deletes the marks once no task reads them any more. No intent and no metadata ever named them, so
     nobody else can. What cannot be deleted is left to the orphan pass."""
-    io = work.table.java.io()
-    for location in marked.scratch:
-        with suppress(*JVM_ERRORS):
-            io.deleteFile(location)
+    # Whatever ended the tasks, an interrupt perhaps, must not give way to a JVM that died with them.
+    failures = (*JVM_ERRORS, OSError, EOFError)
+    with suppress(*failures):
+        io = work.table.java.io()
+        for location in marked.scratch:
+            with suppress(*failures):
+                io.deleteFile(location)
 
 
 def _with_marks(
