@@ -22,19 +22,36 @@ _WANTED = (
     *(fields.CONTENT, fields.PATH, fields.FORMAT, fields.PARTITION, fields.RECORDS, fields.FILE_BYTES),
     *(_FIRST_ROW_ID, fields.REFERENCED_FILE, fields.CONTENT_OFFSET),
 )
+_WANTED_OF_DELETES = (*_WANTED, fields.EQUALITY_IDS)
 _PARTITION = _WANTED.index(fields.PARTITION)
 
 
 def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
     """The live entries in the manifest's order. Raises UnreadableTableError ICM-101, also where the
     manifest does not hold as many as its list says."""
-    columns = fields.read_fields(io, manifest.path, _WANTED, "manifest")
+    wanted = _WANTED_OF_DELETES if manifest.is_deletes else _WANTED
+    columns = fields.read_fields(io, manifest.path, wanted, "manifest")
     columns[_PARTITION] = _by_bits(columns[_PARTITION])
+    if not manifest.is_deletes:
+        columns.append([None] * len(columns[_PARTITION]))
     found = []
     next_row_id = None if manifest.is_deletes else manifest.first_row_id
-    for status, snapshot, seq, file_seq, content, path, form, at, rows, size, row_id, named, offset in zip(
-        *columns, strict=True
-    ):
+    for (
+        status,
+        snapshot,
+        seq,
+        file_seq,
+        content,
+        path,
+        form,
+        at,
+        rows,
+        size,
+        row_id,
+        named,
+        offset,
+        keys,
+    ) in zip(*columns, strict=True):
         if status == EntryStatus.DELETED:
             continue
         first_row_id = row_id
@@ -53,6 +70,7 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
                 rows,
                 size,
                 named,
+                keys or None,
             )
         )
     listed = (manifest.added_files, manifest.existing_files)

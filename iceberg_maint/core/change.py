@@ -32,6 +32,7 @@ class LiveEntry(NamedTuple):
     record_count: int
     size_bytes: int
     referenced_data_file: str | None
+    equality_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,13 @@ def test_deletes_have_no_row_ids(tmp_path: Path) -> None:
     assert first.first_row_id is None
 
 
+def test_equality_deletes_have_the_columns_they_go_by(tmp_path: Path) -> None:
+    """Without them, or with others, the same file deletes other rows."""
+    files = (File("e", content=2, equality_ids=(2, 1)), File("f", content=2, equality_ids=(1,)))
+    found = written(tmp_path, *files, File("p", content=1), deletes=True)
+    assert [e.equality_ids for e in read_entries(IO, found)] == [(2, 1), (1,), None]
+
+
 def test_float_partitions_are_told_apart_by_their_bits(tmp_path: Path) -> None:
     values = (0.0, -0.0, float("nan"))
     found = written(tmp_path, *(File(f"f{n}", (v,)) for n, v in enumerate(values)), by=BY_D)

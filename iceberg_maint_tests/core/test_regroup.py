@@ -84,6 +84,7 @@ def test_rows_without_ids_may_gain_them() -> None:
                 "record_count": 11,
                 "size_bytes": 1001,
                 "referenced_data_file": "f1",
+                "equality_ids": (1,),
             }.items()
         ),
     ],
