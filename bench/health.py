@@ -132,6 +132,7 @@ def _ours(folder: Path, order: Any = None) -> dict[str, Any]:
 def _spark(folder: Path) -> dict[str, Any]:
     import psutil
 
+    from bench.used import peak_mb
     from iceberg_maint.core.policy import RewriteDataFilesPolicy
     from iceberg_maint.spark.health_source import SparkHealthSource
     from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
@@ -151,7 +152,7 @@ def _spark(folder: Path) -> dict[str, Any]:
     used, java_used = resource.getrusage(resource.RUSAGE_SELF), jvm.cpu_times()
     found = {
         "cpu_seconds": used.ru_utime + used.ru_stime + java_used.user + java_used.system,
-        "peak_mb": used.ru_maxrss / 1024 + _peak_mb(jvm.pid),
+        "peak_mb": used.ru_maxrss / 1024 + peak_mb(jvm.pid),
         "digest": _digest(measured),
     }
     spark.stop()
@@ -186,12 +187,6 @@ def _catalog(folder: Path) -> tuple[Any, Any]:
 
 def _digest(measured: Any) -> str:
     return hashlib.sha256(repr(measured).encode()).hexdigest()
-
-
-def _peak_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
 
 
 def _make_catalog(folder: Path) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psutil
+from bench.used import cpu_seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
@@ -111,9 +111,9 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
         _make_small(spark)
         run = _ours(spark, folder, operation) if tool == "ours" else _stock(bridge, operation)
         run(WARM)
-        before_cpu, before = _cpu_seconds(), time.monotonic()
+        before_cpu, before = cpu_seconds(), time.monotonic()
         run(TABLE)
-        wall, cpu = time.monotonic() - before, _cpu_seconds() - before_cpu
+        wall, cpu = time.monotonic() - before, cpu_seconds() - before_cpu
         table = bridge.load_table(TABLE)
         if operation == "expire_snapshots":
             left = sum(1 for _ in bridge.iterate(table.snapshots()))
@@ -149,13 +149,6 @@ def _make_small(spark: Any) -> None:
     )
     for number in range(KEPT + 2):
         spark.sql(f"insert into {WARM} values ({number}, {number % 3})")
-
-
-def _cpu_seconds() -> float:
-    """CPU of this process and of its JVM, which is its child."""
-    own = psutil.Process()
-    processes = [own, *(p for p in own.children(recursive=True) if "java" in p.name())]
-    return sum(t.user + t.system for t in (p.cpu_times() for p in processes))
 
 
 def _stock(bridge: Any, operation: str) -> Callable[[str], None]:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bench.native import _cpu_seconds, _session
+from bench.native import _session
+from bench.used import cpu_seconds
 
 TABLE = "lake.bench.drifted"
 APPENDS, QUERIES = 24, 20
@@ -121,7 +122,7 @@ class _Bench:
         from iceberg_maint.ports import Ticket
         from iceberg_maint.survey import with_order
 
-        cpu, wall = _cpu_seconds(), time.monotonic()
+        cpu, wall = cpu_seconds(), time.monotonic()
         policy = self._policy(target_bytes)
         if forced:
             from dataclasses import replace
@@ -148,7 +149,7 @@ class _Bench:
         found = {
             "strategy": batch.strategy,
             "output_files": len(written.files),
-            "cpu_seconds": round(_cpu_seconds() - cpu, 2),
+            "cpu_seconds": round(cpu_seconds() - cpu, 2),
             "wall_seconds": round(time.monotonic() - wall, 2),
         }
         if batch.layout is not None:
@@ -184,10 +185,10 @@ class _Bench:
         seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in frames}
         for turn in range(rounds + 2):
             for name in list(frames)[:: 1 if turn % 2 else -1]:
-                cpu, wall = _cpu_seconds(), time.monotonic()
+                cpu, wall = cpu_seconds(), time.monotonic()
                 frames[name].write.format("noop").mode("overwrite").save()
                 if turn >= 2:  # the first two compile
-                    seconds[name].append((_cpu_seconds() - cpu, time.monotonic() - wall))
+                    seconds[name].append((cpu_seconds() - cpu, time.monotonic() - wall))
         return {
             name: {
                 "tasks": frames[name].rdd.getNumPartitions(),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psutil
+from bench.used import cpu_seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
@@ -146,9 +146,9 @@ def _measure(folder: Path, variant: str) -> dict[str, Any]:
     table = run.bridge.load_table(TABLE)
     start = int(table.currentSnapshot().snapshotId())
     summary = table.currentSnapshot().summary()
-    before_cpu, before = _cpu_seconds(), time.monotonic()
+    before_cpu, before = cpu_seconds(), time.monotonic()
     outputs = run.rewrite(TABLE)
-    wall, cpu = time.monotonic() - before, _cpu_seconds() - before_cpu
+    wall, cpu = time.monotonic() - before, cpu_seconds() - before_cpu
     for name, snapshot in ((TABLE, start), (WARM, run.warm_start)):
         run.bridge.load_table(name).manageSnapshots().setCurrentSnapshot(snapshot).commit()
     spark.stop()
@@ -160,13 +160,6 @@ def _measure(folder: Path, variant: str) -> dict[str, Any]:
         "input_bytes": int(summary.get("total-files-size")),
         "records": int(summary.get("total-records")),
     }
-
-
-def _cpu_seconds() -> float:
-    """CPU of this process and of its JVM, which is its child."""
-    own = psutil.Process()
-    processes = [own, *(p for p in own.children(recursive=True) if "java" in p.name())]
-    return sum(t.user + t.system for t in (p.cpu_times() for p in processes))
 
 
 class _Stock:

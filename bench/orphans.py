@@ -255,6 +255,7 @@ def _looked(state: Any, **around: Any) -> dict[str, Any]:
 def _stock() -> dict[str, Any]:
     import psutil
 
+    from bench.used import peak_mb
     from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
     from iceberg_maint.spark.java import find_java
     from iceberg_maint.spark.session import build_session
@@ -282,7 +283,7 @@ def _stock() -> dict[str, Any]:
         "action_seconds": time.time() - started,
         "cpu_seconds": cpu_seconds(),
         "action_cpu_seconds": cpu_seconds() - cpu_before,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + _peak_mb(jvm.pid),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + peak_mb(jvm.pid),
         "digest": _digest(iter(paths)),
     }
     spark.stop()
@@ -304,12 +305,6 @@ def _digest(paths: Iterator[str]) -> str:
     for path in paths:
         found.update(path.encode() + b"\n")
     return found.hexdigest()
-
-
-def _peak_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,6 @@ class Lake:
 
 REWRITE = 1
 """Place of `rewrite_data_files` among the operations of a document."""
-
-MakeLake = Callable[..., Lake]
 
 
 def lake_of(folder: Path, tables: Mapping[str, Mapping[str, int]]) -> Lake:

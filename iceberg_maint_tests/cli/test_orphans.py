@@ -14,7 +14,6 @@ from iceberg_maint.catalog import store as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.session import Session
 from iceberg_maint.config import load_config
-from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
@@ -57,10 +56,6 @@ def program(app: App) -> Program:
 def document(result: Result, exit_code: int = 0) -> Any:
     assert result.exit_code == exit_code, result.output
     return json.loads(result.stdout)
-
-
-def trashed(lake: Lake) -> int:
-    return sum(p.is_file() for p in lake.folder.rglob(f"{TRASH}/files/**/*"))
 
 
 def test_scan_tells_what_would_go_and_moves_nothing(program: Program, lake: Lake) -> None:
@@ -118,9 +113,9 @@ def test_sweep_after_the_hold_removes_one_mark_for_good(
     store.ahead_ms *= 3
     swept = document(program("sweep", "db.t", "--mark", second["mark_id"], "--json"))
     assert swept["operation"]["batches"][0]["counts"]["swept_files"] == 1
-    assert ([m["mark_id"] for m in swept["trash"]], trashed(lake)) == ([mark["mark_id"]], ALL)
+    assert ([m["mark_id"] for m in swept["trash"]], lake.trashed()) == ([mark["mark_id"]], ALL)
     assert document(program("sweep", "db.t", "--json"))["trash"] == []
-    assert (trashed(lake), lake.lost()) == (0, [])
+    assert (lake.trashed(), lake.lost()) == (0, [])
 
 
 def test_sweep_waits_for_snapshots_that_are_to_expire(
@@ -130,21 +125,21 @@ def test_sweep_waits_for_snapshots_that_are_to_expire(
     store.ahead_ms = 4 * DAY_MS
     expires = ("--set", "expire_snapshots.min_snapshots_to_keep=1")
     waits = program("sweep", "db.t", "--json", *expires)
-    assert (document(waits)["waits_for"], trashed(lake)) == ("expire_snapshots", ALL)
+    assert (document(waits)["waits_for"], lake.trashed()) == ("expire_snapshots", ALL)
     assert "run expire_snapshots first" in waits.stderr
 
 
 def test_abnormal_share_is_refused_until_its_digest_is_approved(program: Program, lake: Lake) -> None:
     strict = ("--set", "remove_orphan_files.max_orphan_ratio=0.01")
     refused = program("trash", "db.t", *strict)
-    assert (refused.exit_code, trashed(lake)) == (3, 0)
+    assert (refused.exit_code, lake.trashed()) == (3, 0)
     assert "ICM-122 21 of" in refused.stderr
     found = document(program("scan", "db.t", *strict, "--json"))
     assert found["needs_approval"]
     assert f"--approve {found['digest']}" in refused.stderr
     assert program("trash", "db.t", *strict, "--approve", "0-abc").exit_code == 3
     assert program("trash", "db.t", *strict, "--approve", found["digest"]).exit_code == 0
-    assert trashed(lake) == ALL
+    assert lake.trashed() == ALL
 
 
 def test_what_cannot_go_back_stays_in_the_trash(program: Program, lake: Lake) -> None:
@@ -164,7 +159,7 @@ def test_lease_of_another_run_is_waited_for_and_then_respected(
     assert app.ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
     for call in (("trash",), ("sweep",), ("restore",)):
         assert program(*call, "db.t").exit_code == 3
-    assert trashed(lake) == ALL
+    assert lake.trashed() == ALL
     assert program("scan", "db.t").exit_code == program("list", "db.t").exit_code == 0
 
 
@@ -177,4 +172,4 @@ def test_mark_that_is_not_there_is_a_usage_error(program: Program, arguments: tu
 
 def test_mode_advise_moves_nothing(program: Program, lake: Lake) -> None:
     result = document(program("trash", "db.t", "--set", "mode=advise", "--json"))
-    assert (result["operation"]["reason"], trashed(lake)) == ("advise", 0)
+    assert (result["operation"]["reason"], lake.trashed()) == ("advise", 0)

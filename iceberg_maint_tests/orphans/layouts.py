@@ -24,6 +24,7 @@ from iceberg_maint.catalog.reachable import MetadataWalk
 from iceberg_maint.catalog.store import LocalStore
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.location import claim_of
+from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.orphans.manifest import trash_marks
 from iceberg_maint.orphans.scan import Target
 from iceberg_maint_tests.catalog.table_files import (
@@ -86,6 +87,10 @@ class Lake:
     def catalog(self) -> PyIcebergCatalog:
         properties = {"type": "sql", "uri": f"sqlite:///{self.database}", "warehouse": self.folder.as_uri()}
         return PyIcebergCatalog("lake", properties)
+
+    def trashed(self) -> int:
+        """Files in the table's trash."""
+        return sum(p.is_file() for p in self.folder.rglob(f"{TRASH}/files/**/*"))
 
     def plant(self, kind: dict[Path, bytes], path: str | Path, content: bytes | None = None) -> None:
         """A file of one of the kinds, as old as all others."""

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint_tests.orphans.killed_pass import HALF, POINTS
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.orphans.passes import OPERATION, Passes
 
 ALL = ORPHANS + 1
 AFTER_HOLD_MS = 4 * DAY_MS
-
-
-def trashed(lake: Lake) -> int:
-    return sum(p.is_file() for p in lake.folder.rglob(f"{TRASH}/files/**/*"))
 
 
 # Point → files in the trash after the kill, and whether it is a sweep that is killed.
@@ -44,14 +39,14 @@ def test_killed_pass_is_resumed_with_the_right_state(point: str, tmp_path: Path)
     child = [sys.executable, "-m", "iceberg_maint_tests.orphans.killed_pass", str(lake.folder), point]
     killed = subprocess.run([*child, str(ahead_ms)], capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr
-    assert trashed(lake) == STATES[point]
+    assert lake.trashed() == STATES[point]
     assert lake.lost() == []
 
     passes.expire_leases()
     passes.store = ShiftedStore(ahead_ms + DAY_MS)  # past the back-off of a process that died
     next_run = passes.run()
     assert (lake.lost(), lake.remaining()) == ([], [])
-    assert trashed(lake) == (0 if sweeps else ALL)
+    assert lake.trashed() == (0 if sweeps else ALL)
     [batch] = next_run.batches
     left = 0 if point in ("moved", "swept") else 1
     assert batch.outcome is (OutcomeStatus.IMPROVED if left else OutcomeStatus.NO_OP)
@@ -64,4 +59,4 @@ def test_killed_pass_is_resumed_with_the_right_state(point: str, tmp_path: Path)
     assert [r.outcome.outcome for r in told] == [OutcomeStatus.FAILED]
     passes.store = ShiftedStore(ahead_ms + 2 * AFTER_HOLD_MS)
     passes.run(force=True)
-    assert (lake.lost(), trashed(lake)) == ([], 0)
+    assert (lake.lost(), lake.trashed()) == ([], 0)

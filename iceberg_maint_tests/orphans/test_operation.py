@@ -18,7 +18,7 @@ from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.operation import Scope
 from iceberg_maint_tests.catalog.table_files import register
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.orphans.passes import DAILY, OPERATION, TABLE, Passes
 
 ALL = ORPHANS + 1
@@ -39,10 +39,6 @@ def section(**changes: object) -> Policy:
     return Policy(remove_orphan_files=replace(DAILY, **changes))  # type: ignore[arg-type]
 
 
-def trashed(lake: Lake) -> int:
-    return sum(p.is_file() for p in lake.folder.rglob(f"{TRASH}/files/**/*"))
-
-
 def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
     first = passes.run()
     assert (first.outcome, first.reason) == (OutcomeStatus.IMPROVED, Reason.ORPHAN_FILES)
@@ -50,7 +46,7 @@ def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
     assert batch.counts is not None
     assert (batch.counts["orphan_files"], batch.counts["trashed_files"]) == (ALL, ALL)
     assert batch.counts["trashed_bytes"] == sum(map(len, passes.lake.orphans.values()))
-    assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
+    assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 
     [held] = batch.held or ()
     assert (held.files, held.size_bytes) == (ALL, batch.counts["trashed_bytes"])
@@ -59,21 +55,21 @@ def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
 
     assert passes.run().batches == ()  # not due again so soon
     early = later(passes, DAY_MS + 60_000).run()
-    assert (early.outcome, trashed(passes.lake)) == (OutcomeStatus.NO_OP, ALL)
+    assert (early.outcome, passes.lake.trashed()) == (OutcomeStatus.NO_OP, ALL)
 
     [swept] = later(passes).run().batches
     assert swept.counts is not None
     assert (swept.outcome, swept.counts["swept_files"], swept.held) == (OutcomeStatus.IMPROVED, ALL, ())
-    assert (passes.lake.lost(), trashed(passes.lake)) == ([], 0)
+    assert (passes.lake.lost(), passes.lake.trashed()) == ([], 0)
 
 
 def test_nothing_is_swept_while_snapshots_are_to_expire(passes: Passes) -> None:
     passes.run()
     expires = ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=1)
     waits = replace(later(passes), policy=replace(passes.policy, expire_snapshots=expires))
-    assert (waits.run().outcome, trashed(passes.lake)) == (OutcomeStatus.NO_OP, ALL)
+    assert (waits.run().outcome, passes.lake.trashed()) == (OutcomeStatus.NO_OP, ALL)
     assert later(passes).run(force=True).outcome is OutcomeStatus.IMPROVED
-    assert trashed(passes.lake) == 0
+    assert passes.lake.trashed() == 0
 
 
 def test_what_was_swept_before_a_refusal_is_told_with_it(passes: Passes) -> None:
@@ -97,7 +93,7 @@ def test_refusal_that_did_nothing_tells_no_counts_and_backs_off(passes: Passes) 
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
     assert outcome.batches[0].counts == {}
     assert passes.run().reason is Reason.BACK_OFF
-    assert trashed(passes.lake) == 0
+    assert passes.lake.trashed() == 0
 
 
 def test_failure_halfway_tells_what_was_moved(passes: Passes) -> None:
@@ -115,9 +111,9 @@ def test_failure_halfway_tells_what_was_moved(passes: Passes) -> None:
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.ERROR)
     assert batch.message == "OSError: the network is down"
     assert batch.counts is not None
-    assert batch.counts["trashed_files"] == trashed(passes.lake) == 7
+    assert batch.counts["trashed_files"] == passes.lake.trashed() == 7
     assert later(passes, DAY_MS).run().outcome is OutcomeStatus.IMPROVED
-    assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
+    assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 
 
 def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -> None:
@@ -137,7 +133,7 @@ def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -
 @pytest.mark.parametrize("approved", ["", "no digest", "-1-abc", "0-" + 64 * "0", "99999999999999999999-x"])
 def test_text_that_approves_nothing_moves_nothing(passes: Passes, approved: str) -> None:
     outcome = replace(passes, scope=Scope(approved=approved)).run()
-    assert (outcome.reason, trashed(passes.lake)) == (Reason.APPROVAL, 0)
+    assert (outcome.reason, passes.lake.trashed()) == (Reason.APPROVAL, 0)
 
 
 def test_dropped_and_recreated_table_is_left_alone(passes: Passes) -> None:
@@ -145,7 +141,7 @@ def test_dropped_and_recreated_table_is_left_alone(passes: Passes) -> None:
         raise RefusedError("ICM-102", "another table.", "none.")
 
     outcome = replace(passes, around={"reachability": recreated}).run()
-    assert (outcome.outcome, trashed(passes.lake)) == (OutcomeStatus.UNSUPPORTED, 0)
+    assert (outcome.outcome, passes.lake.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
 
 
 def test_unreadable_neighbour_stops_the_pass(passes: Passes) -> None:
@@ -153,7 +149,7 @@ def test_unreadable_neighbour_stops_the_pass(passes: Passes) -> None:
     LAYOUTS_BY_NAME["neighbours"].more(lake, lake.folder / "warehouse/db/t", {})
     next((lake.folder / "warehouse/db/s/metadata").glob("*.metadata.json")).unlink()
     outcome = passes.run()
-    assert (outcome.outcome, trashed(lake)) == (OutcomeStatus.UNSUPPORTED, 0)
+    assert (outcome.outcome, lake.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
     assert "ICM-111 lake.db.s cannot be read" in outcome.batches[0].message
 
 
@@ -204,14 +200,14 @@ class Interrupting(ShiftedStore):
 def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         replace(passes, store=Interrupting(at)).run()
-    assert trashed(passes.lake) == max(0, at - 1)
+    assert passes.lake.trashed() == max(0, at - 1)
     # Stopped on purpose: no crash that would hold later passes back, and nothing left to settle.
     uuid = passes.lake.catalog.pin(TABLE).uuid
     past = passes.ledger.history(uuid, str(TABLE), OPERATION).of(WHOLE_TABLE)
     assert (past.crashes, past.not_before_ms) == (0, None)
     assert passes.ledger.open_attempts(uuid) == ()
     assert replace(passes, store=ShiftedStore(DAY_MS)).run().outcome is OutcomeStatus.IMPROVED
-    assert (passes.lake.lost(), passes.lake.remaining(), trashed(passes.lake)) == ([], [], ALL)
+    assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 
 
 def test_trash_that_cannot_be_read_is_not_told_as_empty(passes: Passes) -> None:
@@ -221,4 +217,4 @@ def test_trash_that_cannot_be_read_is_not_told_as_empty(passes: Passes) -> None:
     again = replace(passes, store=ShiftedStore(DAY_MS + 60_000), scope=Scope(sweeps=False))
     [batch] = again.run().batches
     assert (batch.outcome, batch.held) == (OutcomeStatus.NO_OP, None)
-    assert trashed(passes.lake) == ALL
+    assert passes.lake.trashed() == ALL

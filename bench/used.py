@@ -1,0 +1,21 @@
+"""What a benchmark's process and its JVM have used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+
+def cpu_seconds() -> float:
+    """CPU of this process and of its JVM, which is its child."""
+    own = psutil.Process()
+    processes = [own, *(p for p in own.children(recursive=True) if "java" in p.name())]
+    return sum(t.user + t.system for t in (p.cpu_times() for p in processes))
+
+
+def peak_mb(pid: int) -> float:
+    """Highest resident memory of a process, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
