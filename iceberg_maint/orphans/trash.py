@@ -188,10 +188,11 @@ def sweep(
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         read_reached(paths, target, reachability)
-        return tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=mark_location))
+        swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=mark_location))
     finally:
         paths.close()
-        _tidy(target, store)
+    _tidy(target, store)
+    return swept
 
 
 def _tidy(target: Target, store: Store) -> None:

@@ -352,6 +352,26 @@ def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:
     assert len(list((lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-*"))) == ORPHANS
 
 
+def test_interrupt_of_a_sweep_is_not_replaced_by_a_store_that_fails_then(lake: Lake) -> None:
+    class Gone(ShiftedStore):
+        def list(self, prefix: str) -> Any:
+            if deleted:
+                raise OSError("no route to host")
+            return super().list(prefix)
+
+        def delete(self, path: str) -> None:
+            super().delete(path)
+            if TRASH in path:
+                deleted.append(path)
+                raise KeyboardInterrupt
+
+    deleted: list[str] = []
+    put_into_trash(lake)
+    with pytest.raises(KeyboardInterrupt):
+        sweep_all(lake, Gone(HOLD_MS + 60_000))
+    assert len(deleted) == 1
+
+
 def test_scan_does_not_count_the_trash(lake: Lake) -> None:
     put_into_trash(lake)
     target, store = lake.target(), ShiftedStore(30 * DAY_MS)
