@@ -16,8 +16,9 @@ from iceberg_maint.ports import Written
 from iceberg_maint.survey import Tools
 
 ADOPT_WITHIN_SECONDS = 12 * 3600
-"""How long files may wait for it, from when the process that wrote them began. Half the age below which nobody's orphan pass takes a file, ours
-(`ORPHAN_AGE_FLOOR_SECONDS`) and Iceberg's (24 hours): one that is adopted is never about to be removed."""
+"""How long files may wait for it, from when the process that wrote them began. Half the age below which
+nobody's orphan pass takes a file, ours (`ORPHAN_AGE_FLOOR_SECONDS`) and Iceberg's (24 hours): one that is
+adopted is never about to be removed."""
 
 
 def adopted(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written | None:

@@ -25,6 +25,7 @@ from iceberg_maint.spark.gate import BaseMovedError, Gate
 from iceberg_maint.spark.tries import LoadTable, Pause, commit_tries
 
 _NO_HEAD = -1
+_LOOKS = 3
 ExpiryCheck = Callable[[Batch, Mapping[str, Any], Mapping[str, Any], Retention], tuple[Violation, ...]]
 
 
@@ -73,18 +74,25 @@ def commit_expiry(
     result = commit_tries(load, batch.table, ticket, pause, try_once, shown)
     if result.status is not CommitStatus.COMMITTED:
         return result
-    return replace(result, lost=_lost(bridge, load, batch, *checked[-1]))
+    return replace(result, lost=_lost(bridge, load, batch, *checked[-1], pause))
 
 
 def _lost(
-    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any]
+    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], pause: Pause
 ) -> tuple[str, ...]:
-    """What went with the commit that was checked against the metadata at `location`."""
-    try:
-        swapped = _swapped(bridge, load(batch.table), batch, location)
-    except Exception as why:  # noqa: BLE001 - it is committed, whatever can be told of it
-        return (f"it cannot be told what: {one_line(why)}",)
-    return () if swapped is None else lost_with(batch, base, swapped)
+    """What went with the commit that was checked against the metadata at `location`; looked for a few
+    times, because an expiry of which it cannot be told waits for a person."""
+    told = ""
+    for look in range(1, _LOOKS + 1):
+        try:
+            swapped = _swapped(bridge, load(batch.table), batch, location)
+        except Exception as why:  # noqa: BLE001 - it is committed, whatever can be told of it
+            told = one_line(why)
+        else:
+            return () if swapped is None else lost_with(batch, base, swapped)
+        if look < _LOOKS:
+            pause.after(look)
+    return (f"it cannot be told what: {told}",)
 
 
 def _swapped(bridge: Bridge, table: Any, batch: Batch, location: str) -> dict[str, Any] | None:

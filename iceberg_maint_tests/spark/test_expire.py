@@ -18,6 +18,8 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.housekeep import NOTHING_WRITTEN
 from iceberg_maint.ports import Ticket
 from iceberg_maint.reconcile import reconcile
+from iceberg_maint.spark.expire import commit_expiry
+from iceberg_maint.spark.tries import Pause
 from iceberg_maint.survey import survey
 from iceberg_maint_tests.core.loop import Killed
 from iceberg_maint_tests.spark.upkeep import Keeper
@@ -227,6 +229,31 @@ def test_expiry_that_loses_its_swap_is_checked_and_tried_again(workshop: Worksho
     assert asked[1:] == tried
     assert len(set(tried)) == 2
     assert len(ids(keeper, name)) == 2
+
+
+@pytest.mark.parametrize(("away", "told"), [(2, ()), (3, ("it cannot be told what: ConnectionError: away",))])
+def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
+    workshop: Workshop, keeper: Keeper, away: int, told: tuple[str, ...]
+) -> None:
+    """One answer that is missing after a good commit had the expiry wait for a person."""
+    name, _ = grown(workshop, 2)
+    batch = keeper.batch(name, EXPIRE, days=1)
+    allowed = Retention(batch.snapshots, (), (), ())
+    ticket = Ticket("token", 1, "run", 3, lambda: True, lambda *_: None, lambda _location: allowed)
+    loads: list[str] = []
+
+    def load(table: str) -> Any:
+        loads.append(table)
+        # The first is tried on, the second shows the commit, the rest look.
+        if 2 < len(loads) <= 2 + away:
+            raise ConnectionError("away")
+        return workshop.bridge.load_table(table)
+
+    result = commit_expiry(
+        workshop.bridge, batch, ticket, pause=Pause(0.0, 0.0, lambda: 0.0, lambda _: None), load_table=load
+    )
+    assert (result.status, result.lost) == (CommitStatus.COMMITTED, told)
+    assert len(loads) == 5
 
 
 def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Keeper) -> None:
