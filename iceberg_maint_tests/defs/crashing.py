@@ -61,7 +61,7 @@ class _Engine:
     def write(self, batch: Any, policy: Any) -> Any:
         if _reached(batch.table, WAIT):
             (_FOLDER / "waiting").touch()
-            time.sleep(120)
+            time.sleep(600)
         written = self._engine.write(batch, policy)
         self._written += 1
         if self._written == 2 and _reached(batch.table, INSIDE_BATCH):

@@ -91,5 +91,9 @@ def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(
     after = race.judged(table)
     assert (after.landed - before.landed, after.lost, after.back) == (2, 4, 1)
     assert not after.safe
-    # Stock has something to do, or says why not; either is told.
-    assert Stock("stock", "stock").maintain(race.app, race.tables[1]).commits in (0, 1)
+    # What stock lands is counted as well.
+    beside = race.tables[1]
+    landed = race.judged(beside).landed
+    tried = Stock("stock", "stock", "'rewrite-all', 'true'").maintain(race.app, beside)
+    assert (tried.commits, tried.failure) == (1, "")
+    assert race.judged(beside).landed == landed + 1
