@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -26,7 +27,7 @@ WELL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
 _PASSING_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
-class TableRun:
+class TableRun(ABC):
     """A run of Dagster's that maintains one table; its kinds say of what they tell, and when."""
 
     operations: Sequence[Operation] = DATA_OPERATIONS
@@ -55,9 +56,9 @@ class TableRun:
         )
         return maintain(self._table, self._lake.policy_of, request, self._tools, self._observe)
 
+    @abstractmethod
     def _observe(self, event: Event) -> None:
         """Tells Dagster what has just happened."""
-        raise NotImplementedError
 
     def _end(self, outcome: OperationOutcome, failures: Sequence[str], *, waits: bool) -> None:
         """Says how it ended. Raises Failure where something failed or a commit is unknown,
