@@ -222,11 +222,15 @@ def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
 
 def _probe(store: Store, folder: str) -> int:
     path = f"{folder.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
-    store.create(path, [b"clock\n"])
     try:
+        store.create(path, [b"clock\n"])
         found = store.stat(path)
-    finally:
-        store.delete(path)
+    except BaseException:
+        # A file that cannot be removed must not take the place of what is wrong, least of all of an interrupt.
+        with suppress(Exception):
+            store.delete(path)
+        raise
+    store.delete(path)
     if found is None or found.modified_ms is None:
         raise RefusedError(
             "ICM-125",

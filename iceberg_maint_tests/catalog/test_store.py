@@ -168,3 +168,33 @@ def test_move_of_a_missing_file_is_told(place: Place) -> None:
     store, root = place
     with pytest.raises(FileNotFoundError):
         store.move(f"{root}/none", f"{root}/other")
+
+
+@pytest.mark.parametrize("step", ["create", "stat"])
+@pytest.mark.parametrize("ends", [KeyboardInterrupt(), OSError("the store does not answer")])
+def test_clock_that_is_not_told_ends_as_it_did_though_nothing_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, ends: BaseException
+) -> None:
+    """A failure to tidy up that took an interrupt's place would have the pass go on."""
+
+    def fail(_store: LocalStore, _path: str, _lines: object = ()) -> None:
+        raise ends
+
+    def stay(_store: LocalStore, _path: str) -> None:
+        raise OSError("gone away")
+
+    monkeypatch.setattr(LocalStore, step, fail)
+    monkeypatch.setattr(LocalStore, "delete", stay)
+    with pytest.raises(type(ends)) as raised:
+        LocalStore().now_ms(str(tmp_path))
+    assert raised.value is ends
+
+
+def test_clock_that_is_not_told_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(_store: LocalStore, _path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalStore, "stat", fail)
+    with pytest.raises(KeyboardInterrupt):
+        LocalStore().now_ms(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
