@@ -148,7 +148,7 @@ def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Survey:
 def _look_again(table: TableId, policy_of: PolicyOf, run: Run, lease: Lease) -> Survey:
     """Raises RefusedError ICM-102 when the name is another table's by now than the lease is of."""
     seen = _look(table, policy_of, run)
-    require_same(seen.state, lease)
+    require_same(seen.state, lease, run.tools.ledger)
     return seen
 
 

@@ -18,7 +18,7 @@ from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.state import FileKind, TableState
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
-from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease, Ledger
 from iceberg_maint.survey import Tools
 
 
@@ -62,7 +62,7 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
     runs did and could not tell. `state` must have been pinned after the lease was taken: an older
     one could miss a commit. Raises RefusedError ICM-102 when the name is another table's by now.
     """
-    require_same(state, lease)
+    require_same(state, lease, tools.ledger)
     settled = []
     # The newest first: files that it adopted were committed under its token, not under theirs.
     for attempt in reversed(tools.ledger.open_attempts(state.uuid)):
@@ -88,21 +88,27 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
     return tuple(settled)
 
 
-def require_same(state: TableState, lease: Lease) -> None:
+def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
     """Raises RefusedError ICM-102 unless the lease is of this very table: nothing that is known of
     the table that had the name before is true of it. Raises FenceLostError when the table has a
-    later fence than the lease: the ledger was put back to a backup while the run waited."""
+    later fence than the lease: another run has taken the table since, or, where the ledger says that the
+    lease is ours still, it was put back to a backup while the run waited."""
     if state.uuid != lease.table_uuid:
         raise RefusedError(
             "ICM-102",
             f"{state.table} was dropped and made anew, or replaced, while a run was at work on it.",
             "none; the next run takes the table that has the name now.",
         )
-    if state.newest_fence() > lease.fence:
-        raise FenceLostError(
-            f"{state.table} has a commit under fence {state.newest_fence()}, the lease has fence "
-            f"{lease.fence}: the ledger was put back to an earlier state."
-        )
+    newest = state.newest_fence()
+    if newest <= lease.fence:
+        return
+    later = f"{state.table} has a commit under fence {newest}, the lease has fence {lease.fence}"
+    if ledger.holds(lease):
+        raise FenceLostError(f"{later}: the ledger was put back to an earlier state.")
+    raise FenceLostError(
+        f"{later} and is over: another run has taken the table, unless the ledger was put back to an "
+        "earlier state."
+    )
 
 
 def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> Settlement:

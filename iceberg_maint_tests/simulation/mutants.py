@@ -293,4 +293,4 @@ def any_record_covers_the_whole_run(patch: pytest.MonkeyPatch) -> None:
 @mutant("a lease is of one table, not of a name")
 def recreated_table_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
     for module in (reconciling, maintaining):
-        patch.setattr(module, "require_same", lambda _state, _lease: None)
+        patch.setattr(module, "require_same", lambda _state, _lease, _ledger: None)

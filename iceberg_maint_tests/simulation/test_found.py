@@ -169,7 +169,19 @@ def test_lease_given_by_a_ledger_put_back_is_worth_nothing_below_the_fences_of_t
             world.lake.append(table, "p=a", 6)
         world.restore()
         lease = world.ledger.acquire_lease(table.uuid, str(TABLE), "me", 45, 0)
-        with pytest.raises(FenceLostError, match="put back"):
+        with pytest.raises(FenceLostError, match=r"the lease has fence 1: the ledger was put back"):
+            world.settle_now(table.state, lease)
+
+
+def test_run_that_slept_past_its_lease_is_told_that_another_has_taken_the_table() -> None:
+    """Nobody has put the ledger back: who is told so looks for a backup that was never restored."""
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        lease = world.ledger.acquire_lease(table.uuid, str(TABLE), "me", 45, 0)
+        world.pass_time(60_000)
+        world.start(TABLE)
+        world.run_until_idle()
+        with pytest.raises(FenceLostError, match=r"the lease has fence 1 and is over: another run has taken"):
             world.settle_now(table.state, lease)
 
 
