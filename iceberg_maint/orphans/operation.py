@@ -20,6 +20,7 @@ from iceberg_maint.core.location import Claim, equivalences
 from iceberg_maint.core.orphans import HeldOrphans, ScanCounts, held_orphans
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.lease import AskedLease
 from iceberg_maint.orphans.manifest import TrashMark, held_in_trash, trash_marks
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
@@ -74,6 +75,7 @@ class OrphanPass:
         """See `storage_ports.OrphanFiles`."""
         done = _Done()
         target, store = self._target(state, policy, in_flight), self._around.store(state)
+        holds = AskedLease(holds, self._around.now_ms)
         try:
             if sweep and self._scope.sweeps:
                 self._sweep(target, policy, store, holds, done)
@@ -118,7 +120,8 @@ class OrphanPass:
         """Puts the files of a mark, or of all, back to their places; see `trash.restore`."""
         # Whoever else claims the place: what was taken from it belongs there.
         target = self._target(state, policy, frozenset(), others=())
-        restore(target, self._around.store(state), mark_id, holds=holds, tell=tell)
+        lease = AskedLease(holds, self._around.now_ms)
+        restore(target, self._around.store(state), mark_id, holds=lease, tell=tell)
 
     def _sweep(
         self,

@@ -29,8 +29,6 @@ from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock
 from iceberg_maint.storage_ports import Reachability, Store
 
 _WHY = "no metadata reaches it"
-_HOLD_EVERY = 100
-"""Files between two looks at the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,8 @@ def trash(
 
     The metadata is read once more first, and each file looked at once more; what was committed while
     files were moved goes back to its place. `approved` is the digest that a person approves; `holds`
-    asks whether the lease is still ours; `tell` hears what was done whatever ends it. Raises RefusedError ICM-122 where the share is abnormal and not
-    approved, FenceLostError.
+    is asked before every file whether the lease is still ours; `tell` hears what was done whatever ends
+    it. Raises RefusedError ICM-122 where the share is abnormal and not approved, FenceLostError.
     """
     if scan.needs_approval and approved != scan.digest:
         counts = scan.counts
@@ -130,6 +128,7 @@ def _move(
     )
     if next(_below(scan, prefix), None) is None:
         return
+    _require(holds)
     store.create(mark_location(header), mark_lines(header, _trashed(scan, prefix, mark_id)))
     done.headers.append(header)
     for line in _held(_trashed(scan, prefix, mark_id), holds):
@@ -293,10 +292,14 @@ def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
 
 def _held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
     """The files, as long as the lease is ours. Raises FenceLostError."""
-    for count, file in enumerate(files):
-        if count % _HOLD_EVERY == 0 and not holds():
-            raise FenceLostError("another run holds the table's lease; no further file is touched.")
+    for file in files:
+        _require(holds)
         yield file
+
+
+def _require(holds: Callable[[], bool]) -> None:
+    if not holds():
+        raise FenceLostError("another run holds the table's lease; no further file is touched.")
 
 
 def _check_own(header: MarkHeader, target: Target) -> None:

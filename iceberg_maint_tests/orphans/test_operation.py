@@ -16,6 +16,7 @@ from iceberg_maint.core.outcome import OutcomeStatus
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.orphans.lease import TRUSTED_MS, AskedLease
 from iceberg_maint.orphans.operation import Scope
 from iceberg_maint_tests.catalog.table_files import register
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
@@ -218,3 +219,58 @@ def test_trash_that_cannot_be_read_is_not_told_as_empty(passes: Passes) -> None:
     [batch] = again.run().batches
     assert (batch.outcome, batch.held) == (OutcomeStatus.NO_OP, None)
     assert passes.lake.trashed() == ALL
+
+
+@pytest.mark.parametrize("stopped_ms", [60_000, -60_000])
+def test_pass_that_was_stopped_asks_for_its_lease_before_it_goes_on(passes: Passes, stopped_ms: int) -> None:
+    """Another has the table by then, and what was an orphan may be none any more."""
+
+    class Stopping(ShiftedStore):
+        moved = 0
+
+        def move(self, source: str, target: str) -> None:
+            super().move(source, target)
+            self.moved += 1
+            if self.moved == 7:
+                passes.expire_leases()
+                ahead_ms.append(stopped_ms)
+
+    ahead_ms: list[int] = []
+    store = Stopping()
+    started_ms = store.local_now_ms()
+    # The machine's clock stands still but for the stop.
+    passes.around["now_ms"] = lambda: started_ms + sum(ahead_ms)
+    outcome = replace(passes, store=store).run()
+    assert outcome.reason is Reason.LEASE_HELD
+    assert passes.lake.trashed() == 7
+
+
+def test_lease_is_asked_for_once_a_moment() -> None:
+    asked: list[int] = []
+    now_ms = [1000]
+
+    def holds() -> bool:
+        asked.append(now_ms[0])
+        return now_ms[0] < 1200
+
+    lease = AskedLease(holds, lambda: now_ms[0])
+    told = []
+    for ms in (1000, 1001, 1000 + TRUSTED_MS - 1, 1000 + TRUSTED_MS, 1100, 1050, 1060, 1200, 1201):
+        now_ms[0] = ms
+        told.append(lease())
+    assert asked == [1000, 1100, 1050, 1200, 1201]
+    assert told == [True] * 7 + [False] * 2
+
+
+def test_pass_that_is_stopped_while_it_asks_for_its_lease_asks_again() -> None:
+    now_ms = [0]
+    asked: list[int] = []
+
+    def holds() -> bool:
+        asked.append(now_ms[0])
+        now_ms[0] += 60_000
+        return True
+
+    lease = AskedLease(holds, lambda: now_ms[0])
+    assert [lease(), lease()] == [True, True]
+    assert asked == [0, 60_000]

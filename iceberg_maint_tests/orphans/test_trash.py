@@ -173,9 +173,33 @@ def test_file_changed_or_gone_since_the_scan_stays(lake: Lake) -> None:
 
 
 def test_lost_lease_moves_nothing_more(lake: Lake) -> None:
+    store = Recording()
     with pytest.raises(FenceLostError):
-        put_into_trash(lake, holds=lambda: False)
+        put_into_trash(lake, store, holds=lambda: False)
+    assert store.steps == []
     assert len(lake.remaining()) == ORPHANS + 1
+
+
+def held_for(answers: int) -> Callable[[], bool]:
+    """A lease that is ours so many times."""
+    given = iter(range(answers))
+    return lambda: next(given, None) is not None
+
+
+def test_lease_is_asked_for_before_each_file(lake: Lake) -> None:
+    moving, restoring, sweeping = Recording(), Recording(), Recording(HOLD_MS + 60_000)
+    with pytest.raises(FenceLostError):
+        put_into_trash(lake, moving, holds=held_for(3))
+    assert moving.steps == ["manifest", "move", "move"]
+    restore(lake.target(), ShiftedStore())
+    forget(lake)
+    put_into_trash(lake)
+    with pytest.raises(FenceLostError):
+        sweep_all(lake, sweeping, holds=held_for(2))
+    assert sweeping.steps == ["delete", "delete"]
+    with pytest.raises(FenceLostError):
+        restore(lake.target(), restoring, holds=held_for(4))
+    assert restoring.steps == ["move", "move"]  # of the two deleted there is nothing to move
 
 
 def test_nothing_to_move_leaves_no_mark(lake: Lake) -> None:

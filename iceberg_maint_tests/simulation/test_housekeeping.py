@@ -171,6 +171,26 @@ def test_files_that_an_orphan_pass_may_be_about_to_move_are_not_adopted() -> Non
         assert table.reach() <= there(world)
 
 
+def test_orphan_pass_stopped_past_its_lease_moves_nothing_that_came_into_use_meanwhile() -> None:
+    """But for the one file it was stopped at: another engine adds two that were written long ago."""
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        strays = [world.lake.new_file(table, "p=a", [n], table.next_number()) for n in (1000, 1001, 1002)]
+        world.pass_time(25 * HOUR_MS)
+        world.faults.script = [("move", At.STOP)]
+        zombie = world.start(TABLE, operations=(ORPHANS,))
+        world.run_until_idle()
+        assert zombie.stopped
+        world.pass_time(60_000)
+        stray, *used = sorted(strays, key=lambda f: f.path)
+        table.commit([*table.live, *used], "append")
+        zombie.stopped = False
+        world.run_until_idle()
+        assert "LEASE_HELD" in zombie.ended.upper()
+        assert stray.path not in there(world)
+        assert {f.path for f in used} <= there(world)
+
+
 def test_files_of_a_dead_run_that_somebody_has_removed_are_written_again() -> None:
     with World(0, calm()).alive() as world:
         table = killed(world, "record_intent", At.KILL_AFTER)
