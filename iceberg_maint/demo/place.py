@@ -15,8 +15,7 @@ CATALOG = "lake"
 NAMESPACE = "demo"
 
 _DAGSTER_YAML = Path(__file__).resolve().parents[2] / "dagster.yaml"
-_CONFIG = """\
-# Written by `iceberg-maint demo`; the demo lake is maintained by it as any other lake would be.
+_LAKE = """\
 ledger: sqlite:///{root}/ledger.db
 catalogs:
   lake:
@@ -26,14 +25,16 @@ catalogs:
 spark:
   master: local[2]
   conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2, spark.default.parallelism: 2}}
+"""
+_POLICY = """\
 defaults:
   # A demo has no patience: the default waits five minutes after the first attempt that failed.
-  retry: {{backoff_seconds: 30}}
+  retry: {backoff_seconds: 30}
 tables:
   # Equality deletes are due after an hour by default; here they are due at once.
-  "lake.demo.cdc_*": {{rewrite_data_files: {{equality_delete_max_age_seconds: 0}}}}
+  "lake.demo.cdc_*": {rewrite_data_files: {equality_delete_max_age_seconds: 0}}
   # Snapshots stay five days by default; here all but the newest may go at once.
-  "lake.demo.weather_by_day": {{expire_snapshots: {{max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}}}
+  "lake.demo.weather_by_day": {expire_snapshots: {max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}
 """
 
 
@@ -79,16 +80,11 @@ class Place:
             raise ConfigurationError(
                 "ICM-100", f"{_DAGSTER_YAML} is missing.", "run the demo from a checkout of the project."
             )
-        if self.root.exists() and any(self.root.iterdir()) and not self.config.exists():
-            raise ConfigurationError(
-                "ICM-100",
-                f"{self.root} is not empty and holds no demo lake.",
-                "name another folder with --data.",
-            )
+        refuse_other(self.root, self.config, "demo lake")
         for folder in (self.root, self.before, self.sources, self.dagster_home):
             folder.mkdir(parents=True, exist_ok=True)
         if not self.config.exists():
-            self.config.write_text(_CONFIG.format(root=self.root), encoding="utf-8")
+            write_config(self.config, "iceberg-maint demo", _POLICY)
         shutil.copyfile(_DAGSTER_YAML, self.dagster_home / "dagster.yaml")
         # Dagster's UI would open with an invitation to its newsletter.
         welcomed = self.dagster_home / ".nux" / "nux.yaml"
@@ -100,6 +96,21 @@ class Place:
         """Removes the lake with everything in its folder; a folder that holds no lake stays."""
         if self.config.exists():
             shutil.rmtree(self.root)
+
+
+def refuse_other(root: Path, config: Path, what: str) -> None:
+    """Raises ConfigurationError ICM-100 for a folder with something in it that this configuration file
+    is not among."""
+    if root.exists() and any(root.iterdir()) and not config.exists():
+        raise ConfigurationError(
+            "ICM-100", f"{root} is not empty and holds no {what}.", "name another folder with --data."
+        )
+
+
+def write_config(config: Path, command: str, policy: str) -> None:
+    """Writes the configuration of a lake in the file's own folder."""
+    text = f"# Written by `{command}`; the lake is maintained by it as any other would be.\n"
+    config.write_text(f"{text}{_LAKE.format(root=config.parent)}{policy}", encoding="utf-8")
 
 
 def place(root: Path) -> Place:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from rich.console import Console
-
+from iceberg_maint.demo.printed import printed
 from iceberg_maint.demo.race.main import run
-from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
+from iceberg_maint.demo.race.ways import WAYS
 
 _WIDTH = 190
 """Columns of what is not printed to a terminal; the table needs them."""
@@ -17,17 +15,14 @@ _WIDTH = 190
 
 def main() -> int:
     """Races as the command line says."""
+    names = [way.name for way in WAYS]
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint.demo.race")
     parser.add_argument("--data", type=Path, required=True, help="folder of the race, made anew")
     parser.add_argument("--seconds", type=float, default=120.0, help="how long each way races")
+    parser.add_argument("--way", choices=names, action="append", help="race only this one; may come again")
     options = parser.parse_args()
-    try:
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-        report = run(options.data, options.seconds, console)
-    except IcebergMaintError as refusal:
-        sys.stderr.write(f"{refusal}\n")
-        return refusal.exit_code
-    return EXIT_FAILED if report.faults else EXIT_DONE
+    ways = [way for way in WAYS if way.name in (options.way or names)]
+    return printed(lambda console: not run(options.data, options.seconds, console, ways).faults, _WIDTH)
 
 
 if __name__ == "__main__":

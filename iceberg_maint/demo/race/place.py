@@ -8,23 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.config.load import Config, load_config
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.demo.place import refuse_other, write_config
 
-_CONFIG = """\
-# Written by `make demo-race`.
-ledger: sqlite:///{root}/ledger.db
-catalogs:
-  lake:
-    type: jdbc
-    uri: sqlite:///{root}/catalog.db
-    warehouse: file://{root}/warehouse
-spark:
-  master: local[2]
-  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2, spark.default.parallelism: 2}}
+_POLICY = """\
 defaults:
   # Two minutes are short: equality deletes are due at once, and who was in somebody's way tries again soon.
-  rewrite_data_files: {{equality_delete_max_age_seconds: 0}}
-  retry: {{backoff_seconds: 1, backoff_max_seconds: 5}}
+  rewrite_data_files: {equality_delete_max_age_seconds: 0}
+  retry: {backoff_seconds: 1, backoff_max_seconds: 5}
 """
 
 
@@ -52,11 +42,8 @@ class RacePlace:
     def prepare(self, environ: Mapping[str, str]) -> Config:
         """Makes the folder anew with its configuration. Raises ConfigurationError ICM-100 for a folder
         that holds something else."""
-        if self.root.exists() and any(self.root.iterdir()) and not self.config.exists():
-            raise ConfigurationError(
-                "ICM-100", f"{self.root} is not empty and holds no race.", "name another folder with --data."
-            )
+        refuse_other(self.root, self.config, "race")
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
-        self.config.write_text(_CONFIG.format(root=self.root), encoding="utf-8")
+        write_config(self.config, "make demo-race", _POLICY)
         return load_config(self.config, environ)
