@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.core.expiry import check_expiry, has_expired, lost_with
+from iceberg_maint.core.expiry import applied_to, check_expiry, has_expired, look_for_lost, lost_with
 from iceberg_maint.core.gate import Violation
 from iceberg_maint.core.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.plan import Batch
@@ -25,7 +25,6 @@ from iceberg_maint.spark.gate import BaseMovedError, Gate
 from iceberg_maint.spark.tries import LoadTable, Pause, commit_tries
 
 _NO_HEAD = -1
-_LOOKS = 3
 ExpiryCheck = Callable[[Batch, Mapping[str, Any], Mapping[str, Any], Retention], tuple[Violation, ...]]
 
 
@@ -58,9 +57,10 @@ def commit_expiry(
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
-        gate = Gate(bridge, table.operations(), inspect, ticket.holds, ticket.record_try)
+        operations = table.operations()
+        gate = Gate(bridge, operations, inspect, ticket.holds, ticket.record_try)
         try:
-            base = gate.current()
+            base = operations.current()
             gate.commit(base, _without(bridge, base, batch))
         except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
             return gate, why
@@ -80,32 +80,16 @@ def commit_expiry(
 def _lost(
     bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], pause: Pause
 ) -> tuple[str, ...]:
-    """What went with the commit that was checked against the metadata at `location`; looked for a few
-    times, because an expiry of which it cannot be told waits for a person."""
-    told = ""
-    for look in range(1, _LOOKS + 1):
-        try:
-            swapped = _swapped(bridge, load(batch.table), batch, location)
-        except Exception as why:  # noqa: BLE001 - it is committed, whatever can be told of it
-            told = one_line(why)
-        else:
-            return () if swapped is None else lost_with(batch, base, swapped)
-        if look < _LOOKS:
-            pause.after(look)
-    return (f"it cannot be told what: {told}",)
+    """What went with the commit that was checked against the metadata at `location`."""
 
+    def look() -> tuple[str, ...]:
+        table = load(batch.table)
+        read = bridge.iceberg.TableMetadataParser.read
+        log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
+        swapped = applied_to(batch, location, log, lambda before: _document(bridge, read(table.io(), before)))
+        return () if swapped is None else lost_with(batch, base, swapped)
 
-def _swapped(bridge: Bridge, table: Any, batch: Batch, location: str) -> dict[str, Any] | None:
-    """The metadata that the catalog applied the commit to, found in the table's metadata log; None
-    where it is that at `location`, or where a catalog keeps no log."""
-    log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
-    for before in reversed(log):
-        if before == location:
-            return None
-        document = _document(bridge, bridge.iceberg.TableMetadataParser.read(table.io(), before))
-        if not has_expired(batch, document):
-            return document
-    return None
+    return look_for_lost(look, pause.after, one_line)
 
 
 def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:

@@ -1,4 +1,4 @@
-"""The commit gate between an Iceberg operation and the catalog: a `TableOperations` in Python.
+"""The commit gate between an Iceberg operation and the catalog.
 
 Iceberg calls `commit(base, metadata)` for every attempt, after it has applied its changes to a
 fresh base and before the catalog swaps. There the change is read back from the manifests just
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 from iceberg_maint.core.change import (
@@ -28,6 +30,7 @@ from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.operations import OperationsBehind
 from iceberg_maint.spark.pruning import spec_values
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
@@ -50,7 +53,7 @@ BaseMovedError."""
 
 
 class Gate:
-    """Java's view of one table's operations, good for one commit of one operation object.
+    """What a table's operations ask when they commit, good for one commit of one operation object.
 
     `holds` and `record_try` are the ticket's; the order at the swap is rules, fence, record, swap.
     Afterwards: `violations` broken; `moved` whether somebody else had committed before the rules were
@@ -72,9 +75,6 @@ class Gate:
         self._holds = holds
         self._record_try = record_try
         self._used = False
-        # A rewrite of manifests asks for both once per manifest, and each is a round trip to the JVM.
-        self._current: Any = None
-        self._io: Any = None
         self.violations: tuple[Violation, ...] = ()
         self.moved = False
         self.error: BaseException | None = None
@@ -83,38 +83,18 @@ class Gate:
 
     def table(self, name: str) -> Any:
         """A Java `Table` whose commits pass this gate."""
-        return self._bridge.iceberg.BaseTable(self, name)
+        return self._bridge.iceberg.BaseTable(self._behind.java, name)
 
-    # TableOperations, its default methods included: py4j forwards every call
+    def showing(self, properties: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Inside the block its table shows these properties where it has none of the name: what an operation
+        reads that is made there."""
+        return self._behind.showing(properties)
 
-    def current(self) -> Any:
-        if self._current is None:
-            self._current = self._delegate.current()
-        return self._current
+    @cached_property
+    def _behind(self) -> OperationsBehind:
+        return OperationsBehind(self._bridge, self, self._delegate)
 
-    def refresh(self) -> Any:
-        self._current = self._delegate.refresh()
-        return self._current
-
-    def io(self) -> Any:
-        if self._io is None:
-            self._io = self._delegate.io()
-        return self._io
-
-    def encryption(self) -> Any:
-        return self._delegate.encryption()
-
-    def metadataFileLocation(self, file_name: str) -> str:
-        return self._delegate.metadataFileLocation(file_name)
-
-    def locationProvider(self) -> Any:
-        return self._delegate.locationProvider()
-
-    def newSnapshotId(self) -> int:
-        return self._delegate.newSnapshotId()
-
-    def temp(self, uncommitted: Any) -> Any:
-        return self._delegate.temp(uncommitted)
+    # of TableOperations what the table's own do not answer
 
     def requireStrictCleanup(self) -> bool:
         """Always: nothing is deleted unless the failure says that it may be."""
@@ -150,10 +130,7 @@ class Gate:
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
-        try:
-            self._delegate.commit(base, metadata)
-        finally:
-            self._current = None
+        self._delegate.commit(base, metadata)
 
 
 class CommitGate(Gate):
@@ -186,7 +163,7 @@ def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: Met
     return Change(
         base=before,
         new=after,
-        lineage=_lineage(bridge, base, before.manifests, intent.snapshot_id),
+        lineage=lineage(bridge, base, before.manifests, intent.snapshot_id),
         files=read_file_change(intent, before, after, pinned, reader.manifest),
     )
 
@@ -217,20 +194,23 @@ def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: Met
     )
 
 
-def _lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
+def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
+    """The ancestors of a Java `TableMetadata`'s head, newest first, up to the pinned snapshot; `manifests`
+    are the head's."""
     pinned_exists = base.snapshot(pinned_id) is not None
     # What writers that leave the summary out have added shows in the manifests.
     adding = {m.added_snapshot_id for m in manifests if m.is_deletes and m.added_files != 0}
-    since: list[Since] = []
+    since: dict[int, Since] = {}
     at = base.currentSnapshot()
-    while at is not None:
+    # Broken metadata can name a snapshot its own ancestor.
+    while at is not None and int(at.snapshotId()) not in since:
         facts = json.loads(bridge.iceberg.SnapshotParser.toJson(at))
         if facts["snapshot-id"] == pinned_id:
-            return Lineage(pinned_exists, reaches_pinned=True, since=tuple(since))
-        since.append(_since(facts, adding))
+            return Lineage(pinned_exists, reaches_pinned=True, since=tuple(since.values()))
+        since[facts["snapshot-id"]] = _since(facts, adding)
         parent = facts.get("parent-snapshot-id")
         at = base.snapshot(parent) if parent is not None else None
-    return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since))
+    return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))
 
 
 def _since(facts: dict[str, Any], adding_deletes: set[int]) -> Since:

@@ -80,7 +80,7 @@ class KeyFiles(Lambdas):
 
     def delete_files(self, deletes: Sequence[Any]) -> list[DeleteFile]:
         """These Java DeleteFiles, of equality deletes."""
-        whole, found = self._bridge.list(deletes), []
+        whole, found = self.bridge.list(deletes), []
         file = self._identity(_FILE)
         for spec_id, spec in self._specs.items():
             own = self.to_list(whole.stream().filter(self._of_spec(spec_id, file)))
@@ -98,7 +98,7 @@ class KeyFiles(Lambdas):
 
     def data_tasks(self, tasks: Any, paths: Collection[str]) -> Any:
         """Of these scan tasks those of these files, without their equality deletes."""
-        result = self._bridge.jvm.java.util.ArrayList()
+        result = self.bridge.jvm.java.util.ArrayList()
         own = self.to_list(tasks.stream().filter(self.task_location_in(paths)))
         for spec_id, spec in self._specs.items():
             of_spec = own.stream().filter(self._of_spec(spec_id, self._task_file))
@@ -109,92 +109,92 @@ class KeyFiles(Lambdas):
         """Scan tasks that read the rows of delete files. Of no partition: what Iceberg's reader
         takes from that in place of the file's own values is not what the file deletes.
         """
-        return self.to_list(texts_of(self._bridge, (d.as_data for d in deletes)).map(self._reading_json()))
+        return self.to_list(texts_of(self.bridge, (d.as_data for d in deletes)).map(self._reading_json()))
 
     # functions; `file` is a handle that gives the file of what a stream holds
 
     def _identity(self, kind: str) -> Any:
-        return self._invoke.MethodHandles.identity(self._class(kind))
+        return self.invoke.MethodHandles.identity(self.class_of(kind))
 
     def _of_spec(self, spec_id: int, file: Any) -> Any:
-        spec = self._getter(_FILE, "specId", "int")
-        equals = self._bound(spec_id, "java.lang.Integer", "equals", "boolean", "java.lang.Object")
-        same = self._then(spec, equals.asType(self._type("boolean", "int")))
-        return self._as("java.util.function.Predicate", self._then(file, same))
+        spec = self.getter(_FILE, "specId", "int")
+        equals = self.bound(spec_id, "java.lang.Integer", "equals", "boolean", "java.lang.Object")
+        same = self.then(spec, equals.asType(self.type_of("boolean", "int")))
+        return self.as_interface("java.util.function.Predicate", self.then(file, same))
 
     def _sequence_number(self, file: Any) -> Any:
-        number = self._getter(_FILE, "dataSequenceNumber", "java.lang.Long")
+        number = self.getter(_FILE, "dataSequenceNumber", "java.lang.Long")
         text = self._static("java.lang.String", "valueOf", "java.lang.String", "java.lang.Object")
-        text = text.asType(self._type("java.lang.String", "java.lang.Long"))
-        return self._as(_FUNCTION, self._then(file, self._then(number, text)))
+        text = text.asType(self.type_of("java.lang.String", "java.lang.Long"))
+        return self.as_interface(_FUNCTION, self.then(file, self.then(number, text)))
 
     def _partition(self, spec_id: int, file: Any) -> Any:
         """The partition as JSON of its values by field id: equal texts are equal partitions."""
         struct = "org.apache.iceberg.StructLike"
         names = ("java.lang.String", "org.apache.iceberg.types.Type", "java.lang.Object")
         text = self._static("org.apache.iceberg.SingleValueParser", "toJson", *names)
-        text = self._given(text, 0, self._specs[spec_id].partitionType())
-        text = text.asType(self._type("java.lang.String", struct))
-        return self._as(
-            _FUNCTION, self._then(file, self._then(self._getter(_FILE, "partition", struct), text))
+        text = self.given(text, 0, self._specs[spec_id].partitionType())
+        text = text.asType(self.type_of("java.lang.String", struct))
+        return self.as_interface(
+            _FUNCTION, self.then(file, self.then(self.getter(_FILE, "partition", struct), text))
         )
 
     def _json(self, spec: Any) -> Any:
         names = ("java.lang.String", _FILE, "org.apache.iceberg.PartitionSpec")
-        return self._as(
+        return self.as_interface(
             _FUNCTION,
-            self._given(
+            self.given(
                 self._static("org.apache.iceberg.ContentFileParser", "toJson", *names),
                 1,
-                json_spec(self._bridge, spec),
+                json_spec(self.bridge, spec),
             ),
         )
 
     def _without_equality_deletes(self, spec: Any) -> Any:
         stream, array = "java.util.stream.Stream", "[Lorg.apache.iceberg.DeleteFile;"
-        make_array = self._invoke.MethodHandles.arrayConstructor(self._class(array))
+        make_array = self.invoke.MethodHandles.arrayConstructor(self.class_of(array))
         steps = (
             ("filter", stream, "Predicate", self.is_equality_delete.negate()),
             (
                 "toArray",
                 "[Ljava.lang.Object;",
                 "IntFunction",
-                self._as("java.util.function.IntFunction", make_array),
+                self.as_interface("java.util.function.IntFunction", make_array),
             ),
         )
         deletes = self._deletes_stream
         for method, result, parameter, argument in steps:
-            kind = self._type(result, f"java.util.function.{parameter}")
-            step = self._lookup.findVirtual(self._class(stream), method, kind)
-            deletes = self._then(deletes, self._given(step, 1, argument))
+            kind = self.type_of(result, f"java.util.function.{parameter}")
+            step = self.lookup.findVirtual(self.class_of(stream), method, kind)
+            deletes = self.then(deletes, self.given(step, 1, argument))
         parts = (
-            self._task_file.asType(self._type(_DATA_FILE, _TASK)),
-            deletes.asType(self._type(array, _TASK)),
+            self._task_file.asType(self.type_of(_DATA_FILE, _TASK)),
+            deletes.asType(self.type_of(array, _TASK)),
         )
-        handles = self._invoke.MethodHandles
+        handles = self.invoke.MethodHandles
         of_two = handles.filterArguments(
-            self._task_maker(spec), 0, self._bridge.array(self._invoke.MethodHandle, parts)
+            self._task_maker(spec), 0, self.bridge.array(self.invoke.MethodHandle, parts)
         )
-        both = handles.permuteArguments(of_two, self._type(_BASE_TASK, _TASK), self._bridge.ints((0, 0)))
-        return self._as(_FUNCTION, both)
+        both = handles.permuteArguments(of_two, self.type_of(_BASE_TASK, _TASK), self.bridge.ints((0, 0)))
+        return self.as_interface(_FUNCTION, both)
 
     def _reading_json(self) -> Any:
         """A function: a data file in JSON, of no partition, as a scan task."""
-        spec = self._bridge.iceberg.PartitionSpec.unpartitioned()
-        mapper, node = self._bridge.iceberg.util.JsonUtil.mapper(), f"{_JACKSON}JsonNode"
-        reading = self._bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, "java.lang.String")
+        spec = self.bridge.iceberg.PartitionSpec.unpartitioned()
+        mapper, node = self.bridge.iceberg.util.JsonUtil.mapper(), f"{_JACKSON}JsonNode"
+        reading = self.bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, "java.lang.String")
         names = (_FILE, node, "org.apache.iceberg.PartitionSpec")
-        parsing = self._given(
+        parsing = self.given(
             self._static("org.apache.iceberg.ContentFileParser", "fromJson", *names), 1, spec
         )
-        no_deletes = self._bridge.array(self._bridge.iceberg.DeleteFile, ())
-        making = self._given(self._task_maker(spec), 1, no_deletes)
-        file = self._then(reading, parsing).asType(self._type(_DATA_FILE, "java.lang.String"))
-        return self._as(_FUNCTION, self._then(file, making))
+        no_deletes = self.bridge.array(self.bridge.iceberg.DeleteFile, ())
+        making = self.given(self._task_maker(spec), 1, no_deletes)
+        file = self.then(reading, parsing).asType(self.type_of(_DATA_FILE, "java.lang.String"))
+        return self.as_interface(_FUNCTION, self.then(file, making))
 
     def _task_maker(self, spec: Any) -> Any:
         """A handle: a data file and its delete files as a scan task."""
-        iceberg = self._bridge.iceberg
+        iceberg = self.bridge.iceberg
         names = (
             _DATA_FILE,
             "[Lorg.apache.iceberg.DeleteFile;",
@@ -202,17 +202,17 @@ class KeyFiles(Lambdas):
             "java.lang.String",
             "org.apache.iceberg.expressions.ResidualEvaluator",
         )
-        maker = self._lookup.findConstructor(self._class(_BASE_TASK), self._type("void", *names))
+        maker = self.lookup.findConstructor(self.class_of(_BASE_TASK), self.type_of("void", *names))
         everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
             iceberg.expressions.Expressions.alwaysTrue()
         )
         rest = (self._table.schema_json, iceberg.PartitionSpecParser.toJson(spec), everything)
-        return self._invoke.MethodHandles.insertArguments(
-            maker, 2, self._bridge.array(self._bridge.jvm.java.lang.Object, rest)
+        return self.invoke.MethodHandles.insertArguments(
+            maker, 2, self.bridge.array(self.bridge.jvm.java.lang.Object, rest)
         )
 
     def _static(self, owner: str, method: str, result: str, *arguments: str) -> Any:
-        return self._lookup.findStatic(self._class(owner), method, self._type(result, *arguments))
+        return self.lookup.findStatic(self.class_of(owner), method, self.type_of(result, *arguments))
 
 
 def texts_of(bridge: Bridge, texts: Iterable[str]) -> Any:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, causes, connection_lost
+from iceberg_maint.spark.handles import Handles
 
 _JOB_GROUP = "spark.jobGroup.id"
+_ANYTHING, _ARRAY = "java.lang.Object", "[Ljava.lang.Object;"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure")
 
 
@@ -83,21 +85,10 @@ def ran_out(error: BaseException) -> bool:
 
 def _listener(bridge: Bridge, events: Any) -> Any:
     """A listener of Spark's that adds every event, as a one-element array, to a Java list."""
-    invoke = bridge.jvm.java.lang.invoke
-    objects = bridge.java_class("java.lang.Object")
-    array = bridge.java_class("[Ljava.lang.Object;")
-    method = bridge.java_class("java.lang.reflect.Method")
-    kinds = invoke.MethodType
-    boolean = bridge.jvm.java.lang.Boolean.TYPE
-    add = invoke.MethodHandles.publicLookup().bind(events, "add", kinds.methodType(boolean, objects))
-    add = invoke.MethodHandles.dropArguments(add, 0, bridge.list((objects, method)))
-    add = add.asType(kinds.methodType(objects, bridge.list((objects, method, array))))
-    handler = invoke.MethodHandleProxies.asInterfaceInstance(
-        bridge.java_class("java.lang.reflect.InvocationHandler"), add
-    )
-    interface = bridge.java_class("org.apache.spark.scheduler.SparkListenerInterface")
-    classes = bridge.array(bridge.jvm.java.lang.Class, (interface,))
-    return bridge.jvm.java.lang.reflect.Proxy.newProxyInstance(interface.getClassLoader(), classes, handler)
+    handles = Handles(bridge)
+    add = handles.bound(events, "java.util.Vector", "add", "boolean", _ANYTHING)
+    add = handles.after(add.asType(handles.type_of(_ANYTHING, _ARRAY)), _ANYTHING, "java.lang.reflect.Method")
+    return handles.as_proxy("org.apache.spark.scheduler.SparkListenerInterface", add)
 
 
 def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> int:

@@ -34,6 +34,9 @@ from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.pruning import spec_values
 from iceberg_maint.spark.tries import LoadTable, Pause, commit_tries, find_token, quiet_proxies, rejected
 
+_WRITTEN_WITH = {"write.manifest.compression-level": "6"}
+"""Avro's own level is 9, at which compressing takes most of the time (decision 0018)."""
+
 RegroupCheck = Callable[[Batch, Regrouping], tuple[Violation, ...]]
 
 
@@ -82,7 +85,7 @@ def commit_regrouping(
         gate = Gate(bridge, table.operations(), inspect, ticket.holds, ticket.record_try)
         with bridge.callbacks(), quiet_proxies():
             try:
-                commit(gate.table(batch.table), summary_of(batch, written, ticket))
+                commit(gate, summary_of(batch, written, ticket))
             except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
                 return gate, why
         return gate, None
@@ -107,13 +110,15 @@ def _of_data(
     batch: Batch,
     manifests: Sequence[Manifest],
     partitions: Mapping[Partition, int],
-    table: Any,
+    gate: Gate,
     summary: dict[str, str],
 ) -> None:
     lambdas = Lambdas(bridge)
-    operation = table.rewriteManifests().rewriteIf(lambdas.manifest_in(batch.manifests))
+    table = gate.table(batch.table)
+    with gate.showing(_WRITTEN_WITH):
+        operation = table.rewriteManifests()
     starts = _starts(bridge, table, manifests, partitions)
-    operation.clusterBy(lambdas.partition_run(starts))
+    operation.rewriteIf(lambdas.manifest_in(batch.manifests)).clusterBy(lambdas.partition_run(starts))
     for key, value in summary.items():
         operation.set(key, value)
     operation.commit()
@@ -124,9 +129,10 @@ def _of_deletes(
     batch: Batch,
     manifests: Sequence[Manifest],
     _partitions: Mapping[Partition, int],
-    table: Any,
+    gate: Gate,
     summary: dict[str, str],
 ) -> None:
+    table = gate.table(batch.table)
     action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
     action.specId(manifests[0].spec_id).rewriteIf(Lambdas(bridge).manifest_in(batch.manifests))
     for key, value in summary.items():

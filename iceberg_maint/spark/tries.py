@@ -152,12 +152,15 @@ def _lost_swap(why: BaseException) -> bool:
 def find_token(bridge: Bridge, table: Any, token: str, base_snapshot_id: int | None) -> int | None:
     """The snapshot with our token: among those since the base or, when the head no longer descends
     from it, among all retained ones."""
+    seen: set[int] = set()
     at = table.currentSnapshot()
-    while at is not None and at.snapshotId() != base_snapshot_id:
+    # Broken metadata can name a snapshot its own ancestor.
+    while at is not None and at.snapshotId() != base_snapshot_id and at.snapshotId() not in seen:
         if at.summary().get(TOKEN_PROPERTY) == token:
             return int(at.snapshotId())
+        seen.add(at.snapshotId())
         at = table.snapshot(at.parentId()) if at.parentId() is not None else None
-    if at is not None:
+    if at is not None and at.snapshotId() == base_snapshot_id:
         return None
     for snapshot in bridge.iterate(table.snapshots()):
         if snapshot.summary().get(TOKEN_PROPERTY) == token:

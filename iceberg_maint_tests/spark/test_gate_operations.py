@@ -1,85 +1,124 @@
-"""What the gate answers Iceberg of the table, and how often it asks itself: each time is a way to the JVM and back."""
+"""What Iceberg is told of a table behind a gate, and by whom: Java's own operations, but for the commit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint.spark.gate import Gate, GateRefusedError
+from iceberg_maint.spark.operations import OperationsBehind
+from iceberg_maint.spark.tries import quiet_proxies
+from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
+
+pytestmark = pytest.mark.spark
 
 
-@dataclass
+class Heard:
+    """The Python side; answers nothing but what a commit asks."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[Any, Any]] = []
+
+    def commit(self, base: Any, metadata: Any) -> None:
+        self.commits.append((base, metadata))
+        raise GateRefusedError("no")
+
+    def requireStrictCleanup(self) -> bool:
+        return True
+
+    class Java:
+        implements = ("org.apache.iceberg.TableOperations",)
+
+
+@pytest.fixture(scope="module")
+def workshop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop_of(spark, lake_dir)
+
+
+@pytest.fixture
+def bridge(workshop: Workshop) -> Iterator[Bridge]:
+    with workshop.bridge.callbacks(), quiet_proxies():
+        yield workshop.bridge
+
+
+@pytest.fixture
+def table(workshop: Workshop) -> Any:
+    return workshop.writers.create(workshop.new_name("behind"))
+
+
+def test_operations_behind_gate_read_what_the_tables_own_do_without_python(
+    bridge: Bridge, table: Any
+) -> None:
+    own, heard = table.operations(), Heard()
+    seen = OperationsBehind(bridge, heard, own).java
+    assert seen.current().equals(own.current())
+    assert seen.refresh().metadataFileLocation() == own.current().metadataFileLocation()
+    assert seen.io().equals(own.io())
+    assert seen.encryption().equals(own.encryption())
+    assert seen.metadataFileLocation("a.avro") == own.metadataFileLocation("a.avro")
+    assert seen.locationProvider().newDataLocation("f").endswith("/f")
+    assert seen.newSnapshotId() != seen.newSnapshotId()
+    assert seen.temp(own.current()).current().equals(own.current())
+    assert heard.commits == []
+
+
+def test_operations_behind_gate_ask_python_about_the_commit_alone(bridge: Bridge, table: Any) -> None:
+    own, heard = table.operations(), Heard()
+    seen = OperationsBehind(bridge, heard, own).java
+    assert seen.requireStrictCleanup() is True
+    with pytest.raises(JVM_ERRORS, match="no"):
+        seen.commit(own.current(), own.current())
+    assert [base.equals(own.current()) for base, _ in heard.commits] == [True]
+
+
+def test_operations_behind_gate_that_fail_to_read_raise_what_they_raise(
+    bridge: Bridge, workshop: Workshop, table: Any
+) -> None:
+    seen = OperationsBehind(bridge, Heard(), table.operations()).java
+    workshop.sql(f"drop table {table.name()}")
+    with pytest.raises(JVM_ERRORS) as raised:
+        seen.refresh()
+    assert cause_classes(raised.value)[0] == "org.apache.iceberg.exceptions.NoSuchTableException"
+
+
+def test_operations_behind_gate_show_properties_for_a_while_that_the_table_has_not_set(
+    bridge: Bridge, workshop: Workshop
+) -> None:
+    name = workshop.new_name("behind")
+    own = workshop.writers.create(name, properties={"mine": "1"}).operations()
+    behind = OperationsBehind(bridge, Heard(), own)
+    with behind.showing({"mine": "2", "shown": "3"}):
+        seen = behind.java.current()
+        assert (seen.property("mine", ""), seen.property("shown", "")) == ("1", "3")
+        assert behind.java.refresh().property("shown", "") == ""
+    assert behind.java.current().equals(own.current())
+    assert behind.java.current().property("shown", "") == ""
+
+
 class Metadata:
     """As much of a Java `TableMetadata` as a commit asks for."""
-
-    number: int
 
     def currentSnapshot(self) -> Metadata:
         return self
 
     def snapshotId(self) -> int:
-        return self.number
+        return 1
 
     def metadataFileLocation(self) -> str:
-        return f"v{self.number}"
+        return "v1"
+
+    def commit(self, base: Any, metadata: Any) -> None:
+        assert base is metadata is self
 
 
-@dataclass
-class Operations:
-    """A table of numbered versions; `asked` are the calls."""
-
-    version: int = 1
-    asked: list[str] = field(default_factory=list)
-
-    def current(self) -> Metadata:
-        self.asked.append("current")
-        return Metadata(self.version)
-
-    def refresh(self) -> Metadata:
-        self.asked.append("refresh")
-        return Metadata(self.version)
-
-    def io(self) -> str:
-        self.asked.append("io")
-        return "io"
-
-    def commit(self, _base: Any, _metadata: Any) -> None:
-        self.version += 1
-
-
-@pytest.fixture
-def operations() -> Operations:
-    return Operations()
-
-
-@pytest.fixture
-def gate(operations: Operations) -> Gate:
-    return Gate(None, operations, lambda *_: (), lambda: True, lambda *_: None)  # type: ignore[arg-type]
-
-
-def test_table_is_asked_once_for_what_stays(gate: Gate, operations: Operations) -> None:
-    assert {gate.current().number for _ in range(3)} == {1}
-    assert {gate.io() for _ in range(3)} == {"io"}
-    assert operations.asked == ["current", "io"]
-
-
-def test_refreshed_table_is_current(gate: Gate, operations: Operations) -> None:
-    assert gate.current().number == 1
-    operations.version = 2
-    assert gate.refresh().number == 2
-    assert gate.current().number == 2
-    assert operations.asked == ["current", "refresh"]
-
-
-def test_commit_makes_what_was_current_old(gate: Gate) -> None:
-    base = gate.current()
-    gate.commit(base, Metadata(2))
-    assert gate.current().number == 2
-
-
-def test_gate_is_good_for_one_commit(gate: Gate) -> None:
-    gate.commit(gate.current(), Metadata(2))
+def test_gate_is_good_for_one_commit() -> None:
+    metadata = Metadata()
+    gate = Gate(None, metadata, lambda *_: (), lambda: True, lambda *_: None)  # type: ignore[arg-type]
+    gate.commit(metadata, metadata)
     with pytest.raises(GateRefusedError):
-        gate.commit(gate.current(), Metadata(3))
+        gate.commit(metadata, metadata)
