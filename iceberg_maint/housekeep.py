@@ -80,14 +80,8 @@ def judge_housekeeping(
         reason = REJECTIONS[result.rejection or Rejection.ERROR]
         return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
     if result.lost:
-        why = IcebergMaintError(
-            "ICM-130",
-            f"{batch.table}: with what expired went {', '.join(result.lost)}; the catalog does not compare what "
-            "a commit is based on.",
-            "set it again from the table's metadata log before its files are swept; nothing expires and "
-            f"no trash is swept until iceberg-maint release {batch.table}.",
-        )
-        return Ended(OutcomeStatus.FAILED, Reason.LOST, str(why), written.proof, written, result)
+        why = str(lost_error(batch.table, result.lost))
+        return Ended(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
     state = pin_same(batch, tools)
     expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
     snapshot = None
@@ -115,6 +109,17 @@ def judge_housekeeping(
         result,
         snapshot,
         counts=counts,
+    )
+
+
+def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
+    """What a person is told of an expiry with which went what others depend on."""
+    return IcebergMaintError(
+        "ICM-130",
+        f"{table}: with what expired went {', '.join(lost)}; the catalog does not compare what a commit is "
+        "based on.",
+        "set it again from the table's metadata log before its files are swept; nothing expires and "
+        f"no trash is swept until iceberg-maint release {table}.",
     )
 
 

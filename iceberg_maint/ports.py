@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
@@ -37,6 +37,12 @@ class Catalog(Protocol):
     def pin(self, table: TableId) -> TableState:
         """The table's state at its current snapshot. Raises UnknownTableError ICM-126,
         RefusedError ICM-101.
+        """
+        ...
+
+    def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
+        """A table metadata file of the table, its current or a former one, as Iceberg's own JSON (spec:
+        "Table Metadata"). Raises UnreadableTableError ICM-101.
         """
         ...
 

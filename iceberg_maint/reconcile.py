@@ -7,17 +7,23 @@ attempt at the batch, or stays for the orphan pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from iceberg_maint.core.account import record_of
-from iceberg_maint.core.backoff import succeeded
-from iceberg_maint.core.expiry import settle_expiry
+from iceberg_maint.core.backoff import held, succeeded
+from iceberg_maint.core.expiry import applied_to, look_for_lost, lost_with, settle_expiry
+from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitStatus
+from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.state import FileKind, TableState
+from iceberg_maint.ended import one_line
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
+from iceberg_maint.housekeep import lost_error
 from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease, Ledger
 from iceberg_maint.survey import Tools
 
@@ -68,14 +74,13 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
     for attempt in reversed(tools.ledger.open_attempts(state.uuid)):
         live = _live_files(attempt, state, tools)
         settlement = _settle(attempt, live, state, tools)
-        # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
-        # away from it, or fails because it has taken them first; there is never a second effect.
-        status = BatchStatus.DONE if settlement.status is CommitStatus.COMMITTED else BatchStatus.PLANNED
+        if settlement.lost:
+            # First, so that whoever dies in between has left the hold behind.
+            _remember(attempt, held(succeeded(), settlement.why), tools)
+        status = _status_of_batch(settlement)
         tools.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
-        if settlement.status is CommitStatus.COMMITTED:
-            tools.ledger.set_partition_history(
-                state.uuid, attempt.operation, {p: succeeded() for p in attempt.partitions}
-            )
+        if status is BatchStatus.DONE:
+            _remember(attempt, succeeded(), tools)
         rejected = settlement.status is CommitStatus.REJECTED
         left = [f for f in attempt.files or () if f.path not in live] if rejected else []
         leftover = sum(f.size_bytes for f in left)
@@ -116,7 +121,39 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: To
         return settle(_evidence(attempt, live, state, tools), state)
     open_batches = tools.ledger.open_batches(state.uuid, Operation.EXPIRE_SNAPSHOTS)
     batch = next((b.batch for b in open_batches if b.batch.batch_id == attempt.batch_id), None)
-    return settle_expiry(batch, attempt.tries[-1][1] if attempt.tries else None, state)
+    base_location = attempt.tries[-1][1] if attempt.tries else None
+    settlement = settle_expiry(batch, base_location, state)
+    if batch is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
+        return settlement
+    lost = tuple(map(tools.masked, _lost_with(batch, base_location, state, tools)))
+    return replace(settlement, why=str(lost_error(batch.table, lost)), lost=lost) if lost else settlement
+
+
+def _lost_with(batch: Batch, base_location: str, state: TableState, tools: Tools) -> tuple[str, ...]:
+    """What went with an expiry whose process did not live to look."""
+
+    def read(location: str) -> Mapping[str, Any]:
+        return tools.catalog.metadata_document(state.table, location)
+
+    def look() -> tuple[str, ...]:
+        log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
+        swapped = applied_to(batch, base_location, log, read)
+        return () if swapped is None else lost_with(batch, read(base_location), swapped)
+
+    return look_for_lost(look, tools.clock.sleep, one_line)
+
+
+def _status_of_batch(settlement: Settlement) -> BatchStatus:
+    if settlement.status is not CommitStatus.COMMITTED:
+        # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
+        # away from it, or fails because it has taken them first; there is never a second effect.
+        return BatchStatus.PLANNED
+    return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
+
+
+def _remember(attempt: Attempt, past: PartitionHistory, tools: Tools) -> None:
+    histories = dict.fromkeys(attempt.partitions, past)
+    tools.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
 
 
 def _live_files(attempt: Attempt, state: TableState, tools: Tools) -> frozenset[str]:

@@ -17,9 +17,11 @@ from iceberg_maint.core.judge import size_limits, target_file_size_bytes
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
 from iceberg_maint.core.state import FileKind, LiveFile, Ref, Snapshot, TableState
-from iceberg_maint.errors import ConfigurationError, UnknownTableError
+from iceberg_maint.errors import ConfigurationError, UnknownTableError, UnreadableTableError
 
 UNPARTITIONED = PartitionSpec(0, ())
+_LOGGED = 100
+"""Iceberg's default of `write.metadata.previous-versions-max`."""
 _BINS = tuple(pairwise((0, *SIZE_EDGES_BYTES, 1 << 63)))
 
 
@@ -41,12 +43,22 @@ class FakeCatalog:
 
     def __init__(self, name: str, tables: Iterable[FakeTable] = ()) -> None:
         self.name = name
-        self.content: dict[TableId, FakeTable] = {t.state.table: t for t in tables}
+        self.content: dict[TableId, FakeTable] = {}
         self.unreachable = False
+        self._written: dict[str, tuple[TableState, tuple[str, ...]]] = {}
+        for table in tables:
+            self.put(table)
 
     def put(self, table: FakeTable) -> None:
         """Adds or replaces a table."""
-        self.content[table.state.table] = table
+        state, before = table.state, self.content.get(table.state.table)
+        log: tuple[str, ...] = ()
+        if before is not None and before.state.uuid == state.uuid:
+            former = before.state.metadata_location
+            log = self._written[former][1]
+            log = log if former == state.metadata_location else (*log, former)[-_LOGGED:]
+        self._written[state.metadata_location] = state, log
+        self.content[state.table] = table
 
     def tables(self) -> tuple[TableId, ...]:
         return tuple(sorted(self._reached()))
@@ -57,6 +69,11 @@ class FakeCatalog:
 
     def pin(self, table: TableId) -> TableState:
         return self._table(table).state
+
+    def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
+        if location not in self._written:
+            raise UnreadableTableError("ICM-101", f"{table}: metadata file {location} is missing.")
+        return document_of(*self._written[location])
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         table = self._table(state.table)
@@ -86,6 +103,19 @@ class FakeCatalog:
         if found is None:
             raise UnknownTableError("ICM-126", f'"{table}" is not a table of catalog {self.name}.')
         return found
+
+
+def document_of(state: TableState, log: Iterable[str] = ()) -> dict[str, Any]:
+    """Table metadata as far as expiry looks at it; `log` is where it was before, oldest first."""
+    return {
+        "table-uuid": state.uuid,
+        "properties": dict(state.properties),
+        "snapshots": [
+            {"snapshot-id": s.snapshot_id, "parent-snapshot-id": s.parent_id} for s in state.snapshots
+        ],
+        "refs": {r.name: {"snapshot-id": r.snapshot_id, "type": r.kind} for r in state.refs},
+        "metadata-log": [{"metadata-file": location} for location in log],
+    }
 
 
 def fake_table(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from iceberg_maint.core.ids import TableId
@@ -25,9 +26,8 @@ _RESULT_TYPES = {"year": "int", "month": "int", "hour": "int", "day": "date"}
 def parse_metadata(table: TableId, location: str, data: bytes) -> TableState:
     """The state without manifests. Raises UnreadableTableError ICM-101 when the file is no table
     metadata, RefusedError ICM-108 for a format version we do not know."""
-    try:
-        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        document = json.loads(text)
+    with _readable(table, location):
+        document = _document(data)
         version = int(document["format-version"])
         if version > NEWEST_FORMAT_VERSION:
             raise RefusedError(
@@ -36,6 +36,25 @@ def parse_metadata(table: TableId, location: str, data: bytes) -> TableState:
                 "use a version of iceberg_maint that supports it.",
             )
         return _state(table, location, len(data), document)
+
+
+def read_document(table: TableId, location: str, data: bytes) -> Mapping[str, Any]:
+    """A metadata file's content, packed or not. Raises UnreadableTableError ICM-101 when it is no JSON object."""
+    with _readable(table, location):
+        return _document(data)
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    if not isinstance(document, dict):
+        raise TypeError(f"it holds a {type(document).__name__}")
+    return document
+
+
+@contextmanager
+def _readable(table: TableId, location: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
         raise UnreadableTableError(
             "ICM-101",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from pyiceberg.io import FileIO
 
@@ -16,7 +17,7 @@ from iceberg_maint.catalog.manifests import (
     read_manifest_list,
 )
 from iceberg_maint.catalog.measure import measure
-from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
+from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata, read_document
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import RewriteDataFilesPolicy
@@ -97,6 +98,11 @@ class PyIcebergCatalog:
         UnreadableTableError ICM-101."""
         location, io = self._open(table)
         return location, read_bytes(io, location, f"{table}: metadata file")
+
+    def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
+        """A metadata file of the table as JSON. Raises UnreadableTableError ICM-101."""
+        data = read_bytes(self.io_of(table), location, f"{table}: metadata file")
+        return read_document(table, location, data)
 
     def _open(self, table: TableId) -> tuple[str, FileIO]:
         found = self._listing.open(table) if table.catalog == self.name else None

@@ -11,7 +11,7 @@ import click
 from iceberg_maint.cli.session import Session, command, gravest
 from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.errors import EXIT_UNKNOWN, IcebergMaintError
+from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 
 
 @click.command()
@@ -63,6 +63,8 @@ def reconcile(session: Session, name: str | None) -> int:
             status = one.settlement.status
             if status is CommitStatus.UNKNOWN:
                 codes.add(EXIT_UNKNOWN)
+            if one.settlement.lost:
+                codes.add(EXIT_FAILED)
             rows.append([str(table), one.attempt_id, status.value, one.settlement.why])
 
     def draw(console: Any) -> None:

@@ -96,6 +96,8 @@ def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
     if settled is None:
         return reported
     match settled.status:
+        case CommitStatus.COMMITTED if settled.lost:
+            return replace(reported, outcome=OutcomeStatus.FAILED, reason=Reason.LOST, message=settled.why)
         case CommitStatus.COMMITTED:
             return _committed(attempt, reported, settled, state)
         case CommitStatus.REJECTED:

@@ -6,7 +6,7 @@ all of them but the time of the change, so that nothing beside the plan can chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from iceberg_maint.core.gate import Rule, Violation
@@ -21,6 +21,7 @@ Document = Mapping[str, Any]
 _COMPARED_APART = ("snapshots", "refs", "snapshot-log", "statistics", "partition-statistics")
 _OF_THE_COMMIT = ("last-updated-ms", "metadata-log")
 """When the metadata was written and what it was before: every commit changes these."""
+_LOOKS = 3
 
 
 def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
@@ -56,6 +57,45 @@ def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...
                 f"snapshot {snapshot['parent-snapshot-id']}, the parent of the new snapshot {number}"
             )
     return tuple(found)
+
+
+def applied_to(
+    batch: Batch, base_location: str, log: Sequence[str], read: Callable[[str], Document]
+) -> Document | None:
+    """The metadata that the catalog applied the batch's commit to, where that is not the metadata at
+    `base_location`, which it was checked against. `log` is the metadata log of the table that shows the
+    commit, oldest first (spec: "Table Metadata", metadata-log); None also where a catalog keeps none.
+
+    Raises LookupError where the log does not reach back to the commit, and what `read` raises.
+    """
+    is_logged = base_location in log
+    found = None
+    for location in log[log.index(base_location) + 1 :] if is_logged else log:
+        document = read(location)
+        if has_expired(batch, document):
+            break
+        found = document
+    if found is None and log and not is_logged:
+        raise LookupError(f"the metadata log does not reach back to {base_location}")
+    return found
+
+
+def look_for_lost(
+    look: Callable[[], tuple[str, ...]],
+    pause: Callable[[int], None],
+    one_line: Callable[[BaseException], str],
+) -> tuple[str, ...]:
+    """What `look` says has gone with a commit, asked a few times, because an expiry of which it cannot be
+    told waits for a person; `pause(n)` waits after the nth look."""
+    told = ""
+    for n in range(1, _LOOKS + 1):
+        try:
+            return look()
+        except Exception as why:  # noqa: BLE001 - it is committed, whatever can be told of it
+            told = one_line(why)
+        if n < _LOOKS:
+            pause(n)
+    return (f"it cannot be told what: {told}",)
 
 
 def has_expired(batch: Batch, document: Document) -> bool:

@@ -31,11 +31,13 @@ class AttemptEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The settled status. `snapshot_id` is the snapshot that carries the token, if retained."""
+    """The settled status. `snapshot_id` is the snapshot that carries the token, if retained; `lost` is as of
+    `CommitResult`."""
 
     status: CommitStatus
     snapshot_id: int | None
     why: str
+    lost: tuple[str, ...] = ()
 
 
 def settle(evidence: AttemptEvidence, state: TableState) -> Settlement:

@@ -33,7 +33,7 @@ _NOT_OF_THE_FILES = (Reason.ERROR, Reason.CONFLICT)
 """Why a commit did not come about where another of the same files may: nothing is known against them."""
 
 _SETTLED = {
-    CommitStatus.COMMITTED: (BatchStatus.DONE,),
+    CommitStatus.COMMITTED: (BatchStatus.DONE, BatchStatus.FAILED),
     CommitStatus.REJECTED: (BatchStatus.PLANNED, BatchStatus.FAILED, BatchStatus.SUPERSEDED),
     CommitStatus.UNKNOWN: (BatchStatus.UNKNOWN, BatchStatus.PLANNED),
 }
@@ -162,20 +162,21 @@ def finish(
 def settle(
     conn: Connection, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
 ) -> None:
-    """What became of an attempt that did not report. A commit makes its open batch DONE; otherwise
-    the batch gets `status`, unless a later attempt has a say in it. A batch that has ended stays
-    as it is, and the same UNKNOWN again leaves no second row.
+    """What became of an attempt that did not report. A commit makes its open batch DONE, FAILED where
+    something was lost with it; otherwise the batch gets `status`, unless a later attempt has a say in it.
+    A batch that has ended stays as it is, and the same UNKNOWN again leaves no second row.
     """
     require(conn, lease)
     settled = _one(conn, lease, attempt_id)
     if settled.status not in (STARTED, INTENT, ATTEMPT, BatchStatus.UNKNOWN):
         raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
-    if status not in _SETTLED[settlement.status]:
+    committed = settlement.status is CommitStatus.COMMITTED
+    done = committed and not settlement.lost
+    if status not in _SETTLED[settlement.status] or done is not (status is BatchStatus.DONE):
         raise OutOfOrderError(f"a batch whose commit is {settlement.status} cannot be {status}")
     # One that is in the table without an ATTEMPT is of a ledger put back to a backup.
     if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
         raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
-    committed = settlement.status is CommitStatus.COMMITTED
     row = batches.load(conn, lease, settled.batch_id)
     body = dumps(settlement)
     if body != _last_body(conn, attempt_id):
@@ -184,7 +185,7 @@ def settle(
         _append(
             conn,
             settled,
-            _ended(settlement.status),
+            _ended(settlement),
             body,
             settled=True,
             partitions=settled.partitions if counts else (),
@@ -194,7 +195,8 @@ def settle(
         return
     if committed:
         batches.set_status(conn, settled.batch_id, status, settlement.why)
-        batches.advance(conn, lease, row, settlement.snapshot_id)
+        if done:
+            batches.advance(conn, lease, row, settlement.snapshot_id)
     elif not _later(conn, settled):
         batches.set_status(conn, settled.batch_id, status, settlement.why)
 
@@ -338,10 +340,10 @@ def _last_body(conn: Connection, attempt_id: str) -> str | None:
     )
 
 
-def _ended(status: CommitStatus) -> BatchStatus:
-    match status:
+def _ended(settlement: Settlement) -> BatchStatus:
+    match settlement.status:
         case CommitStatus.COMMITTED:
-            return BatchStatus.DONE
+            return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
         case CommitStatus.REJECTED:
             return BatchStatus.FAILED
         case CommitStatus.UNKNOWN:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sqlite3
 from pathlib import Path
 
@@ -66,6 +68,33 @@ def test_pointers_change_with_each_commit_and_leave_out_what_is_gone(
     assert catalog.pointers([EVENTS]) == {EVENTS: events.metadata_location} != before
     writer.drop_table("db.events")
     assert catalog.pointers([EVENTS]) == {}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_metadata_files_of_the_table_are_read_as_they_were(
+    tmp_path: Path, events: Table, catalog: PyIcebergCatalog, packed: bool
+) -> None:
+    first = events.metadata_location
+    events.append(ROWS)
+    log = catalog.metadata_document(EVENTS, events.metadata_location)["metadata-log"]
+    assert [entry["metadata-file"] for entry in log][-1] == first
+    file = Path(first.removeprefix("file://"))
+    if packed:
+        file.write_bytes(gzip.compress(file.read_bytes()))
+    before = catalog.metadata_document(EVENTS, first)
+    assert before["table-uuid"] == str(events.metadata.table_uuid)
+    assert before == json.loads(gzip.decompress(file.read_bytes()) if packed else file.read_bytes())
+
+
+def test_metadata_file_that_cannot_be_read_is_refused(events: Table, catalog: PyIcebergCatalog) -> None:
+    file = Path(events.metadata_location.removeprefix("file://"))
+    for content in (b"[]", b"{", b""):
+        file.write_bytes(content)
+        with pytest.raises(UnreadableTableError, match=r"ICM-101 cannot load lake.db.events: .* is no table"):
+            catalog.metadata_document(EVENTS, events.metadata_location)
+    file.unlink()
+    with pytest.raises(UnreadableTableError, match=r"metadata file .* is missing"):
+        catalog.metadata_document(EVENTS, events.metadata_location)
 
 
 def test_catalog_is_not_reached_before_first_use_and_never_made(tmp_path: Path) -> None:

@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint import reconcile as reconciling
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.outcome import CommitStatus
+from iceberg_maint.core.settle import Settlement
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.reconcile import Settled
 from iceberg_maint.report.fleet import fleet, fleet_frame
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
 
@@ -125,6 +129,22 @@ def test_reconcile_under_another_run_s_lease_does_not_say_that_all_is_settled(la
     document = lake.json("reconcile", exit_code=3)
     (sick,) = document["tables"]
     assert (sick["table"], sick["error"]["code"]) == ("lake.db.sick", "ICM-109")
+
+
+def test_reconcile_of_an_expiry_that_took_more_with_it_fails(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 with what expired went tag v", ("tag v",))
+    settled = Settled("attempt", "batch", ("__all__",), lost, 0)
+    monkeypatch.setattr(reconciling, "reconcile", lambda *_: (settled,))
+    document = lake.json("reconcile", "db.sick", exit_code=1)
+    (attempt,) = document["tables"][0]["attempts"]
+    assert attempt["settlement"] == {
+        "status": "COMMITTED",
+        "snapshot_id": None,
+        "why": "ICM-130 with what expired went tag v",
+        "lost": ["tag v"],
+    }
 
 
 def test_release_of_the_fleet_goes_past_a_table_that_cannot_be_read(

@@ -144,6 +144,14 @@ def test_commit_known_by_its_files_alone_is_told_as_committed_without_a_snapshot
     assert record.outcome.snapshot_after == 5
 
 
+def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
+    lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 …", ("tag v on snapshot 1",))
+    expiry = batch("__all__", 0, Operation.EXPIRE_SNAPSHOTS)
+    record = tell(trace(expiry, lost))
+    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (only(record).message, only(record).snapshot_after) == ("ICM-130 …", None)
+
+
 def test_attempt_that_nobody_can_judge_is_told_as_unknown() -> None:
     record = tell(trace(batch("p=a"), UNKNOWN, None, 90))
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.expiry import check_expiry, has_expired, lost_with
+from iceberg_maint.core.expiry import applied_to, check_expiry, has_expired, look_for_lost, lost_with
 from iceberg_maint.core.gate import STALE_RULES, Rule
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.plan import Batch
@@ -199,3 +199,67 @@ def test_metadata_without_its_snapshots_and_refs_has_expired_them() -> None:
     assert not has_expired(BATCH, base())
     assert not has_expired(BATCH, planned() | {"refs": {"old": OLD}})
     assert not has_expired(replace(BATCH, snapshots=(3,)), planned())
+
+
+@pytest.mark.parametrize(
+    ("log", "found", "reads"),
+    [
+        ((), None, []),
+        (("before", "base"), None, []),
+        (("base", "expired", "later"), None, ["expired"]),
+        (("base", "raced", "expired", "later"), "raced", ["raced", "expired"]),
+        (("base", "other", "raced"), "raced", ["other", "raced"]),
+        (("raced", "expired", "later"), "raced", ["raced", "expired"]),
+    ],
+    ids=["no log", "at the base", "at the base, of old", "raced", "raced twice", "reaches back just so far"],
+)
+def test_log_tells_which_metadata_the_commit_was_applied_to(
+    log: tuple[str, ...], found: str | None, reads: list[str]
+) -> None:
+    """`log` is what was before the table's current metadata, which has expired them."""
+    asked: list[str] = []
+
+    def read(location: str) -> Document:
+        asked.append(location)
+        document = planned() if location in ("expired", "later") else base()
+        return document | {"properties": {"at": location}}
+
+    document = applied_to(BATCH, "base", log, read)
+    assert (document and document["properties"]["at"], asked) == (found, reads)
+
+
+def test_log_that_does_not_reach_back_to_the_commit_tells_nothing() -> None:
+    with pytest.raises(LookupError, match="the metadata log does not reach back to base"):
+        applied_to(BATCH, "base", ("expired", "later"), lambda _: planned())
+
+
+@pytest.mark.parametrize(
+    ("failures", "told", "pauses"),
+    [
+        (0, ("tag v",), []),
+        (2, ("tag v",), [1, 2]),
+        (3, ("it cannot be told what: ConnectionError: 3",), [1, 2]),
+    ],
+)
+def test_what_was_lost_is_looked_for_a_few_times(
+    failures: int, told: tuple[str, ...], pauses: list[int]
+) -> None:
+    looks: list[int] = []
+    waited: list[int] = []
+
+    def look() -> tuple[str, ...]:
+        looks.append(1)
+        if len(looks) <= failures:
+            raise ConnectionError(len(looks))
+        return ("tag v",)
+
+    found = look_for_lost(look, waited.append, lambda why: f"{type(why).__name__}: {why}")
+    assert (found, waited) == (told, pauses)
+
+
+def test_interrupt_of_the_look_is_no_failure_of_it() -> None:
+    def look() -> tuple[str, ...]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        look_for_lost(look, lambda _: None, str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,11 @@ from sqlalchemy import update
 from iceberg_maint.core.expiry import settle_expiry
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import WHOLE_TABLE, Operation
-from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcome import CommitResult, CommitStatus, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.core.reasons import Reason
-from iceberg_maint.core.state import Ref
+from iceberg_maint.core.state import Ref, TableState
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
 from iceberg_maint.ports import Ticket, Written
@@ -173,6 +174,106 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
             seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
             assert (seen.retention.expire, seen.sweeps) == ((), swept)
         world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
+
+
+class Careless:
+    """A catalog that applies an expiry to whatever the table is by then, after `meanwhile` was done to it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[UpkeepWorld], object]) -> None:
+        swap = UpkeepEngine._swap
+
+        def careless(engine: UpkeepEngine, batch: Batch, ticket: Ticket, _base: TableState) -> None:
+            meanwhile(engine.world)
+            now = engine.world.now.state
+            kept = tuple(r for r in now.refs if r.snapshot_id not in batch.snapshots)
+            swap(engine, batch, ticket, replace(now, refs=kept))
+
+        monkeypatch.setattr(UpkeepEngine, "_swap", careless)
+
+
+def tag(world: UpkeepWorld) -> None:
+    """Somebody tags the oldest snapshot."""
+    world.change(refs=(*world.now.state.refs, Ref("audited", "tag", world.ids()[0])))
+
+
+def killed_after_its_swap(world: UpkeepWorld) -> None:
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:swap"), operations=(EXPIRE,))
+    world.expire_leases()
+
+
+def last_record(world: UpkeepWorld) -> OperationOutcome:
+    (record,) = world.ledger.records(str(TABLE), 1)
+    return record.outcome
+
+
+def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tag on a snapshot that expires is set at the moment of the swap, and the process dies after it."""
+    world = UpkeepWorld()
+    first = world.ids()[0]
+    Careless(monkeypatch, tag)
+    killed_after_its_swap(world)
+    (settled,) = world.reconcile()
+    assert settled.settlement.status is CommitStatus.COMMITTED
+    assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
+    (told,) = last_record(world).batches
+    assert (told.outcome, told.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    message = f"ICM-130 {TABLE}: with what expired went tag audited on snapshot {first};"
+    assert told.message == settled.settlement.why
+    assert told.message.startswith(message)
+    assert world.past(EXPIRE) == PartitionHistory(quarantined=True, reason=told.message)
+    assert world.left_open(EXPIRE) == (0, 0)
+    seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
+    assert (seen.history.last_done_ms, seen.sweeps) == (None, False)
+
+
+def test_expiry_whose_process_died_before_it_looked_lost_nothing_to_a_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = UpkeepWorld()
+    Careless(monkeypatch, lambda world: world.append("p=a", 1))
+    killed_after_its_swap(world)
+    (settled,) = world.reconcile()
+    assert (settled.settlement.status, settled.settlement.lost) == (CommitStatus.COMMITTED, ())
+    assert last_record(world).outcome is OutcomeStatus.IMPROVED
+    assert world.past(EXPIRE) == PartitionHistory()
+
+
+def test_expiry_whose_log_no_longer_reaches_back_waits_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = UpkeepWorld()
+    Careless(monkeypatch, tag)
+    killed_after_its_swap(world)
+    for _ in range(100):
+        world.change()
+    (settled,) = world.reconcile()
+    (told,) = settled.settlement.lost
+    assert told.startswith(
+        "it cannot be told what: LookupError: the metadata log does not reach back to mem://v"
+    )
+    assert last_record(world).reason is Reason.LOST
+    assert world.past(EXPIRE).quarantined
+
+
+@pytest.mark.parametrize("step", ["set_partition_history", "settle_attempt", "append_record"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
+    monkeypatch: pytest.MonkeyPatch, when: str, step: str
+) -> None:
+    """Whoever dies at it leaves the attempt to be settled, or the hold behind."""
+    world = UpkeepWorld()
+    Careless(monkeypatch, tag)
+    killed_after_its_swap(world)
+    with pytest.raises(Killed):
+        world.run(Process(dies=f"{when}:{step}"), operations=(EXPIRE,))
+    assert world.past(EXPIRE).quarantined or world.left_open(EXPIRE)[0] == 1
+    world.expire_leases()
+    world.run(operations=(EXPIRE,))
+    assert world.past(EXPIRE).quarantined
+    assert world.left_open(EXPIRE) == (0, 0)
+    told = [b.reason for r in world.ledger.records(str(TABLE), 9) for b in r.outcome.batches]
+    assert told == [Reason.LOST]
 
 
 def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:

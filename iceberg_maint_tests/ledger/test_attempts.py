@@ -259,6 +259,21 @@ def test_settle_committed_makes_the_batch_done(ledger, lease, attempt, place):
     assert ledger.cursor(UUID, REWRITE).snapshot_id == 9
 
 
+def test_settle_committed_with_a_loss_ends_as_failed_and_is_no_progress(ledger, lease, attempt, place):
+    intend(ledger, lease, attempt)
+    try_(ledger, lease, attempt)
+    later = next_run(ledger, place, lease)
+    lost = replace(COMMITTED, lost=("tag v on snapshot 1",))
+    for settlement, status in ((lost, BatchStatus.DONE), (COMMITTED, BatchStatus.FAILED)):
+        with pytest.raises(OutOfOrderError, match=f"is COMMITTED cannot be {status}"):
+            ledger.settle_attempt(later, attempt.attempt_id, settlement, status)
+    ledger.settle_attempt(later, attempt.attempt_id, lost, BatchStatus.FAILED)
+    assert (batch_status(place), outcomes(place)) == ("FAILED", [("FAILED", True)])
+    assert (ledger.open_attempts(UUID), ledger.cursor(UUID, REWRITE)) == ((), None)
+    (run,) = ledger.unrecorded_runs(later)
+    assert run.attempts[0].settled == lost
+
+
 def test_settle_unknown_then_committed(ledger, lease, attempt, place):
     intend(ledger, lease, attempt)
     try_(ledger, lease, attempt)

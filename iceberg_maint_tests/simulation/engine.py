@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from iceberg_maint.catalog.fake import document_of
 from iceberg_maint.core.expiry import check_expiry, expired
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.intent import keeps_data_files
@@ -177,7 +178,7 @@ class SimEngine:
         if allowed is None:
             raise _MovedError("the base is no longer the table's")
         swap = Swap(base, (), "expire", {}, expire=batch.snapshots, expire_refs=batch.refs)
-        broken = check_expiry(batch, _document(base), _document(base, swap), allowed)
+        broken = check_expiry(batch, document_of(base), _document(base, swap), allowed)
         if broken:
             raise _StaleError(str(broken[0]))
         self._process.world.watch.storage.expires(self._process, swap)
@@ -291,16 +292,11 @@ def _summary(batch: Batch, ticket: Ticket, written: Written) -> dict[str, str]:
     }
 
 
-def _document(state: TableState, swap: Swap | None = None) -> dict[str, Any]:
-    """Table metadata as far as an expiry is held against it."""
-    gone = swap.expire if swap is not None else ()
-    gone_refs = swap.expire_refs if swap is not None else ()
-    return {
-        "table-uuid": state.uuid,
-        "properties": dict(state.properties),
-        "snapshots": [{"snapshot-id": s.snapshot_id} for s in state.snapshots if s.snapshot_id not in gone],
-        "refs": {r.name: {"snapshot-id": r.snapshot_id} for r in state.refs if r.name not in gone_refs},
-    }
+def _document(state: TableState, swap: Swap) -> dict[str, Any]:
+    """The table's metadata once the swap is in it."""
+    kept = tuple(s for s in state.snapshots if s.snapshot_id not in swap.expire)
+    refs = tuple(r for r in state.refs if r.name not in swap.expire_refs)
+    return document_of(replace(state, snapshots=kept, refs=refs))
 
 
 def _rejected(rejection: Rejection, message: str, tries: int) -> CommitResult:

@@ -120,6 +120,11 @@ class ProcessCatalog:
     def pin(self, table: TableId) -> TableState:
         return self._step("pin", lambda: self._process.world.shown(table))
 
+    def metadata_document(self, _table: TableId, location: str) -> Mapping[str, Any]:
+        tables = self._process.world.lake.every.values()
+        (written,) = (t for t in tables if location.startswith(f"{t.location}/"))
+        return self._step("metadata_document", lambda: written.document(location))
+
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         return self._step("measure", lambda: measure_files(FakeTable(state, self._files(state)), policy))
 

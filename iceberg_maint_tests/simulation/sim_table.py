@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.catalog.fake import fake_table
+from iceberg_maint.catalog.fake import document_of, fake_table
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import (
     BATCH_PROPERTY,
@@ -65,6 +66,7 @@ class SimTable:
         self.state = replace(
             state, uuid=uuid, location=self.location, metadata_location=self._metadata_location()
         )
+        self.former: dict[str, TableState] = {}
         self.files: dict[int | None, tuple[LiveFile, ...]] = {None: ()}
         self.landed: list[Landed] = []
         self.rewound = False
@@ -94,6 +96,13 @@ class SimTable:
         if self.by_ref:
             return bool(swap.expire or swap.expire_refs) or swap.base.snapshot == self.state.snapshot
         return swap.base.metadata_location == self.state.metadata_location
+
+    def document(self, location: str) -> dict[str, Any]:
+        """The metadata file at a location, as far as expiry looks at it."""
+        if location == self.state.metadata_location:
+            return document_of(self.state, self.former)
+        log = takewhile(lambda former: former != location, self.former)
+        return document_of(self.former[location], log)
 
     def reach(self) -> set[str]:
         """Every file of every retained snapshot."""
@@ -167,6 +176,7 @@ class SimTable:
 
     def _change(self, **fields: object) -> None:
         self.version += 1
+        self.former[self.state.metadata_location] = self.state
         self.state = replace(self.state, metadata_location=self._metadata_location(), **fields)  # type: ignore[arg-type]
         head = self.state.snapshot
         retained = {s.snapshot_id for s in self.state.snapshots}

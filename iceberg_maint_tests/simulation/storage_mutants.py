@@ -126,6 +126,14 @@ def expiry_is_settled_as_never_done(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
+    "what went with an expiry is looked for whoever settles it",
+    keeping.test_tag_that_went_with_an_expiry_is_told_though_nobody_lived_to_look,
+)
+def expiry_of_the_dead_lost_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconciling, "_lost_with", lambda _batch, _location, _state, _tools: ())
+
+
+@planted(
     "an expiry is told of as done only if it is",
     keeping.test_expiry_that_a_catalog_says_it_has_done_and_has_not_is_unknown,
 )

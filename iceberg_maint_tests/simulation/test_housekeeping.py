@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.reasons import Reason
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
@@ -247,6 +248,32 @@ def test_expiry_killed_after_its_swap_is_known_by_what_is_gone() -> None:
         world.start(TABLE, settles=True)
         world.run_until_idle()
         assert [a.status for a in world.watch.seen.attempts.values()] == ["DONE"]
+
+
+def test_tag_that_went_with_an_expiry_is_told_though_nobody_lived_to_look() -> None:
+    """A catalog that compares no base takes the tag along; the process dies before it sees that."""
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        table.by_ref = True
+        oldest = table.state.snapshots[0].snapshot_id
+        world.pass_time(48 * HOUR_MS)
+        world.faults.script = [("read back", At.KILL_BEFORE)]
+        world.start(TABLE, operations=(EXPIRE,))
+        world.step_until(lambda: "record_try" in world.last_line())
+        table.tag("release", oldest)
+        world.run_until_idle()
+        assert oldest not in {s.snapshot_id for s in table.state.snapshots}
+        world.pass_time(60_000)
+        world.start(TABLE, settles=True)
+        world.run_until_idle()
+        assert [a.status for a in world.watch.seen.attempts.values()] == ["FAILED"]
+        (record,) = world.ledger.records(str(TABLE), 1)
+        assert record.outcome.reason is Reason.LOST
+        assert f"went tag release on snapshot {oldest};" in record.outcome.batches[0].message
+        world.pass_time(48 * HOUR_MS)
+        world.lake.append(table, "p=b", 1)
+        world.pass_time(48 * HOUR_MS)
+        assert "quarantined" in keep_house(world, EXPIRE)
 
 
 def test_expiry_stopped_past_its_lease_expires_nothing_that_is_in_use_by_then() -> None:
