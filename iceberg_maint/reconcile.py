@@ -70,6 +70,7 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
     """
     require_same(state, lease, tools.ledger)
     settled = []
+    told = set[str]()
     # The newest first: files that it adopted were committed under its token, not under theirs.
     for attempt in reversed(tools.ledger.open_attempts(state.uuid)):
         live = _live_files(attempt, state, tools)
@@ -82,7 +83,9 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
         if status is BatchStatus.DONE:
             _remember(attempt, succeeded(), tools)
         rejected = settlement.status is CommitStatus.REJECTED
-        left = [f for f in attempt.files or () if f.path not in live] if rejected else []
+        left = [f for f in attempt.files or () if f.path not in live | told] if rejected else []
+        # Attempts that adopted them of each other have the same files.
+        told |= {f.path for f in left}
         leftover = sum(f.size_bytes for f in left)
         settled.append(
             Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)

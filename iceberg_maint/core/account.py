@@ -26,7 +26,7 @@ class AttemptTrace:
     """One attempt at a batch: what it reported, and how it was settled after that or instead.
 
     `started_ms` and `ended_ms` are the first and the last sign of the run itself;
-    `output_sizes_bytes` are of the files it wrote.
+    `output_sizes_bytes` are of the files it wrote or, where it `adopted` them, an earlier attempt did.
     """
 
     batch: Batch
@@ -37,6 +37,7 @@ class AttemptTrace:
     proof: Proof | None = None
     reported: BatchOutcome | None = None
     settled: Settlement | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
         case CommitStatus.COMMITTED:
             return _committed(attempt, reported, settled, state)
         case CommitStatus.REJECTED:
-            written = sum(attempt.output_sizes_bytes)
+            # What was adopted is told of by the attempt that wrote it.
+            written = 0 if attempt.adopted else sum(attempt.output_sizes_bytes)
             return replace(
                 reported,
                 outcome=OutcomeStatus.FAILED,
@@ -139,6 +141,7 @@ def _committed(
         snapshot_after=settled.snapshot_id,
         wasted_bytes=max(0, reported.wasted_bytes - sum(sizes)),
         message=settled.why,
+        counts={"adopted_files": len(sizes)} if attempt.adopted else reported.counts,
     )
 
 

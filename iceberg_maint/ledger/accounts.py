@@ -151,4 +151,19 @@ def _attempt(conn: Connection, row: Row) -> AttemptTrace:
         proof=loads(Proof, row.proof) if row.proof is not None else None,
         reported=loads(BatchOutcome, reported.body) if reported else None,
         settled=loads(Settlement, settled.body) if settled else None,
+        adopted=bool(files) and _is_adopted(conn, row),
     )
+
+
+def _is_adopted(conn: Connection, row: Row) -> bool:
+    """Whether an earlier attempt at the batch wrote the files: no two write any of the same name."""
+    same = (
+        select(attempt.c.ordinal)
+        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(
+            attempt.c.batch_id == row.batch_id,
+            attempt.c.ordinal < row.ordinal,
+            intent.c.files == row.files,
+        )
+    )
+    return conn.execute(same.limit(1)).first() is not None

@@ -152,6 +152,20 @@ def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
     assert (only(record).message, only(record).snapshot_after) == ("ICM-130 …", None)
 
 
+def test_files_that_were_adopted_are_told_as_that_and_wasted_by_who_wrote_them() -> None:
+    first = trace(batch("p=a"), REJECTED, None, 90)
+    later = replace(first, adopted=True)
+    wasted = [b.wasted_bytes for b in tell(first, later, later).outcome.batches]
+    assert wasted == [90, 0, 0]
+    told = only(tell(replace(later, settled=COMMITTED)))
+    assert (told.outcome, dict(told.counts), told.output_files) == (
+        OutcomeStatus.IMPROVED,
+        {"adopted_files": 1},
+        1,
+    )
+    assert only(tell(replace(first, settled=COMMITTED))).counts == {}
+
+
 def test_attempt_that_nobody_can_judge_is_told_as_unknown() -> None:
     record = tell(trace(batch("p=a"), UNKNOWN, None, 90))
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT)

@@ -18,7 +18,7 @@ from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ledger.schema import attempt
 from iceberg_maint.maintain import BatchEnded
 from iceberg_maint_tests.core.build import delete
-from iceberg_maint_tests.core.loop import POLICY, Killed, Process, World
+from iceberg_maint_tests.core.loop import POLICY, TABLE, Killed, Process, World
 
 A = ("p=a",)
 REWRITE = Operation.REWRITE_DATA_FILES
@@ -78,6 +78,33 @@ def test_process_that_dies_again_and_again_at_its_commit_writes_one_batch_of_byt
     assert world.writes == [A]
     assert world.files("p=a") == ["out-1-0"]
     assert world.open_work() == (0, 0)
+
+
+@pytest.mark.parametrize(("step", "committed"), [("before:swap", False), ("after:swap", True)])
+def test_files_are_told_of_once_however_many_died_with_them(step: str, *, committed: bool) -> None:
+    world = World("a", replace(POLICY, retry=replace(POLICY.retry, quarantine_after_crashes=50)))
+    for at in ("before:record_try", "before:record_try", step):
+        killed_at(world, at)
+        world.clock.sleep(3600)
+    if not committed:
+        world.commit(["p=a/0"], ())
+    world.reconcile()
+    told = [b for r in reversed(world.ledger.records(str(TABLE), 9)) for b in r.outcome.batches]
+    assert world.writes == [A]
+    assert [b.wasted_bytes for b in told] == [60, 0, 0]
+    adopted = [{}, {}, {"adopted_files": 1} if committed else {}]
+    assert [dict(b.counts) for b in told] == adopted
+
+
+def test_leftover_files_of_attempts_that_adopted_them_of_each_other_are_counted_once() -> None:
+    """Both are unsettled: neither has the table moved on since."""
+    world = World("a", replace(POLICY, retry=replace(POLICY.retry, quarantine_after_crashes=50)))
+    for _ in range(2):
+        killed_at(world, "before:swap")
+        world.clock.sleep(3600)
+    world.commit(["p=a/0"], ())
+    settled = world.reconcile()
+    assert sorted(s.leftover_bytes for s in settled) == [0, 60]
 
 
 def test_files_that_are_gone_are_written_again() -> None:

@@ -97,6 +97,20 @@ def test_run_killed_in_a_batch_is_told_once_that_is_settled(ledger, lease, place
     assert [(a.reported is None, a.settled) for a in run.attempts] == [(False, None), (True, REJECTED)]
 
 
+def test_files_are_adopted_where_an_earlier_attempt_at_the_batch_wrote_them(ledger, lease, place: Place):
+    own = lease
+    for n, day in enumerate(("day=1", "day=1", "day=2")):
+        swap(ledger, own, start(ledger, own, day))
+        own = next_lease(ledger, place, own, f"later-{n}")
+        settle_all(ledger, own, REJECTED)
+    told = [a for run in ledger.unrecorded_runs(own) for a in run.attempts]
+    assert [(a.batch.partitions, a.adopted) for a in told] == [
+        (("day=1",), False),
+        (("day=1",), True),
+        (("day=2",), False),
+    ]
+
+
 def test_attempt_that_is_still_open_is_not_told(ledger, lease, place: Place):
     start(ledger, lease, "day=1")
     assert ledger.unrecorded_runs(next_lease(ledger, place, lease)) == ()
