@@ -94,6 +94,6 @@ MUTANTS = (
     Mutant("an operation commits as often as it likes", "spark/gate.py", "        if self._used:", "        if False:", (f"{_SPARK}/test_gate.py::test_gate_takes_one_commit_only",)),
     Mutant("a lost lease commits", "spark/gate.py", "        if not self._holds():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
     Mutant("the swap is not recorded first", "spark/gate.py", "        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
-    Mutant("a snapshot that has expired is an ancestor", "spark/gate.py", "return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since))", "return Lineage(True, reaches_pinned=True, since=tuple(since))", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
+    Mutant("a snapshot that has expired is an ancestor", "spark/gate.py", "return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))", "return Lineage(True, reaches_pinned=True, since=tuple(since.values()))", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
     Mutant("a foreign replace is anybody's", "spark/gate.py", "ours=TOKEN_PROPERTY in summary,", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
-from iceberg_maint.spark.gate import Gate, GateRefusedError
+from iceberg_maint.spark.gate import GateRefusedError
 from iceberg_maint.spark.operations import OperationsBehind
 from iceberg_maint.spark.tries import quiet_proxies
 from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
@@ -98,27 +98,3 @@ def test_operations_behind_gate_show_properties_for_a_while_that_the_table_has_n
         assert behind.java.refresh().property("shown", "") == ""
     assert behind.java.current().equals(own.current())
     assert behind.java.current().property("shown", "") == ""
-
-
-class Metadata:
-    """As much of a Java `TableMetadata` as a commit asks for."""
-
-    def currentSnapshot(self) -> Metadata:
-        return self
-
-    def snapshotId(self) -> int:
-        return 1
-
-    def metadataFileLocation(self) -> str:
-        return "v1"
-
-    def commit(self, base: Any, metadata: Any) -> None:
-        assert base is metadata is self
-
-
-def test_gate_is_good_for_one_commit() -> None:
-    metadata = Metadata()
-    gate = Gate(None, metadata, lambda *_: (), lambda: True, lambda *_: None)  # type: ignore[arg-type]
-    gate.commit(metadata, metadata)
-    with pytest.raises(GateRefusedError):
-        gate.commit(metadata, metadata)
