@@ -322,6 +322,28 @@ def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
     assert not seen.sweeps
 
 
+def test_tag_that_went_with_an_expiry_is_told_by_who_settles_it(
+    keeper: Keeper, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the other reader, from the metadata log as Iceberg has written it; others have committed since."""
+    name, table = grown(workshop, 3)
+    first, *_ = ids(keeper, name)
+
+    def die(_batch: Batch) -> None:
+        raise Killed
+
+    keeper.after_commit = die
+    with monkeypatch.context() as patch:
+        careless(workshop, patch, lambda table: table.manageSnapshots().createTag("audited", first).commit())
+        with pytest.raises(Killed):
+            keeper.run(name, EXPIRE, days=1)
+    table.refresh()
+    append(workshop, table, 9)
+    (settled,) = reconcile(TableId.parse(name), keeper.tools(name, 1), "another run")
+    assert settled.settlement.status is CommitStatus.COMMITTED
+    assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
+
+
 def test_expiry_over_a_harmless_commit_of_a_catalog_that_compares_nothing(
     keeper: Keeper, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
