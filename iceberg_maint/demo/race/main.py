@@ -21,7 +21,7 @@ from iceberg_maint.demo.race.place import RacePlace
 from iceberg_maint.demo.race.show import ending, results
 from iceberg_maint.demo.race.stream import RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
-from iceberg_maint.demo.race.ways import WAYS, Tried, Way
+from iceberg_maint.demo.race.ways import WAYS, Way
 from iceberg_maint.demo.race.writer import DONE, READY, Acknowledged, acknowledged
 from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.wiring import App, build
@@ -93,7 +93,7 @@ def _race(
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for table in tables:
-            found = way.maintain(app, table) if _has_snapshot(app, table) else Tried(0)
+            found = way.maintain(app, table)
             commits, failure = tried[table]
             tried[table] = (commits + found.commits, found.failure or failure)
             time.sleep(_PAUSE_SECONDS)
@@ -114,10 +114,6 @@ def _judge(
         ]
     finally:
         reader.close()
-
-
-def _has_snapshot(app: App, table: RaceTable) -> bool:
-    return app.catalogs[CATALOG].pin(_id(table)).snapshot is not None
 
 
 def _id(table: RaceTable) -> TableId:

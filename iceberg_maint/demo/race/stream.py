@@ -3,6 +3,7 @@ must be in a table is known without reading it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,26 +12,32 @@ from iceberg_maint.demo.place import CATALOG, NAMESPACE
 NUMBER_PROPERTY = "race.commit"
 """Snapshot summary key that carries the number of the writer's commit."""
 KEY = ("region", "id")
-_KEYS = 300
-_KEYS_PER_COMMIT = 4
-_STEP = 7
+LOADED_ROWS = 200_000
+"""Rows that a table holds before the stream begins, under the ids 0, 1, …: so many that rewriting them
+takes some seconds."""
+HOT_KEYS = 600
+"""The stream sets and deletes the first so many ids, as often as time allows; the others stay."""
+_KEYS_PER_COMMIT = 8
+_STEP = 13
 _REGIONS = 2
 _ONLY_DELETES = 3
+_LOADED = -1
 
 Row = Mapping[str, object]
+RowTuple = tuple[str, int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What sort of table is raced on. One that `evolves` begins without partitions and is partitioned
-    by region half-way."""
+    """What sort of table is raced on. It begins without partitions; its spec evolves so many times, to
+    region and back in turn."""
 
     name: str
     format_version: int
-    evolves: bool = False
+    evolutions: int = 0
 
 
-KINDS = (Kind("v2", 2), Kind("v3", 3), Kind("evolving", 2, evolves=True))
+KINDS = (Kind("v2", 2), Kind("v3", 3), Kind("evolving", 2, evolutions=3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +57,16 @@ class RaceTable:
         """With catalog and namespace."""
         return f"{CATALOG}.{NAMESPACE}.{self.name}"
 
-    def create_sql(self) -> str:
-        """Spark's statement that makes it."""
+    def create_sql(self, loaded: int = LOADED_ROWS) -> str:
+        """Spark's statement that makes it, with so many rows in it."""
+        columns = (
+            f"concat('r', cast(id % {_REGIONS} AS string)) AS region, cast(id AS int) AS id, {_LOADED} AS v, "
+            f"sha2(concat(cast(id AS string), ':{_LOADED}'), 256) AS note"
+        )
         return (
-            f"CREATE TABLE {self.full_name} (region string, id int, v int) USING iceberg "
-            f"TBLPROPERTIES ('format-version' = '{self.kind.format_version}')"
+            f"CREATE TABLE {self.full_name} USING iceberg "
+            f"TBLPROPERTIES ('format-version' = '{self.kind.format_version}') "
+            f"AS SELECT {columns} FROM range({loaded})"
         )
 
 
@@ -65,7 +77,7 @@ def tables_of(way: str) -> tuple[RaceTable, ...]:
 
 def keys_of(number: int) -> Sequence[int]:
     """Ids that a commit sets or deletes."""
-    return [(number * _STEP + j) % _KEYS for j in range(_KEYS_PER_COMMIT)]
+    return [(number * _STEP + j) % HOT_KEYS for j in range(_KEYS_PER_COMMIT)]
 
 
 def only_deletes(number: int) -> bool:
@@ -75,24 +87,42 @@ def only_deletes(number: int) -> bool:
 
 def rows_of(number: int) -> list[Row]:
     """A commit's keys with the values it sets."""
-    return [{"region": _region(key), "id": key, "v": number} for key in keys_of(number)]
+    return [
+        dict(zip(("region", "id", "v", "note"), _row(key, number), strict=True)) for key in keys_of(number)
+    ]
 
 
-def expected(commits: int, evolved_at: int | None = None) -> list[tuple[str, int, int]]:
-    """The rows (region, id, v) that the commits 0, 1, … before `commits` leave.
+def hot_rows(commits: int, evolved_at: Sequence[int] = ()) -> list[RowTuple]:
+    """The rows (region, id, v, note) under the hot keys that the load and the commits 0, 1, … before
+    `commits` leave. From each commit in `evolved_at` on the table had the other spec.
 
-    From commit `evolved_at` on the table was partitioned, and a delete reaches the rows of its own
-    partition and spec (Iceberg spec, Scan Planning), as with any streaming writer: those written before
-    stay as they were.
+    Each row is of the spec it was written in. A delete of the partitioned spec reaches the rows of its
+    own spec and partition, one of the unpartitioned spec reaches all (Iceberg spec, Scan Planning).
     """
-    middle = commits if evolved_at is None else min(evolved_at, commits)
-    return sorted([*_alive(0, middle), *_alive(middle, commits)])
+    plain = dict.fromkeys(range(HOT_KEYS), _LOADED)
+    by_region: dict[int, int] = {}
+    for number in range(commits):
+        partitioned = sum(at <= number for at in evolved_at) % 2 == 1
+        for key in keys_of(number):
+            by_region.pop(key, None)
+            if not partitioned:
+                plain.pop(key, None)
+            if not only_deletes(number):
+                (by_region if partitioned else plain)[key] = number
+    return sorted(_row(key, number) for key, number in [*plain.items(), *by_region.items()])
 
 
-def _alive(first: int, last: int) -> list[tuple[str, int, int]]:
-    newest = {key: number for number in range(first, last) for key in keys_of(number)}
-    return [(_region(key), key, number) for key, number in newest.items() if not only_deletes(number)]
+def expected_sql(loaded: int, commits: int, evolved_at: Sequence[int] = ()) -> str:
+    """All rows that must be there, as a query of DuckDB's."""
+    cold = (
+        f"SELECT 'r' || (id % {_REGIONS}) AS region, CAST(id AS INTEGER) AS id, {_LOADED} AS v, "
+        f"sha256(id || ':{_LOADED}') AS note FROM range({HOT_KEYS}, {loaded}) AS r(id)"
+    )
+    hot = ", ".join(
+        f"('{region}', {key}, {v}, '{note}')" for region, key, v, note in hot_rows(commits, evolved_at)
+    )
+    return f"SELECT * FROM ({cold} UNION ALL VALUES {hot})"
 
 
-def _region(key: int) -> str:
-    return f"r{key % _REGIONS}"
+def _row(key: int, number: int) -> RowTuple:
+    return f"r{key % _REGIONS}", key, number, hashlib.sha256(f"{key}:{number}".encode()).hexdigest()

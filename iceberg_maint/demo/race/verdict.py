@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iceberg_maint.core.state import Snapshot, TableState
-from iceberg_maint.demo.race.stream import NUMBER_PROPERTY, RaceTable, expected
+from iceberg_maint.demo.race.stream import LOADED_ROWS, NUMBER_PROPERTY, RaceTable, expected_sql
 from iceberg_maint.demo.race.ways import Way
 from iceberg_maint.demo.race.writer import Acknowledged
 from iceberg_maint.demo.second_reader import SecondReader, scan
@@ -44,6 +43,7 @@ def judge(
     writer: Acknowledged,
     tried: tuple[int, str],
     reader: SecondReader,
+    loaded: int = LOADED_ROWS,
 ) -> Raced:
     """Reads every maintenance commit and the snapshot before it. No snapshot may have expired."""
     chain = tuple(reversed(state.ancestors()))
@@ -57,7 +57,7 @@ def judge(
         found = reader.compare_taken(rows)
         lost, back = lost + found.missing, back + found.unexpected
     reader.take(state.metadata_location, chain[-1].snapshot_id)
-    at_end = reader.compare_taken(as_query(expected(writer.commits, writer.evolved_at)))
+    at_end = reader.compare_taken(expected_sql(loaded, writer.commits, writer.evolved_at))
     numbers = [n for n in map(number_of, chain) if n is not None]
     return Raced(
         way,
@@ -78,11 +78,3 @@ def number_of(snapshot: Snapshot) -> int | None:
     """The number of the writer's commit; None for anybody else's."""
     found = snapshot.summary.get(NUMBER_PROPERTY)
     return None if found is None else int(found)
-
-
-def as_query(rows: Sequence[tuple[str, int, int]]) -> str:
-    """The rows as a query of DuckDB's."""
-    if not rows:
-        return "SELECT '' AS region, 0 AS id, 0 AS v WHERE false"
-    values = ", ".join(f"('{region}', {key}, {value})" for region, key, value in rows)
-    return f"SELECT * FROM (VALUES {values}) AS t(region, id, v)"

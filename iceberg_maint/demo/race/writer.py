@@ -11,14 +11,21 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from iceberg_maint.demo.equality import append_upserts
 from iceberg_maint.demo.race.place import RacePlace
-from iceberg_maint.demo.race.stream import KEY, NUMBER_PROPERTY, RaceTable, only_deletes, rows_of, tables_of
+from iceberg_maint.demo.race.stream import (
+    KEY,
+    NUMBER_PROPERTY,
+    RaceTable,
+    only_deletes,
+    rows_of,
+    tables_of,
+)
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint.wiring import load
 
@@ -29,31 +36,34 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What the writer did to one table: commits acknowledged, those that failed, and the number of the
-    first commit after the table was partitioned."""
+    """What the writer did to one table: commits acknowledged, those that failed, and after each
+    evolution of the table's spec the number of the first commit."""
 
     commits: int
     failed: int
-    evolved_at: int | None
+    evolved_at: tuple[int, ...] = ()
 
 
 class Upserter:
-    """Commits to tables in turn; a commit that failed is tried again in the next round."""
+    """Commits to tables in turn; what failed is tried again in the next round."""
 
     def __init__(self, session: Any, tables: Iterable[RaceTable], journal: TextIO) -> None:
         self._session = session
         self._journal = journal
         self._numbers = dict.fromkeys(tables, 0)
-        self._evolving = {table for table in self._numbers if table.kind.evolves}
+        self._evolved = dict.fromkeys(self._numbers, 0)
 
-    def round(self, *, evolve: bool) -> None:
-        """One commit to each table. With `evolve` a table that evolves has been partitioned before it."""
+    def round(self, passed: float) -> None:
+        """One commit to each table, when so much of the time has passed (0 to 1); the evolutions of a
+        table are spread over it evenly."""
         for table, number in self._numbers.items():
-            if evolve and table in self._evolving:
-                Bridge(self._session).load_table(table.full_name).updateSpec().addField("region").commit()
-                self._evolving.remove(table)
+            kind, done = table.kind, self._evolved[table]
+            if done < kind.evolutions and passed * (kind.evolutions + 1) > done + 1:
+                if _failure(_evolve, self._session, table, done) is not None:
+                    continue
+                self._evolved[table] += 1
                 self._tell(table=table.name, evolved_at=number)
-            failure = _commit(self._session, table, number)
+            failure = _failure(_upsert, self._session, table, number)
             self._tell(table=table.name, commit=number, failed=failure)
             self._numbers[table] += failure is None
 
@@ -62,24 +72,33 @@ class Upserter:
         self._journal.flush()
 
 
-def upsert(session: Any, way: str, seconds: float, journal: Path) -> None:
-    """Round after round for so long, the spec evolving half-way."""
+def race(session: Any, way: str, seconds: float, journal: Path) -> None:
+    """Round after round for so long."""
     began = time.monotonic()
     with journal.open("a", encoding="utf-8") as file:
         upserter = Upserter(session, tables_of(way), file)
-        while (passed := time.monotonic() - began) < seconds:
-            upserter.round(evolve=passed > seconds / 2)
+        while (passed := (time.monotonic() - began) / seconds) < 1:
+            upserter.round(passed)
             time.sleep(_PAUSE_SECONDS)
 
 
-def _commit(session: Any, table: RaceTable, number: int) -> str | None:
-    """None when it was acknowledged, else why it certainly failed. Raises what leaves that open."""
+def _evolve(session: Any, table: RaceTable, done: int) -> None:
+    update = Bridge(session).load_table(table.full_name).updateSpec()
+    (update.addField if done % 2 == 0 else update.removeField)("region")
+    update.commit()
+
+
+def _upsert(session: Any, table: RaceTable, number: int) -> None:
     rows = rows_of(number)
     added, gone = ([], rows) if only_deletes(number) else (rows, [])
+    summary = {NUMBER_PROPERTY: str(number)}
+    append_upserts(session, table.full_name, KEY, added, gone=gone, summary=summary)
+
+
+def _failure(commit: Callable[..., None], *args: object) -> str | None:
+    """None when it was acknowledged, else why it certainly failed. Raises what leaves that open."""
     try:
-        append_upserts(
-            session, table.full_name, KEY, added, gone=gone, summary={NUMBER_PROPERTY: str(number)}
-        )
+        commit(*args)
     except JVM_ERRORS as error:
         names = [name.rpartition(".")[2] for name in cause_classes(error)]
         if "CommitStateUnknownException" in names or "CommitFailedException" not in names:
@@ -91,13 +110,14 @@ def _commit(session: Any, table: RaceTable, number: int) -> str | None:
 def acknowledged(journal: Path, tables: Iterable[RaceTable]) -> Mapping[str, Acknowledged]:
     """What the journal tells of these tables, by name."""
     commits: dict[str, int] = {table.name: 0 for table in tables}
-    failed, evolved = dict(commits), dict.fromkeys(commits)
+    failed = dict(commits)
+    evolved: dict[str, tuple[int, ...]] = dict.fromkeys(commits, ())
     for line in map(json.loads, journal.read_text(encoding="utf-8").splitlines()):
         name = line["table"]
         if name not in commits:
             continue
         if "evolved_at" in line:
-            evolved[name] = line["evolved_at"]
+            evolved[name] += (line["evolved_at"],)
         elif line["failed"] is None:
             commits[name] = line["commit"] + 1
         else:
@@ -112,7 +132,7 @@ def main(folder: str) -> None:
     print(READY, flush=True)
     for line in sys.stdin:
         way, seconds = line.split()
-        upsert(session, way, float(seconds), place.journal)
+        race(session, way, float(seconds), place.journal)
         print(DONE, flush=True)
 
 
