@@ -17,8 +17,9 @@ from pathlib import Path
 
 ARCHIVE = Path(__file__).resolve().parent.parent / ".cache" / "tests" / "classes.jsa"
 
-# Small work on two cores: compiling it well costs more than running it.
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Small work on two cores: compiling it well costs more than running it. Thousands of steps are not small.
+_IS_LONG = "ICEBERG_MAINT_TEST_STEPS" in os.environ
+_OPTIONS = "-XX:+UseSerialGC" if _IS_LONG else "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Another Java than the one that wrote the archive leaves it alone, and need not say so.
 _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
 

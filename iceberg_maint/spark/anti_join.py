@@ -17,7 +17,8 @@ from iceberg_maint.spark import positions
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.marks import Work, find_already_deleted, find_marks, kept_deletes
-from iceberg_maint.spark.staging import GroupTasks, scan_task
+from iceberg_maint.spark.scan import scan_task
+from iceberg_maint.spark.staging import GroupTasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.content import content_json, json_spec, revive
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.row_groups import with_row_groups
+from iceberg_maint.spark.scan import scan_task
 from iceberg_maint.spark.sorted import sorted_rows
-from iceberg_maint.spark.staging import GroupTasks, read_staged, scan_task, staged
+from iceberg_maint.spark.staging import GroupTasks, read_staged, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,7 +6,7 @@ id into `ScanTaskSetManager`, and a relation with that id reads only them, each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
 from iceberg_maint.spark.lambdas import SEPARATOR_WITHIN, Lambdas
 from iceberg_maint.spark.pruning import partitions_filter
+from iceberg_maint.spark.scan import scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class GroupTasks:
     """The scan tasks of one file group: a `java.util.List<FileScanTask>`, one whole-file task per
-    planned file, with the deletes that Iceberg applies to it.
+    planned file, with the deletes that apply to it.
     """
 
     group: FileGroup
@@ -87,16 +88,10 @@ def plan_tasks(
 
 
 def _scan(lambdas: Lambdas, table: Any, batch: Batch, pruning: Any | None, column_stats: bool) -> Any:
-    scan = table.newScan().useSnapshot(batch.snapshot_id).ignoreResiduals()
-    if column_stats:
-        scan = scan.includeColumnStats()
-    if pruning is not None:
-        scan = scan.filter(pruning)
-    files = scan.planFiles()
-    try:
-        return lambdas.to_list(lambdas.stream(files).filter(lambdas.task_location_in(batch.paths())))
-    finally:
-        files.close()
+    only = lambdas.task_location_in(batch.paths())
+    return scan(
+        lambdas.bridge, table, batch.snapshot_id, only=only, pruning=pruning, column_stats=column_stats
+    )
 
 
 def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
@@ -205,21 +200,6 @@ def _delete_files(
             f"{batch.snapshot_id}, one is {min(path for path, _ in missing)}"
         )
     return found
-
-
-def scan_task(bridge: Bridge, table: Any, file: Any, deletes: Iterable[Any] = ()) -> Any:
-    """A scan task that reads a Java DataFile whole, with these Java DeleteFiles only."""
-    iceberg = bridge.iceberg
-    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
-        iceberg.expressions.Expressions.alwaysTrue()
-    )
-    return iceberg.BaseFileScanTask(
-        file,
-        bridge.array(iceberg.DeleteFile, deletes),
-        iceberg.SchemaParser.toJson(table.schema()),
-        iceberg.PartitionSpecParser.toJson(table.specs()[file.specId()]),
-        everything,
-    )
 
 
 @contextmanager

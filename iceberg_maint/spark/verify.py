@@ -28,6 +28,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark import native, positions, visible
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.lambdas import Lambdas
+from iceberg_maint.spark.scan import scan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,8 +73,8 @@ class SparkVerifier:
 def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: list[Any]) -> Evidence:
     """`looked_at` receives the Java tasks that are read, for who must tell why reading failed."""
     lambdas = bridge.once(Lambdas)
-    before = _Tasks(lambdas, table, commit.parent_id)
-    after = _Tasks(lambdas, table, commit.snapshot_id)
+    before = _Tasks(bridge, table, commit.parent_id)
+    after = _Tasks(bridge, table, commit.snapshot_id)
     same = before.keys & after.keys
     of_before, of_after = before.beyond(same), after.beyond(same)
     looked_at += [of_before, of_after]
@@ -113,13 +114,9 @@ def _positions_evidence(bridge: Bridge, table: native.Table, before: Any, after:
 class _Tasks:
     """All scan tasks of a snapshot, each with a key that names its file and its deletes."""
 
-    def __init__(self, lambdas: Lambdas, table: Any, snapshot_id: int) -> None:
-        self._lambdas = lambdas
-        files = table.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
-        try:
-            self._tasks = lambdas.to_list(lambdas.stream(files))
-        finally:
-            files.close()
+    def __init__(self, bridge: Bridge, table: Any, snapshot_id: int) -> None:
+        self._lambdas = lambdas = bridge.once(Lambdas)
+        self._tasks = scan(bridge, table, snapshot_id)
         self._paths = lambdas.texts(self._tasks.stream().map(lambdas.task_location))
         deletes = lambdas.texts(self._tasks.stream().map(lambdas.task_deletes_digest))
         self._keys = list(zip(self._paths, deletes, strict=True))

@@ -23,7 +23,8 @@ from iceberg_maint.spark.marks import kept_deletes
 from iceberg_maint.spark.membership import marked_rows
 from iceberg_maint.spark.memory import default_budget_bytes, executor_memory
 from iceberg_maint.spark.positions import Positions
-from iceberg_maint.spark.staging import read_staged, scan_task, staged
+from iceberg_maint.spark.scan import scan_task
+from iceberg_maint.spark.staging import read_staged, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

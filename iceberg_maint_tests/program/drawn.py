@@ -1,0 +1,133 @@
+"""What a program draws: a table, rows and keys for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from iceberg_maint_tests.program.keeper import ALL_KINDS, Keeper
+from iceberg_maint_tests.program.kinds import KINDS
+from iceberg_maint_tests.program.wide import Wide
+from iceberg_maint_tests.spark.equality.model import Model
+from iceberg_maint_tests.spark.equality.twin import Delete
+from iceberg_maint_tests.spark.writers import Row
+
+
+@dataclass
+class Drawn:
+    """A table of all kinds of columns, and what is drawn for it. The seed decides everything."""
+
+    keeper: Keeper
+    seed: int
+    twin: Wide = field(init=False)
+    trail: list[str] = field(default_factory=list)
+    keyed: set[int] = field(default_factory=set)
+    """Ids of columns that equality deletes ever went by: dropped, they could not be applied any more."""
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.version = self.rng.choice([1, 2, 2, 3, 3])
+        self.born = self.version
+        self.columns: dict[str, str] = {}
+        for number, kind in enumerate(ALL_KINDS):
+            self.columns["st" if kind == "struct" else f"c{number}"] = kind
+        self.added = len(self.columns)
+        data, deletes = self.rng.choices(["parquet", "orc", "avro"], [8, 1, 1], k=2)
+        self.formats = (data, deletes)
+        self.rewrites = self.rng.choice(["merge-on-read", "merge-on-read", "copy-on-write"])
+        partitioned_by = self.rng.choice(["", "", "p", "bucket(2, p)", "days(d)", "p, months(d)"])
+        self.twin = self.keeper.make(
+            self.version,
+            partitioned_by,
+            self.columns,
+            **{
+                "write.format.default": data,
+                "write.delete.format.default": deletes,
+                "write.delete.mode": self.rewrites,
+                "write.update.mode": self.rewrites,
+                "commit.manifest-merge.enabled": self.rng.choice(["true", "false"]),
+                "write.metadata.delete-after-commit.enabled": self.rng.choice(["true", "false"]),
+                "write.metadata.previous-versions-max": "5",
+            },
+        )
+        self.trail.append(
+            f"seed {self.seed}: format version {self.version}, {data}, deletes {deletes}, {self.rewrites}, "
+            f"partitioned by {partitioned_by or 'nothing'}"
+        )
+
+    def _rows(self) -> list[Row]:
+        return [self._row() for _ in range(self.rng.randint(1, 3))]
+
+    def _row(self) -> Row:
+        row: dict[str, Any] = {}
+        for column, kind in self.columns.items():
+            if kind != "struct":
+                row[column] = self._value(kind)
+            elif self.rng.random() < 0.25:
+                row[column] = None
+            else:
+                row |= {f"{column}.x": self._value("int"), f"{column}.y": self._value("string")}
+        return {**row, "p": self._place(), "q": self._place(), "d": self._value("date")}
+
+    def _value(self, kind: str) -> Any:
+        values = KINDS[kind].values
+        if "orc" in self.formats:
+            # Its reader adds a second to fractions of one before 1970, and takes zeros of both signs for one.
+            values = tuple(v for v in values if v != "-0.0" and not str(v).startswith("1969-12-31T"))
+        return None if self.rng.random() < 0.2 else self.rng.choice(values)
+
+    def _place(self) -> int | None:
+        return self.rng.choice([1, 1, 2, 2, 3, None])
+
+    def _some_tags(self) -> list[int]:
+        tag = self.twin.field_id("tag")
+        live = [row.values[tag] for row in self.twin.model.rows]
+        return self.rng.sample(live, min(len(live), self.rng.randint(1, 3)))
+
+    def _keys(self) -> dict[str, str]:
+        """Columns that equality deletes may go by, with their kinds. None inside of the struct: Spark, asked
+        for other columns only, takes such a key for NULL in every row, and deletes what it must not."""
+        return {c: kind for c, kind in self.columns.items() if KINDS[kind].is_key}
+
+    def _key_columns(self) -> list[str]:
+        names = list(self._keys())
+        # Numbers and short texts are in many rows, as keys of a real table are.
+        common = [n for n in names if self._keys()[n] in ("int", "long", "string", "boolean")]
+        columns = self.rng.choice([common, common, names])
+        chosen = self.rng.sample(columns, self.rng.choice([1, 1, 1, 2, min(4, len(columns))]))
+        ids = {path: i for path, i, _ in self.twin.columns(self.twin.table)}
+        self.keyed |= {ids[c] for c in chosen}
+        return chosen
+
+    def _delete(self, model: Model) -> Delete:
+        """Keys that some rows have and some that none has, at a place where rows are."""
+        columns, kinds = self._key_columns(), self._keys()
+        ids = {path: i for path, i, _ in self.twin.columns(self.twin.table)}
+        rows = model.rows
+        keys: list[Row] = []
+        for _ in range(self.rng.randint(1, 3)):
+            if rows and self.rng.random() < 0.7:
+                row = self.rng.choice(rows)
+                keys.append({c: model.value(row.values, ids[c]) for c in columns})
+            else:
+                keys.append({c: self._value(kinds[c]) for c in columns})
+        if not rows:
+            spec_id = int(self.twin.table.spec().specId())
+            return Delete(keys, spec_id, self._anywhere(spec_id))
+        if self.rng.random() < 0.2:
+            spec_id = self._any_spec()
+            return Delete(keys, spec_id, self._anywhere(spec_id))
+        scope = self.rng.choice(rows).scope
+        return Delete(keys, scope.spec_id, scope.partition)
+
+    def _any_spec(self) -> int:
+        return self.rng.choice([int(i) for i in self._iterate(self.twin.table.specs().keySet())])
+
+    def _anywhere(self, spec_id: int) -> tuple[Any, ...]:
+        """The partition of a row that may not be there."""
+        return self.twin.partition_of(spec_id, self._row())
+
+    def _iterate(self, found: Any) -> Iterable[Any]:
+        return self.twin.writers.bridge.iterate(found)
