@@ -114,15 +114,19 @@ class Program(Writing):
                 self.counts[f"batch {strategies[ended.batch_id]} {ended.outcome}"] += 1
 
         strategies: dict[str, str] = {}
+        self.named = frozenset(name.split()[0] for name in (*layout.sort_by, *layout.z_order_by))
         outcomes = self.keeper.maintain(
             self.twin, policy, between=between, partitions=partitions, observer=observe
         )
+        self.named = frozenset()
         self.counts["maintain"] += 1
         for outcome in outcomes:
             self._tell(outcome)
             lost = others and outcome.reason in _LOST_RACES
             assert lost or outcome.outcome in _ENDED_WELL, outcome
-        if not others and partitions is None:
+        # Deletes of all partitions that must be converted, and together are more than one batch may hold, stay.
+        held = {reason for outcome in outcomes for _, _, reason in outcome.partitions}
+        if not others and partitions is None and Reason.FILE_TOO_LARGE not in held:
             assert self.twin.applied_equality_deletes() == set()
         self.moves = policy.rewrite_data_files.output_spec is OutputSpec.CURRENT
 

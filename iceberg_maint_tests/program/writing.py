@@ -19,6 +19,8 @@ class Writing(Drawn):
     """Writers of one table; the trail tells what each of them did."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    named: frozenset[str] = frozenset()
+    """Columns that a policy at work names: without them it would be refused, rightly."""
 
     def write(self) -> None:
         """One commit of some writer."""
@@ -135,7 +137,7 @@ class Writing(Drawn):
 
     def drop_column(self) -> None:
         ids = {path: i for path, i, _ in self.twin.columns(self.twin.table)}
-        unused = [c for c in self.columns if ids[c] not in self.keyed and c != "st"]
+        unused = [c for c in self.columns if ids[c] not in self.keyed and c not in {"st", *self.named}]
         if unused and len(self.columns) > len(ALL_KINDS) - 2:
             name = self.rng.choice(unused)
             self.trail.append(f"drop column {name}")
@@ -143,7 +145,7 @@ class Writing(Drawn):
             del self.columns[name]
 
     def rename_column(self) -> None:
-        old = self.rng.choice([c for c in self.columns if c != "st"])
+        old = self.rng.choice([c for c in self.columns if c not in {"st", *self.named}])
         new = f"r{len(self.trail)}"
         self.trail.append(f"rename {old} to {new}")
         self.twin.rename_column(old, new)
