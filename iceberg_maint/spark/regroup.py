@@ -35,7 +35,7 @@ from iceberg_maint.spark.pruning import spec_values
 from iceberg_maint.spark.tries import LoadTable, Pause, commit_tries, find_token, quiet_proxies, rejected
 
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
-"""Avro's own level is 9, at which compressing takes most of the time (decision 0018)."""
+"""Avro's own level is 9, at which regrouping takes half as long again (decision 0018)."""
 
 RegroupCheck = Callable[[Batch, Regrouping], tuple[Violation, ...]]
 
