@@ -122,6 +122,19 @@ class Ledger(Protocol):
         """Ends the lease if it is still ours."""
         ...
 
+    # runs of Dagster's
+    def beat_run(self, run_id: str) -> None:
+        """The process of the run says that it lives, now by the database's clock."""
+        ...
+
+    def end_run(self, run_id: str) -> None:
+        """Nothing more is to be heard of the run."""
+        ...
+
+    def run_beats(self) -> Mapping[str, int]:
+        """When each run that has not ended was last heard, ms by the database's clock."""
+        ...
+
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
         """Persists the plan's batches as PLANNED; one that is already open stays as it is, one

@@ -13,9 +13,11 @@ from dagster_pyspark import LazyPySparkResource
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.assets import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.housekeeping import build_housekeeping_asset
 from iceberg_maint.defs.keys import in_shard
 from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
 from iceberg_maint.defs.observe import build_observe_job
 from iceberg_maint.defs.reload import reload_location
 from iceberg_maint.defs.sensors import (
@@ -67,7 +69,8 @@ def _build(
 ) -> dg.Definitions:
     index, count = shard
     mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    job = build_observe_job(mine, lake, prefix)
+    executor = build_executor(lake.ledger)
+    job = build_observe_job(mine, lake, prefix, executor)
     running = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     on_time = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
     changes = build_changes_sensor(
@@ -86,11 +89,14 @@ def _build(
             for build in (build_table_asset, build_housekeeping_asset)
         ],
         jobs=[job],
-        sensors=[changes, *build_automation_sensors(mine, prefix, running)],
+        sensors=[
+            changes,
+            build_lost_runs_sensor(lake.ledger, running),
+            *build_automation_sensors(mine, prefix, running),
+        ],
         schedules=[build_observe_schedule(job, mine, observe_cron, on_time)],
         resources={SPARK_RESOURCE: LazySession(lake)},
-        # One process per run, so that one run has one Spark session.
-        executor=dg.in_process_executor,
+        executor=executor,
     )
 
 

@@ -43,7 +43,9 @@ class ObserveConfig(dg.Config):
     changed_only: bool = True
 
 
-def build_observe_job(tables: Sequence[TableId], lake: Lake, prefix: Sequence[str]) -> dg.JobDefinition:
+def build_observe_job(
+    tables: Sequence[TableId], lake: Lake, prefix: Sequence[str], executor: dg.ExecutorDefinition
+) -> dg.JobDefinition:
     """One op over all tables: a run start costs more than measuring a table."""
 
     @dg.op(name="observe_tables")
@@ -57,7 +59,7 @@ def build_observe_job(tables: Sequence[TableId], lake: Lake, prefix: Sequence[st
 
     @dg.job(
         name=OBSERVE_JOB,
-        executor_def=dg.in_process_executor,
+        executor_def=executor,
         tags={"dagster/priority": "10"},
         description="Measures tables from metadata, without Spark, and evaluates their checks.",
     )

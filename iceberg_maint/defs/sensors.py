@@ -23,6 +23,8 @@ TABLES_PER_RUN = 400
 REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
+CHANGES_INTERVAL_SECONDS = 60
+"""Between two looks at what has changed."""
 AUTOMATION_INTERVAL_SECONDS = 30
 """Between two looks at what is due, which cost the ledger a query per table."""
 
@@ -91,7 +93,12 @@ def build_changes_sensor(
     last tick came.
     """
 
-    @dg.sensor(name="table_changes", job=job, minimum_interval_seconds=60, default_status=status)
+    @dg.sensor(
+        name="table_changes",
+        job=job,
+        minimum_interval_seconds=CHANGES_INTERVAL_SECONDS,
+        default_status=status,
+    )
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         check_instance(context.instance)
         origin = context.code_location_origin

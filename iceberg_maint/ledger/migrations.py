@@ -45,7 +45,20 @@ def _keep_what_files_are_of(conn: Connection) -> None:
     conn.execute(text("ALTER TABLE icm_intent ADD COLUMN batch_digest VARCHAR(64)"))
 
 
-STEPS: Mapping[int, Step] = {2: _keep_what_is_recorded, 3: _register_readers, 4: _keep_what_files_are_of}
+def _hear_runs(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE icm_run (run_id VARCHAR(64) NOT NULL, beat_ms BIGINT NOT NULL, PRIMARY KEY (run_id))"
+        )
+    )
+
+
+STEPS: Mapping[int, Step] = {
+    2: _keep_what_is_recorded,
+    3: _register_readers,
+    4: _keep_what_files_are_of,
+    5: _hear_runs,
+}
 """Version → what turns the version before it into this one; versions follow each other from 2."""
 
 

@@ -237,3 +237,11 @@ reader = Table(
     Column("snapshot_id", BigInteger, nullable=False),
     Column("seen_ms", BigInteger, nullable=False),
 )
+
+# Runs of Dagster's at work, each by when its process last said that it lives.
+run = Table(
+    "icm_run",
+    metadata,
+    Column("run_id", String(64), primary_key=True),
+    Column("beat_ms", BigInteger, nullable=False),
+)

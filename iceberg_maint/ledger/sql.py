@@ -17,7 +17,7 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.retention import RegisteredReader
 from iceberg_maint.core.settle import Settlement
-from iceberg_maint.ledger import accounts, attempts, batches, healths, leases, readers, records
+from iceberg_maint.ledger import accounts, attempts, batches, healths, leases, readers, records, runs
 from iceberg_maint.ledger import histories as past
 from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
@@ -63,6 +63,19 @@ class SqlLedger:
     def release_lease(self, lease: Lease) -> None:
         with self._database.write(lease.table_uuid) as conn:
             leases.release(conn, lease)
+
+    # runs of Dagster's
+    def beat_run(self, run_id: str) -> None:
+        with self._database.write(run_id) as conn:
+            runs.beat(conn, run_id)
+
+    def end_run(self, run_id: str) -> None:
+        with self._database.write(run_id) as conn:
+            runs.end(conn, run_id)
+
+    def run_beats(self) -> Mapping[str, int]:
+        with self._database.read() as conn:
+            return runs.beats(conn)
 
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:

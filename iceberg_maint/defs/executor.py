@@ -1,0 +1,49 @@
+"""The executor of our runs: Dagster's in-process one, whose run says in the ledger that it lives.
+
+No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster._core.execution.context.system import PlanOrchestrationContext
+from dagster._core.execution.plan.plan import ExecutionPlan
+from dagster._core.execution.retries import RetryMode
+
+from iceberg_maint.heartbeat import living
+from iceberg_maint.ledger_ports import Ledger
+
+
+def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
+    """One process per run, so that one run has one Spark session; configured as Dagster's own."""
+
+    def make(context: dg.InitExecutorContext) -> dg.Executor:
+        create = dg.in_process_executor.executor_creation_fn
+        assert create is not None  # Dagster's own has one
+        return LivingExecutor(create(context), ledger)
+
+    return dg.ExecutorDefinition(
+        name=dg.in_process_executor.name,
+        config_schema=dg.in_process_executor.config_schema.as_field(),
+        executor_creation_fn=make,
+        description="Executes all steps in one process, which says in the ledger that it lives.",
+    )
+
+
+class LivingExecutor(dg.Executor):
+    """Executes by another executor; what `lost_runs` listens to lasts as long as the execution."""
+
+    def __init__(self, inner: dg.Executor, ledger: Ledger) -> None:
+        self._inner, self._ledger = inner, ledger
+
+    @property
+    def retries(self) -> RetryMode:
+        """As the other's."""
+        return self._inner.retries
+
+    def execute(
+        self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
+    ) -> Iterator[dg.DagsterEvent]:
+        """Dagster's events, from the first on in a run that is heard."""
+        with living(self._ledger, plan_context.run_id):
+            yield from self._inner.execute(plan_context, execution_plan)
