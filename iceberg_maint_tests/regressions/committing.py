@@ -189,6 +189,30 @@ COMMITTING = (
         ),
     ),
     Regression(
+        "run-started-for-ever",
+        "dagster-io/dagster#11510, #17448",
+        "a run whose worker is gone stays started: nobody tells, and nothing else runs",
+        "a run that is no longer heard in the ledger is failed",
+        off(
+            "defs/lost_runs.py",
+            "        return self.looks >= _LOOKS and now_ms - self.since_ms >= patience_seconds * 1000\n",
+            "        return False and patience_seconds\n",
+            "defs/test_lost_runs.py::test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read",
+        ),
+    ),
+    Regression(
+        "success-turned-into-failure",
+        "dagster-io/dagster#8729",
+        "who looks after dead runs fails one that has just succeeded",
+        "its status is asked again before it is failed",
+        off(
+            "defs/lost_runs.py",
+            "    if run is not None and run.status is dg.DagsterRunStatus.STARTED:\n",
+            "    if run is not None:\n",
+            "defs/test_lost_runs.py::test_run_that_ended_meanwhile_keeps_its_end",
+        ),
+    ),
+    Regression(
         "lock-free-hive",
         "apache/iceberg#11814",
         "Hive tables without locks lose commits",
