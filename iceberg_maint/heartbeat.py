@@ -13,6 +13,7 @@ LEASE_TTL_SECONDS = 45
 _BEATS_PER_TTL = 4
 RUN_BEAT_SECONDS = 10
 """Between two signs of life of a run."""
+_LAST_BEAT_SECONDS = 5
 
 
 @contextmanager
@@ -91,4 +92,5 @@ def _beating(name: str, every_seconds: float, beat: Callable[[], bool]) -> Itera
         yield
     finally:
         stop.set()
-        thread.join()
+        # A ledger that went away without a word keeps a beat waiting; what ended the body must not.
+        thread.join(_LAST_BEAT_SECONDS)

@@ -2,7 +2,7 @@
 
 Dagster's own launcher learns of a dead worker from the code server that started it. Where both die
 at once, as in a reboot, nobody tells, and the run would keep its pool's slot for ever. A run that was
-failed while its process lives after all harms nobody: its lease's fence holds it off its table.
+failed while its process lives after all harms no table: its lease's fence holds it off.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
 """
@@ -67,6 +67,8 @@ def build_lost_runs_sensor(ledger: Ledger, status: dg.DefaultSensorStatus) -> dg
     def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         origin = context.code_location_origin
         runs = _started(context.instance, origin.location_name if origin else None)
+        # Whoever judges silence must be able to speak: where nothing can be written nobody is heard.
+        ledger.beat_run("lost_runs")
         beats, now_ms = ledger.run_beats(), ledger.now_ms()
         listened = {r.run_id: beats.get(r.run_id) for r in runs if r.run_id in beats or _is_ours(r)}
         silences = listen(_read(context.cursor), listened, now_ms)

@@ -48,6 +48,7 @@ class Ledger(SqlLedger):
     """A ledger in memory whose clock is set."""
 
     now = T0_MS
+    read_only = False
     beats: dict[str, int]
 
     def __init__(self) -> None:
@@ -56,6 +57,11 @@ class Ledger(SqlLedger):
 
     def now_ms(self) -> int:
         return self.now
+
+    def beat_run(self, run_id: str) -> None:
+        if self.read_only:
+            raise OSError("the disk is full")
+        self.beats[run_id] = self.now
 
     def run_beats(self) -> dict[str, int]:
         return dict(self.beats)
@@ -133,7 +139,7 @@ def test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read(sens
         assert sensor.status(run) is dg.DagsterRunStatus.STARTED
     assert sensor.tick().skip_message == "1 of 1 started runs are lost"
     assert sensor.status(run) is dg.DagsterRunStatus.FAILURE
-    assert sensor.ledger.beats == {}
+    assert set(sensor.ledger.beats) == {"lost_runs"}
     [told] = sensor.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
     assert "Nothing was heard of the run's process for 60 seconds" in str(told.message)
     assert sensor.tick().skip_message == "0 of 0 started runs are lost"
@@ -155,6 +161,16 @@ def test_run_seen_silent_after_all_were_away_for_hours_is_given_a_look_to_beat(s
     sensor.ledger.beats[run.run_id] = sensor.ledger.now + 10_000
     for _ in range(2):
         sensor.tick()
+    assert sensor.status(run) is dg.DagsterRunStatus.STARTED
+
+
+def test_runs_are_not_failed_by_a_ledger_that_takes_no_beats(sensor: Sensor) -> None:
+    run = sensor.started()
+    sensor.ledger.beats[run.run_id] = T0_MS
+    sensor.ledger.read_only = True
+    for _ in range(4):
+        with pytest.raises(OSError, match="the disk is full"):
+            sensor.tick(3600)
     assert sensor.status(run) is dg.DagsterRunStatus.STARTED
 
 

@@ -83,6 +83,28 @@ def test_postgres_plain_url_uses_psycopg2(postgres_url: str, scheme: str):
     ledger.close()
 
 
+@pytest.mark.postgres
+def test_postgres_that_goes_away_without_a_word_is_given_up_in_seconds_unless_the_url_says_otherwise(
+    postgres_url: str,
+):
+    def asked(url: str) -> dict[str, str]:
+        database = Database(url)
+        with database.read() as conn:
+            settings = conn.connection.dbapi_connection.get_dsn_parameters()
+        database.close()
+        return {k: v for k, v in settings.items() if "keepalives" in k or k == "tcp_user_timeout"}
+
+    ours = {
+        "keepalives": "1",
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "20000",
+    }
+    assert asked(postgres_url) == ours
+    assert asked(f"{postgres_url}?tcp_user_timeout=900") == {**ours, "tcp_user_timeout": "900"}
+
+
 def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
     ledger.now_ms()
     database = Database(place.url)
