@@ -130,6 +130,7 @@ def _attempt(
         holds=lambda: tools.ledger.holds(lease),
         record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
         retention=lambda location: may_expire(batch, policy, tools, location),
+        compares_base=tools.catalog.compares_base,
     )
     result = engine.commit(batch, written, ticket)
     judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge

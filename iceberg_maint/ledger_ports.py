@@ -57,7 +57,8 @@ class StoredBatch:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at a batch. `tries` are the (base snapshot id, metadata location) of each
-    prepared swap; `files` is None until the INTENT is recorded.
+    prepared swap, `tried_ms` is when the last of them was recorded, by the database's clock; `files` is
+    None until the INTENT is recorded.
     """
 
     attempt_id: str
@@ -70,6 +71,7 @@ class Attempt:
     partitions: tuple[str, ...]
     status: str
     tries: tuple[tuple[int, str], ...] = ()
+    tried_ms: int | None = None
     files: tuple[WrittenFile, ...] | None = None
     proof: Proof | None = None
 
@@ -144,6 +146,10 @@ class Ledger(Protocol):
 
     def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
         """Batches in PLANNED, STARTED or UNKNOWN, in plan order."""
+        ...
+
+    def batch_of(self, attempt: Attempt) -> StoredBatch:
+        """The batch that the attempt was at, in whatever status it is by now."""
         ...
 
     def start_attempt(

@@ -20,9 +20,12 @@ from iceberg_maint.errors import IcebergMaintError
 
 
 class Catalog(Protocol):
-    """Read-only access to one catalog and the metadata of its tables."""
+    """Read-only access to one catalog and the metadata of its tables. `compares_base`: whether a commit is
+    refused once the table is no longer at the very metadata it was checked against; a REST catalog asks for
+    what the commit's requirements name, which for the removal of snapshots is the table's identity alone."""
 
     name: str
+    compares_base: bool
 
     def tables(self) -> tuple[TableId, ...]:
         """All tables (views left out), sorted. Raises ConfigurationError ICM-104."""
@@ -131,6 +134,7 @@ class Ticket:
     metadata_location)` persists ATTEMPT and is called before every compare-and-swap; when either
     raises, nothing is swapped. `retention(metadata_location)` is asked before an expiry is swapped:
     what may expire of the table as this metadata has it, None when it is no longer the table's.
+    `compares_base` is as of `Catalog`: where it does not hold, what went with an expiry is looked for.
     """
 
     token: str
@@ -140,6 +144,7 @@ class Ticket:
     holds: Callable[[], bool]
     record_try: Callable[[int, str], None]
     retention: Callable[[str], Retention | None] = _no_retention
+    compares_base: bool = False
 
 
 class Engine(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 from iceberg_maint.core.account import record_of
 from iceberg_maint.core.backoff import held, succeeded
-from iceberg_maint.core.expiry import applied_to, look_for_lost, lost_with, settle_expiry
+from iceberg_maint.core.expiry import LATE_SECONDS, applied_to, look_for_lost, lost_with, settle_expiry
 from iceberg_maint.core.history import PartitionHistory
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import CommitStatus
@@ -122,14 +122,24 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
 def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> Settlement:
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
         return settle(_evidence(attempt, live, state, tools), state)
-    open_batches = tools.ledger.open_batches(state.uuid, Operation.EXPIRE_SNAPSHOTS)
-    batch = next((b.batch for b in open_batches if b.batch.batch_id == attempt.batch_id), None)
+    stored = tools.ledger.batch_of(attempt)
+    batch = stored.batch if stored.status is not BatchStatus.DONE else None
     base_location = attempt.tries[-1][1] if attempt.tries else None
-    settlement = settle_expiry(batch, base_location, state)
+    settlement = settle_expiry(batch, base_location, state, may_come=_may_come(attempt, tools))
     if batch is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
+        return settlement
+    if tools.catalog.compares_base:
         return settlement
     lost = tuple(map(tools.masked, _lost_with(batch, base_location, state, tools)))
     return replace(settlement, why=str(lost_error(batch.table, lost)), lost=lost) if lost else settlement
+
+
+def _may_come(attempt: Attempt, tools: Tools) -> bool:
+    """Whether a swap of the attempt that nobody has heard of may still be on its way, to a catalog that
+    takes it wherever the table is by then."""
+    if tools.catalog.compares_base or attempt.tried_ms is None:
+        return False
+    return tools.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
 
 
 def _lost_with(batch: Batch, base_location: str, state: TableState, tools: Tools) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ _COMPARED_APART = ("snapshots", "refs", "snapshot-log", "statistics", "partition
 _OF_THE_COMMIT = ("last-updated-ms", "metadata-log")
 """When the metadata was written and what it was before: every commit changes these."""
 _LOOKS = 3
+LATE_SECONDS = 3600
+"""A request that was not answered is applied within this time or not at all: no client, proxy or server
+holds one for longer."""
 
 
 def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
@@ -105,20 +108,25 @@ def has_expired(batch: Batch, document: Document) -> bool:
     )
 
 
-def settle_expiry(batch: Batch | None, base_location: str | None, state: TableState) -> Settlement:
+def settle_expiry(
+    batch: Batch | None, base_location: str | None, state: TableState, *, may_come: bool
+) -> Settlement:
     """What came of an attempt that never reported back, based on the metadata at `base_location`
-    (None: its commit was never attempted); `batch` is None where it is closed by now.
+    (None: its commit was never attempted); `batch` is None where another attempt has done it by now.
 
-    No snapshot carries its token, so what it meant to remove is looked for. A late swap changes
-    nothing here: it removes the same snapshots, or loses.
+    No snapshot carries its token, so what it meant to remove is looked for. Where the catalog compares
+    the base, a table that has moved past it cannot take the swap any more. Where it does not, a late one
+    removes the batch's snapshots and whatever points at them by then: while it `may_come`, nobody can tell.
     """
     if base_location is None:
         return Settlement(CommitStatus.REJECTED, None, "the commit was never attempted")
     if batch is not None and expired(batch, state):
         return Settlement(CommitStatus.COMMITTED, None, "what it meant to expire is gone")
-    if state.metadata_location != base_location:
-        return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
-    return Settlement(CommitStatus.UNKNOWN, None, "the table is still at its base")
+    if state.metadata_location == base_location:
+        return Settlement(CommitStatus.UNKNOWN, None, "the table is still at its base")
+    if may_come:
+        return Settlement(CommitStatus.UNKNOWN, None, "the catalog may still be asked to apply it")
+    return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
 
 
 def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Violation]:

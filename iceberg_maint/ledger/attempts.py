@@ -280,7 +280,7 @@ def _load(conn: Connection, which: ColumnElement[bool]) -> tuple[Attempt, ...]:
 
 def _attempt(conn: Connection, row: Row) -> Attempt:
     tries = conn.execute(
-        select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location)
+        select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location, attempt_try.c.recorded_ms)
         .where(attempt_try.c.attempt_id == row.attempt_id)
         .order_by(attempt_try.c.position)
     ).all()
@@ -302,6 +302,7 @@ def _attempt(conn: Connection, row: Row) -> Attempt:
         partitions=tuple(json.loads(row.partitions)),
         status=last or reached,
         tries=tuple((t.base_snapshot_id, t.metadata_location) for t in tries),
+        tried_ms=tries[-1].recorded_ms if tries else None,
         files=loads(tuple[WrittenFile, ...], row.files) if row.files is not None else None,
         proof=loads(Proof, row.proof) if row.proof is not None else None,
     )

@@ -68,10 +68,12 @@ def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[Sto
         )
         .order_by(batch.c.ordinal)
     )
-    return tuple(
-        StoredBatch(loads(Batch, r.body), BatchStatus(r.status), r.plan_id, r.run_id, r.attempts)
-        for r in rows
-    )
+    return tuple(map(_stored, rows))
+
+
+def get(conn: Connection, batch_id: str) -> StoredBatch:
+    """A batch that there is, in whatever status."""
+    return _stored(conn.execute(select(batch).where(batch.c.batch_id == batch_id)).one())
 
 
 def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
@@ -137,3 +139,7 @@ def read_cursor(conn: Connection, table_uuid: str, operation: str) -> Cursor | N
         select(cursor).where(cursor.c.table_uuid == table_uuid, cursor.c.operation == operation)
     ).first()
     return Cursor(row.batch_id, row.snapshot_id, row.fence, row.advanced_ms) if row else None
+
+
+def _stored(row: Row) -> StoredBatch:
+    return StoredBatch(loads(Batch, row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts)

@@ -86,6 +86,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return batches.open_batches(conn, table_uuid, operation)
 
+    def batch_of(self, attempt: Attempt) -> StoredBatch:
+        with self._database.read() as conn:
+            return batches.get(conn, attempt.batch_id)
+
     def start_attempt(
         self, lease: Lease, batch_id: str, run_id: str, write_ahead: Mapping[str, PartitionHistory]
     ) -> Attempt:

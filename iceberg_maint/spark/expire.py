@@ -72,7 +72,7 @@ def commit_expiry(
         return (_NO_HEAD if head is None else int(head)) if has_expired(batch, document) else None
 
     result = commit_tries(load, batch.table, ticket, pause, try_once, shown)
-    if result.status is not CommitStatus.COMMITTED:
+    if result.status is not CommitStatus.COMMITTED or ticket.compares_base:
         return result
     return replace(result, lost=_lost(bridge, load, batch, *checked[-1], pause))
 

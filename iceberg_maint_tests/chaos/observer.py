@@ -13,7 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import read_manifest_list
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_maint.core.orphans import TRASH
 from iceberg_maint.core.state import BATCH_PROPERTY, FENCE_PROPERTY
@@ -46,6 +48,7 @@ class Observer:
     app: App
     histories: dict[ChaosTable, History] = field(default_factory=lambda: {t: History() for t in TABLES})
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
+    _known: dict[ChaosTable, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, catalog in self.app.config.catalogs.items():
@@ -56,8 +59,18 @@ class Observer:
         return self._catalogs[table.catalog].load_table((NAMESPACE, table.name))
 
     def poll(self, table: ChaosTable) -> None:
-        """Takes in the snapshots that are there now."""
-        metadata = self.load(table).metadata
+        """Takes in the snapshots that are there now, and those that have come and gone since the last look,
+        as the metadata files tell that are left of thirty."""
+        loaded = self.load(table)
+        known = self._known.setdefault(table, set())
+        for entry in loaded.metadata.metadata_log:
+            if entry.metadata_file not in known:
+                known.add(entry.metadata_file)
+                with suppress(FileNotFoundError):
+                    self._add(table, FromInputFile.table_metadata(loaded.io.new_input(entry.metadata_file)))
+        self._add(table, loaded.metadata)
+
+    def _add(self, table: ChaosTable, metadata: TableMetadata) -> None:
         found = []
         for s in metadata.snapshots:
             summary: Mapping[str, str] = s.summary.additional_properties if s.summary else {}

@@ -62,6 +62,8 @@ class Upserter:
         writers = self._role.writers
         table = writers.load(name)
         names = names_of(table)
+        # The commit takes in whatever spec there is by then; the rows are written in the one of now.
+        placed = self._placed(table, rows)
         delta = table.newRowDelta()
         for (spec_id, partition), keys in self._scopes(name, [r[0] for r in rows], gone, everywhere).items():
             spec = table.specs().get(spec_id)
@@ -72,7 +74,7 @@ class Upserter:
             delta.addRows(writers.data(table, named, None, partition))
         delta.set(TOKEN, token)
         delta.commit()
-        return self._placed(table, rows)
+        return placed
 
     def _scopes(
         self, name: str, keys: Sequence[int], gone: Sequence[int], everywhere: bool

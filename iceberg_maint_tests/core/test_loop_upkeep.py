@@ -16,6 +16,7 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import Ref, TableState
+from iceberg_maint.ledger.schema import attempt_try as tries
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
 from iceberg_maint.ports import Ticket, Written
@@ -183,6 +184,7 @@ class Careless:
         swap = UpkeepEngine._swap
 
         def careless(engine: UpkeepEngine, batch: Batch, ticket: Ticket, _base: TableState) -> None:
+            engine.world.catalog.compares_base = False
             meanwhile(engine.world)
             now = engine.world.now.state
             kept = tuple(r for r in now.refs if r.snapshot_id not in batch.snapshots)
@@ -256,6 +258,64 @@ def test_expiry_whose_log_no_longer_reaches_back_waits_for_a_person(monkeypatch:
     assert world.past(EXPIRE).quarantined
 
 
+def test_expiry_that_was_compared_with_its_base_has_lost_nothing_however_short_the_log() -> None:
+    world = UpkeepWorld()
+    killed_after_its_swap(world)
+    for _ in range(100):
+        world.change()
+    (settled,) = world.reconcile()
+    assert (settled.settlement.status, settled.settlement.lost) == (CommitStatus.COMMITTED, ())
+    assert world.past(EXPIRE) == PartitionHistory()
+
+
+def on_its_way(world: UpkeepWorld) -> tuple[int, ...]:
+    """An expiry whose process died when it had asked a catalog that compares no base: what it is to remove."""
+    world.catalog.compares_base = False
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:record_try"), operations=(EXPIRE,))
+    world.expire_leases()
+    (stored,) = world.ledger.open_batches(world.now.state.uuid, EXPIRE)
+    return stored.batch.snapshots
+
+
+def arrives(world: UpkeepWorld, expired: tuple[int, ...]) -> None:
+    """The catalog applies an expiry to the table as it is by now."""
+    state = world.now.state
+    kept = tuple(s for s in state.snapshots if s.snapshot_id not in expired)
+    world.change(snapshots=kept, refs=tuple(r for r in state.refs if r.snapshot_id not in expired))
+
+
+def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
+    world = UpkeepWorld()
+    on_its_way(world)
+    world.append("p=a", 1)
+    for age_seconds, status in ((0, CommitStatus.UNKNOWN), (3600, CommitStatus.REJECTED)):
+        with world.ledger._database.write(world.now.state.uuid) as conn:
+            conn.execute(update(tries).values(recorded_ms=tries.c.recorded_ms - age_seconds * 1000))
+        (settled,) = world.reconcile()
+        assert settled.settlement.status is status
+        world.expire_leases()
+    assert world.reconcile() == ()
+
+
+def test_expiry_that_comes_late_is_told_with_what_it_took_though_its_batch_was_planned_anew() -> None:
+    """A tag is set after the request was given up on, and what was planned meanwhile leaves its snapshot out."""
+    world = UpkeepWorld()
+    first = world.ids()[0]
+    late = on_its_way(world)
+    assert first in late
+    world.append("p=a", 1)
+    tag(world)
+    world.run(operations=(EXPIRE,))
+    assert first in world.ids()
+    assert world.left_open(EXPIRE) == (1, 0)
+    arrives(world, late)
+    (settled,) = world.reconcile()
+    assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
+    assert world.past(EXPIRE).quarantined
+    assert world.left_open(EXPIRE) == (0, 0)
+
+
 @pytest.mark.parametrize("step", ["set_partition_history", "settle_attempt", "append_record"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
@@ -300,22 +360,24 @@ EXPIRY = Batch("b", "lake.db.t", "u", EXPIRE, "expire", 2, 1, 1, 0, (), 0, snaps
 
 
 @pytest.mark.parametrize(
-    ("batch", "base", "status"),
+    ("batch", "base", "may_come", "status"),
     [
-        (EXPIRY, None, CommitStatus.REJECTED),
-        (EXPIRY, "here", CommitStatus.COMMITTED),
-        (EXPIRY, "elsewhere", CommitStatus.COMMITTED),
-        (replace(EXPIRY, refs=("main",)), "elsewhere", CommitStatus.REJECTED),
-        (replace(EXPIRY, refs=("main",)), "here", CommitStatus.UNKNOWN),
-        (None, "elsewhere", CommitStatus.REJECTED),
-        (None, "here", CommitStatus.UNKNOWN),
+        (EXPIRY, None, True, CommitStatus.REJECTED),
+        (EXPIRY, "here", False, CommitStatus.COMMITTED),
+        (EXPIRY, "elsewhere", True, CommitStatus.COMMITTED),
+        (replace(EXPIRY, refs=("main",)), "elsewhere", False, CommitStatus.REJECTED),
+        (replace(EXPIRY, refs=("main",)), "elsewhere", True, CommitStatus.UNKNOWN),
+        (replace(EXPIRY, refs=("main",)), "here", False, CommitStatus.UNKNOWN),
+        (None, "elsewhere", False, CommitStatus.REJECTED),
+        (None, "elsewhere", True, CommitStatus.UNKNOWN),
+        (None, "here", False, CommitStatus.UNKNOWN),
     ],
 )
 def test_expiry_is_settled_by_what_it_meant_to_remove(
-    batch: Batch | None, base: str | None, status: CommitStatus
+    batch: Batch | None, base: str | None, may_come: bool, status: CommitStatus
 ) -> None:
     state = replace(UpkeepWorld().now.state, metadata_location="here")
-    assert settle_expiry(batch, base, state).status is status
+    assert settle_expiry(batch, base, state, may_come=may_come).status is status
 
 
 def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:

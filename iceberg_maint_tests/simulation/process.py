@@ -110,6 +110,10 @@ class ProcessCatalog:
     def __init__(self, process: Process) -> None:
         self._process = process
 
+    @property
+    def compares_base(self) -> bool:
+        return not any(table.by_ref for table in self._process.world.lake.every.values())
+
     def tables(self) -> tuple[TableId, ...]:
         return tuple(sorted(self._process.world.lake.tables))
 
@@ -204,7 +208,7 @@ class Threading:
                 process = world_.process()
                 self._fiber = world_.fibers.start(process, lambda: world_.guarded(process, self._target))
 
-            def join(self) -> None:
+            def join(self, _timeout: float | None = None) -> None:
                 fiber = self._fiber
                 while not fiber.done:
                     world_.process().give_way(condition=lambda: fiber.done)

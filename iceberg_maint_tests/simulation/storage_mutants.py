@@ -119,7 +119,7 @@ def plan_of_an_expiry_is_believed(patch: pytest.MonkeyPatch) -> None:
     keeping.test_expiry_killed_after_its_swap_is_known_by_what_is_gone,
 )
 def expiry_is_settled_as_never_done(patch: pytest.MonkeyPatch) -> None:
-    def settle(_batch, _location, _state):
+    def settle(_batch, _location, _state, *, may_come):
         return Settlement(CommitStatus.REJECTED, None, "no snapshot has its token")
 
     patch.setattr(reconciling, "settle_expiry", settle)
