@@ -140,11 +140,13 @@ class HousekeepingDue(dg.AutomationCondition):
 
 
 def maintenance_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:
-    """Due, and a check says so (or could not say), and not already on its way."""
+    """Due, and a check says so, or could not say, or none says anything, and not already on its way.
+
+    Dagster knows no check of a partition that was observed between the launch of a run and its
+    materialization: it takes the evaluation planned or made last, which is older than that.
+    """
     failed = dg.AutomationCondition.check_failed() | dg.AutomationCondition.execution_failed()
     checks = dg.AssetSelection.checks(*(check_key(table, name, prefix) for name in PARTITION_CHECKS))
-    return (
-        MaintenanceDue(table, lake)
-        & dg.AutomationCondition.any_checks_match(failed).allow(checks)
-        & ~dg.AutomationCondition.in_progress()
-    )
+    says_so = dg.AutomationCondition.any_checks_match(failed).allow(checks)
+    says_nothing = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(checks)
+    return MaintenanceDue(table, lake) & (says_so | says_nothing) & ~dg.AutomationCondition.in_progress()

@@ -45,6 +45,26 @@ def test_partition_that_becomes_sick_again_is_requested_again(world: World) -> N
     assert world.tick() == {T: [key("d1")]}
 
 
+def test_partition_observed_while_its_run_waits_and_sick_again_when_that_ends_is_requested_again(
+    world: World,
+) -> None:
+    """Of a partition's check Dagster takes the evaluation that was planned or made last: not the run's own, which
+    was planned before it was observed. What the run has materialized makes the other out of date."""
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    world.observe()
+    assert world.tick() == {T: [key("d1")]}
+
+    def observed(_batch: object) -> None:
+        table.add("d1", 8)
+        world.observe()
+
+    world.engine.before_write = observed
+    assert world.maintain(T, key("d1")).success
+    for _ in range(2):
+        assert world.tick() == {T: [key("d1")]}
+
+
 def test_failing_partition_backs_off_twice_as_long_each_time_then_is_quarantined(world: World) -> None:
     world.catalog.create("db.t").add("d1", 8)
 
