@@ -28,6 +28,7 @@ def tables(session: Session) -> int:
 
     A table that changed since it was last measured is measured again.
     """
+    from iceberg_maint.report.document import error_document
     from iceberg_maint.report.draw import draw_rows, word
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.report.text import duration, number, size
@@ -51,7 +52,7 @@ def tables(session: Session) -> int:
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 session.say(f"{table}: {error}")
-                rows.append({"table": str(table), "error": {"code": error.code, "message": error.message}})
+                rows.append({"table": str(table), "error": error_document(error)})
             progress.step()
     columns = ["table", "status", "reason", ">due", ">backlog", ">time", ">files", ">small", ">deletes"]
     drawn = [

@@ -107,6 +107,13 @@ def planned_upkeep(batch: Batch) -> str:
     }[batch.strategy]
 
 
+def resumption(decision: Decision) -> str:
+    """What ends the pause that a decision tells of; a table's pause and the fleet's do not end each other."""
+    if decision.evidence.get("by") == "policy":
+        return "policy key paused: false"
+    return f"iceberg-maint resume {decision.table}, or without a table where the whole fleet is paused"
+
+
 def _change(decision: Decision, past: PartitionHistory) -> str:
     table, reason = decision.table, decision.reason
     if decision.verdict is Verdict.RUN:
@@ -124,7 +131,7 @@ def _change(decision: Decision, past: PartitionHistory) -> str:
     if reason is Reason.BLACKOUT:
         return f"the end of the blackout window {decision.evidence.get('window', '')}"
     return {
-        Reason.PAUSED: f"iceberg-maint resume {table}",
+        Reason.PAUSED: resumption(decision),
         Reason.ADVISE: "policy key mode: act",
         Reason.LEASE_HELD: "the end of the run that holds the table's lease",
     }.get(reason, "")

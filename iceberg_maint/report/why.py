@@ -14,7 +14,7 @@ from iceberg_maint.core.record import Record
 from iceberg_maint.report.compare import Comparison, compare
 from iceberg_maint.report.document import Document, record_document, values_document
 from iceberg_maint.report.text import duration, moment, number, sentence
-from iceberg_maint.report.upkeep import UpkeepWhy, upkeep_document
+from iceberg_maint.report.upkeep import UpkeepWhy, resumption, upkeep_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], hist
     if history.unknown_commits:
         return f"settle {history.unknown_commits} unconfirmed commits first: iceberg-maint reconcile {table}"
     table_wide = {
-        Reason.PAUSED: f"iceberg-maint resume {table} (or policy key paused: false)",
+        Reason.PAUSED: resumption(decision),
         Reason.BLACKOUT: f"the end of the blackout window {decision.evidence.get('window', '')}",
         Reason.ADVISE: "policy key mode: act",
         Reason.DISABLED: "policy key rewrite_data_files.enabled: true",

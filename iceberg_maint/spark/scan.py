@@ -32,6 +32,8 @@ def scan(
 
     `only` is a Java predicate of the tasks wanted, `pruning` an expression true for all their rows.
     """
+    # Without ignoreResiduals the filter would also pick deletes by the bounds of columns that are no keys
+    # (DeleteFileIndex), and leave out some that apply.
     planned = table.newScan().useSnapshot(snapshot_id).ignoreResiduals()
     if column_stats:
         planned = planned.includeColumnStats()

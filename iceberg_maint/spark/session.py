@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12", "1.12")}
-"""Spark version → Scala and Iceberg versions of the pairs that are tested."""
+"""Spark version → Scala and Iceberg versions it is run with; tests run on the first."""
 
 SUPPORTED_JAVA = range(17, 24)
 
@@ -98,7 +98,7 @@ def check_session(spark: SparkSession) -> None:
 
 
 def check_versions(found: dict[str, str]) -> None:
-    """Raises RefusedError ICM-103 when these versions are no tested pair."""
+    """Raises RefusedError ICM-103 when these versions do not go together."""
     spark_version = ".".join(found["spark"].split(".")[:2])
     pairs = ", ".join(f"Spark {s} with Scala {c} and Iceberg {i}" for s, (c, i) in SUPPORTED.items())
     if spark_version not in SUPPORTED:
