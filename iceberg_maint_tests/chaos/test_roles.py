@@ -3,7 +3,9 @@ was done to the tables behind their backs."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -99,3 +101,40 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(place: Place,
     rows = observer.check(table, attempts, history.head)
     assert ([r[0] for r in rows.lost], rows.back) == ([appender.FIRST_APPENDED + 20], ())
     assert len(commit_faults(history, attempts.values())) == 1
+
+
+class Few(random.Random):
+    """Draws the same few keys each time, and nothing that holds for the whole table."""
+
+    def sample(self, population: Any, k: int, **_: Any) -> list[Any]:
+        return list(population)[:3]
+
+    def random(self) -> float:
+        return 0.9
+
+
+def test_upsert_whose_spec_changes_before_its_commit_is_found_by_the_next_and_by_a_late_look(
+    place: Place, app: SharedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role, table = Role("upserter", place, 7, 0.0, app), USED[0]
+    role.rng = Few()
+    role.writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
+    upserts, observer = upserter.Upserter(role), Observer(app)
+    write = role.writers.data
+
+    def evolved(*args: Any) -> Any:
+        monkeypatch.setattr(role.writers, "data", write)
+        role.writers.load(str(table)).updateSpec().addField("p").commit()
+        return write(*args)
+
+    monkeypatch.setattr(role.writers, "data", evolved)
+    upserts.step(table)
+    upserts.step(table)
+    loaded = role.writers.load(str(table))
+    first, second = (int(s.snapshotId()) for s in role.writers.bridge.iterate(loaded.snapshots()))
+    loaded.expireSnapshots().expireSnapshotId(first).cleanExpiredFiles(False).commit()
+    role.journal.close()
+    observer.poll(table)
+    attempts = attempts_on(place, table)
+    assert [s.snapshot_id for s in observer.histories[table].chain(second)] == [first, second]
+    assert observer.check(table, attempts, second).equal
