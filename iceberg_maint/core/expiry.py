@@ -23,8 +23,8 @@ _OF_THE_COMMIT = ("last-updated-ms", "metadata-log")
 """When the metadata was written and what it was before: every commit changes these."""
 _LOOKS = 3
 LATE_SECONDS = 3600
-"""A request that was not answered is applied within this time or not at all: no client, proxy or server
-holds one for longer."""
+"""A request that was not answered is taken to be applied within this time or not at all: far longer than
+clients, proxies and servers usually wait."""
 
 
 def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
