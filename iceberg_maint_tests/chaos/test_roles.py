@@ -4,6 +4,7 @@ was done to the tables behind their backs."""
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ catalogs:
   pg: {{type: jdbc, uri: "sqlite:///{dir}/pg.db", warehouse: "file://{dir}/pg"}}
   rest: {{type: jdbc, uri: "sqlite:///{dir}/rest.db", warehouse: "file://{dir}/rest"}}
 """
+WRITERS = ("appender", "upserter", "merger", "changer")
 USED = (TABLES[0], TABLES[1])
 
 
@@ -51,24 +53,35 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def app(place: Place, spark: SparkSession) -> SharedSession:
+    # A session of its own per test: Spark keeps a catalog as its session first met it, under its name.
+    session = spark.newSession()
     config = load_config(place.config, {})
     for name, c in config.catalogs.items():
         for key, value in catalog_conf(name, c.type, c.uri, c.warehouse, c.properties).items():
-            spark.conf.set(key, value)
-    return SharedSession(config, spark)
+            session.conf.set(key, value)
+    return SharedSession(config, session)
+
+
+@pytest.fixture
+def roles(place: Place, app: SharedSession) -> Iterator[dict[str, Role]]:
+    roles = {name: Role(name, place, 7, 0.0, app) for name in WRITERS}
+    yield roles
+    for role in roles.values():
+        role.journal.close()
 
 
 def attempts_on(place: Place, table: ChaosTable) -> dict[str, Attempt]:
     found: dict[str, Attempt] = {}
-    for name in ("appender", "upserter", "merger", "changer"):
+    for name in WRITERS:
         reader = Reader(place.journal(name))
         reader.read()
         found.update({t: a for t, a in reader.attempts.items() if a.table == str(table)})
     return found
 
 
-def test_writers_one_after_the_other_leave_what_their_journals_say(place: Place, app: SharedSession) -> None:
-    roles = {name: Role(name, place, 7, 0.0, app) for name in ("appender", "upserter", "merger", "changer")}
+def test_writers_one_after_the_other_leave_what_their_journals_say(
+    place: Place, app: SharedSession, roles: dict[str, Role]
+) -> None:
     for table in USED:
         roles["appender"].writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
     appends, upserts = appender.Appender(roles["appender"]), upserter.Upserter(roles["upserter"])
@@ -90,8 +103,6 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(place: Place,
             assert observer.check(table, attempts, snapshot.snapshot_id).equal
         observer.age(table)
         assert observer.leftovers(table) == Leftovers(0, 0, 0)
-    for role in roles.values():
-        role.journal.close()
     # A row that goes behind everybody's back is missed, and whoever took it is nobody.
     table = USED[1]
     app.session().sql(f"DELETE FROM {table} WHERE id = {appender.FIRST_APPENDED + 20}").collect()
@@ -114,9 +125,9 @@ class Few(random.Random):
 
 
 def test_upsert_whose_spec_changes_before_its_commit_is_found_by_the_next_and_by_a_late_look(
-    place: Place, app: SharedSession, monkeypatch: pytest.MonkeyPatch
+    place: Place, app: SharedSession, roles: dict[str, Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    role, table = Role("upserter", place, 7, 0.0, app), USED[0]
+    role, table = roles["upserter"], USED[0]
     role.rng = Few()
     role.writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
     upserts, observer = upserter.Upserter(role), Observer(app)
@@ -133,7 +144,6 @@ def test_upsert_whose_spec_changes_before_its_commit_is_found_by_the_next_and_by
     loaded = role.writers.load(str(table))
     first, second = (int(s.snapshotId()) for s in role.writers.bridge.iterate(loaded.snapshots()))
     loaded.expireSnapshots().expireSnapshotId(first).cleanExpiredFiles(False).commit()
-    role.journal.close()
     observer.poll(table)
     attempts = attempts_on(place, table)
     assert [s.snapshot_id for s in observer.histories[table].chain(second)] == [first, second]
