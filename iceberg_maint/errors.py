@@ -101,6 +101,8 @@ class StaleBatchError(RefusedError):
 class FenceLostError(IcebergMaintError):
     """Somebody else holds the lease now; this worker must stop without touching the table."""
 
+    exit_code = EXIT_REFUSED
+
     def __init__(self, message: str) -> None:
         super().__init__("ICM-109", message, "none; the new owner goes on.")
 

@@ -251,6 +251,10 @@ class Ledger(Protocol):
         by its UUID alone."""
         ...
 
+    def pause_note(self, table_uuid: str, table: str) -> str | None:
+        """The note of the pause that holds for the table, its own or the fleet's; None without one."""
+        ...
+
     # health and records
     def put_health(self, measured: Measured) -> bool:
         """Stores health unless what is stored is of a newer sequence number; says which."""

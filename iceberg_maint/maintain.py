@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from iceberg_maint.conclude import conclude
+from iceberg_maint.core.decide import resting
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
@@ -204,7 +205,7 @@ def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: Run, lease: Leas
     before = seen.measured.partitions
     history, touched = seen.history, set[str]()
     for batch in batches:
-        run.stopped_by = _budget_stop(seen, run)
+        run.stopped_by = _budget_stop(seen, run) or _rest_stop(seen, run)
         if run.stopped_by is not None:
             return stale
         if not touched.isdisjoint(batch.partitions):
@@ -232,6 +233,14 @@ def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: Run, lease: Leas
 
 def _of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[str, PartitionHealth]:
     return {p: partitions.get(p, PartitionHealth()) for p in batch.partitions}
+
+
+def _rest_stop(seen: Survey, run: Run) -> Reason | None:
+    """A pause set, or a blackout begun, since the run decided to work."""
+    tools = run.tools
+    note = tools.ledger.pause_note(seen.state.uuid, str(seen.state.table))
+    rest = resting(seen.policy, note, tools.clock.now_ms())
+    return rest[0] if rest else None
 
 
 def _budget_stop(seen: Survey, run: Run) -> Reason | None:

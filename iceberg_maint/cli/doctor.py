@@ -7,7 +7,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from iceberg_maint.cli.session import Session, command
+from iceberg_maint.core.policy import Mode
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError, RefusedError
 
 if TYPE_CHECKING:
@@ -153,7 +154,20 @@ def _catalog(app: App, name: str) -> Iterator[Check]:
         yield _try(f"metadata of {listed[0]}", lambda: _read(app, listed[0]))
     if connection.warehouse is not None:
         warehouse = connection.warehouse
-        yield _try(f"warehouse of {name}", lambda: _probe(warehouse))
+        probed = _try(f"warehouse of {name}", lambda: _probe(warehouse))
+        if probed.code == "ICM-125" and _only_advises(app, listed):
+            yield replace(probed, status=WARNING, detail=f"{probed.detail} Enough for mode: advise.")
+        else:
+            yield probed
+
+
+def _only_advises(app: App, tables: list[Any]) -> bool:
+    """Whether the configuration lets nothing be done to these tables; False where it cannot be told."""
+    try:
+        modes = {app.config.policy_for(table, {}).policy.mode for table in tables}
+    except ConfigurationError:
+        return False
+    return modes == {Mode.ADVISE}
 
 
 def _read(app: App, table: Any) -> str:

@@ -153,15 +153,23 @@ def table_stop(
     merges = operation is Operation.REWRITE_POSITION_DELETE_FILES
     if merges and not policy.rewrite_position_delete_files.enabled:
         return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_position_delete_files.enabled"}
-    if policy.paused:
-        return Verdict.DEFER, Reason.PAUSED, {"by": "policy"}
-    if history.paused:
-        return Verdict.DEFER, Reason.PAUSED, {"by": "operator", "note": history.paused_reason}
-    minute = now_ms // 60_000 % 1440
-    if window := in_blackout(policy.blackout_hours, minute):
-        return Verdict.DEFER, Reason.BLACKOUT, {"window": window}
+    note = history.paused_reason if history.paused else None
+    if rest := resting(policy, note, now_ms):
+        return Verdict.DEFER, *rest
     if history.lease_owner is not None:
         return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
+    return None
+
+
+def resting(policy: Policy, pause_note: str | None, now_ms: int) -> tuple[Reason, dict[str, str]] | None:
+    """Why the table is left alone for now, with its evidence, by policy or by an operator's pause
+    (its note; None where there is none). Holds before every batch, however long the run has been at work."""
+    if policy.paused:
+        return Reason.PAUSED, {"by": "policy"}
+    if pause_note is not None:
+        return Reason.PAUSED, {"by": "operator", "note": pause_note}
+    if window := in_blackout(policy.blackout_hours, now_ms // 60_000 % 1440):
+        return Reason.BLACKOUT, {"window": window}
     return None
 
 

@@ -21,11 +21,11 @@ _HOUR_MS = 3_600_000
 
 def read(conn: Connection, table_uuid: str, table: str, operation: str) -> TableHistory:
     """The table's history. `lease_owner` is the owner of any unexpired lease, also the asker's."""
-    paused = _pause_of(conn, table_uuid, table)
+    note = pause_note(conn, table_uuid, table)
     partitions, input_bytes = _hour(conn, table_uuid, operation)
     return TableHistory(
-        paused=paused is not None,
-        paused_reason=paused or "",
+        paused=note is not None,
+        paused_reason=note or "",
         lease_owner=owner_of(conn, table_uuid),
         unknown_commits=_unknown(conn, table_uuid, operation),
         hour_partitions=partitions,
@@ -78,6 +78,16 @@ def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) ->
     conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
 
 
+def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
+    """The note of the pause that holds; the table's own says more than the fleet's. None: no pause."""
+    return conn.scalar(
+        select(pause.c.note)
+        .where(or_(pause.c.table_name.in_((table, FLEET)), pause.c.table_uuid == table_uuid))
+        .order_by(pause.c.table_name == FLEET, pause.c.paused_ms.desc())
+        .limit(1)
+    )
+
+
 def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:
     """The memory of the last batches that measured any, newest first."""
     query = (
@@ -107,16 +117,6 @@ def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | N
         .limit(1)
     ).first()
     return None if row is None else Report(row.recorded_ms, loads(BatchOutcome, row.body))
-
-
-def _pause_of(conn: Connection, table_uuid: str, table: str) -> str | None:
-    # The table's own note says more than the fleet's.
-    return conn.scalar(
-        select(pause.c.note)
-        .where(or_(pause.c.table_name.in_((table, FLEET)), pause.c.table_uuid == table_uuid))
-        .order_by(pause.c.table_name == FLEET, pause.c.paused_ms.desc())
-        .limit(1)
-    )
 
 
 def _uuid_of(conn: Connection, table: str) -> str | None:

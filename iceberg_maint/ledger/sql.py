@@ -185,6 +185,10 @@ class SqlLedger:
         with self._database.write(f"pause {table}") as conn:
             past.remove_pause(conn, table, table_uuid)
 
+    def pause_note(self, table_uuid: str, table: str) -> str | None:
+        with self._database.read() as conn:
+            return past.pause_note(conn, table_uuid, table)
+
     # health and records
     def put_health(self, measured: Measured) -> bool:
         with self._database.write(measured.table_uuid, str(measured.table)) as conn:

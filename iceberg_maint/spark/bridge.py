@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JavaPackage
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import ensure_callback_server_started
@@ -216,8 +216,3 @@ def one_line(error: BaseException) -> str:
         return f"{name.rpartition('.')[2]}: {message.splitlines()[0] if message else ''}".rstrip(": ")
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")
-
-
-def is_java(value: object) -> bool:
-    """Whether a value is a handle to a Java object."""
-    return isinstance(value, JavaObject)

@@ -113,7 +113,7 @@ def _of_data(
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
-    lambdas = Lambdas(bridge)
+    lambdas = bridge.once(Lambdas)
     table = gate.table(batch.table)
     with gate.showing(_WRITTEN_WITH):
         operation = table.rewriteManifests()
@@ -134,7 +134,7 @@ def _of_deletes(
 ) -> None:
     table = gate.table(batch.table)
     action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
-    action.specId(manifests[0].spec_id).rewriteIf(Lambdas(bridge).manifest_in(batch.manifests))
+    action.specId(manifests[0].spec_id).rewriteIf(bridge.once(Lambdas).manifest_in(batch.manifests))
     for key, value in summary.items():
         action.snapshotProperty(key, value)
     action.execute()

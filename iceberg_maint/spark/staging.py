@@ -111,7 +111,7 @@ def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
 
 
 def _check_deletes(lambdas: Lambdas, batch: Batch, group: FileGroup, tasks: Any) -> None:
-    """Equality deletes may be fewer than planned: Iceberg leaves out those whose keys lie outside
+    """Equality deletes may be fewer than planned: the scan leaves out those whose keys lie outside
     a file's bounds. Position deletes are those of the plan."""
     deleted = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
     if not merges_position_deletes(batch):

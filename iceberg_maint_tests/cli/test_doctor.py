@@ -88,6 +88,26 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert _probe("s3://bucket/x") == "s3://bucket/x: not probed, Spark's own file system reaches it"
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "exit_code"),
+    [
+        ("defaults: {mode: advise}\n", "warning", 0),
+        ("defaults: {mode: advise}\ntables: {'db.healthy': {mode: act}}\n", "failed", 3),
+    ],
+)
+def test_warehouse_that_cannot_be_written_is_enough_to_advise(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, text: str, status: str, exit_code: int
+) -> None:
+    def denied(_warehouse: str) -> str:
+        raise RefusedError(
+            "ICM-125", "/lake cannot be written: Permission denied.", "let the user write there."
+        )
+
+    lake.configure(text)
+    monkeypatch.setattr("iceberg_maint.cli.doctor._probe", denied)
+    assert checks(lake, "--no-spark", exit_code=exit_code)["warehouse of lake"][0] == status
+
+
 def test_dagster_instance_without_run_monitoring_is_refused(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,30 @@ def test_paused_table_resumes_not_even_old_work() -> None:
     assert world.run().outcome is OutcomeStatus.IMPROVED
 
 
+@pytest.mark.parametrize("name", [str(TABLE), "*"])
+def test_pause_while_a_batch_is_at_work_starts_no_further_one(name: str) -> None:
+    world = World("abc")
+    world.before_write = lambda _batch: world.ledger.pause(name, "migration")
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",)]
+    assert [r for _, _, r in found.partitions] == [Reason.SMALL_FILES, Reason.PAUSED, Reason.PAUSED]
+    assert world.open_work() == (0, 2)
+    world.before_write = lambda _batch: None
+    world.ledger.resume(name)
+    assert [b.partitions for b in world.run().batches] == [("p=b",), ("p=c",)]
+
+
+def test_blackout_that_begins_while_a_batch_is_at_work_starts_no_further_one() -> None:
+    world = World("abc")
+    minute = world.clock.now_ms() // 60_000 % 1440 + 1
+    window = f"{minute // 60:02}:{minute % 60:02}-{minute // 60 + 1:02}:{minute % 60:02}"
+    world.policy = replace(POLICY, blackout_hours=(window,))
+    world.before_write = lambda _batch: world.clock.sleep(60)
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",)]
+    assert {r for _, _, r in found.partitions} == {Reason.SMALL_FILES, Reason.BLACKOUT}
+
+
 def test_max_batches_leaves_the_rest_for_the_next_run() -> None:
     world = World("abc")
     found = world.run(max_batches=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iceberg_maint_tests.regressions.applying import APPLYING
 from iceberg_maint_tests.regressions.committing import COMMITTING
 from iceberg_maint_tests.regressions.removing import REMOVING
 from iceberg_maint_tests.regressions.rewriting import REWRITING
@@ -9,6 +10,7 @@ from iceberg_maint_tests.regressions.telling import TELLING
 
 INVENTORY = {
     "Rewriting": REWRITING,
+    "Applying deletes": APPLYING,
     "Committing": COMMITTING,
     "Removing": REMOVING,
     "Naming and telling": TELLING,

@@ -1,4 +1,4 @@
-"""Regressions of rewriting: rows lost, doubled or brought back by compaction and by applying deletes."""
+"""Regressions of rewriting: rows lost, doubled or brought back by compaction."""
 
 from __future__ import annotations
 
@@ -77,28 +77,6 @@ REWRITING = (
         ),
     ),
     Regression(
-        "global-delete-taken-for-dangling",
-        "reproduced on Iceberg 1.10 (`remove-dangling-deletes`)",
-        "equality deletes of an unpartitioned spec are dropped as dangling once the spec has evolved: rows come back",
-        "deletes of an unpartitioned spec apply everywhere, in the plan and in the gate",
-        known(
-            "anti_join",
-            "planned: no spec is unpartitioned",
-            "core/test_equality.py::test_deletes_apply_strictly_below_their_number_and_in_their_scope",
-        ),
-    ),
-    Regression(
-        "global-delete-needed-elsewhere",
-        "Iceberg spec, Scan Planning",
-        "a delete of an unpartitioned spec is dropped with the files of its own spec and still applied to others",
-        "the gate takes it for one that applies to every spec",
-        known(
-            "gate",
-            "deletes of an unpartitioned spec are not global",
-            "core/test_reach.py::test_delete_of_another_partition_or_spec_does_not_apply",
-        ),
-    ),
-    Regression(
         "rows-moved-under-a-newer-delete",
         "reproduced on Iceberg 1.12",
         "a rewrite into another spec moves rows into or out of the scope of an equality delete that came meanwhile",
@@ -107,18 +85,6 @@ REWRITING = (
             "gate",
             "rows may move into and out of a newer delete",
             "core/test_gate.py::test_move_across_specs_under_a_newer_equality_delete",
-        ),
-    ),
-    Regression(
-        "two-snapshots-in-one-derivation",
-        "apache/amoro#3348",
-        "dangling deletes are worked out from two scans at two snapshots: a needed one is dropped",
-        "files are planned and read at the one pinned snapshot",
-        off(
-            "spark/scan.py",
-            "table.newScan().useSnapshot(snapshot_id).ignoreResiduals()",
-            "table.newScan().ignoreResiduals()",
-            "spark/test_staging.py::test_read_staged_sees_the_pinned_snapshot_not_the_current_one",
         ),
     ),
     Regression(
@@ -131,106 +97,6 @@ REWRITING = (
             "    if status != EntryStatus.ADDED and of_manifest != 0:\n",
             "    if False:\n",
             "catalog/test_manifests.py::test_live_entries_existing_entry_without_sequence_number_is_refused",
-        ),
-    ),
-    Regression(
-        "delete-of-equal-sequence-number",
-        "apache/iceberg-rust#1759",
-        "equality deletes are applied to rows of their own commit: upserts are lost",
-        "an equality delete applies strictly below its sequence number",
-        known(
-            "anti_join",
-            "deletes apply to rows of their own commit",
-            "spark/test_membership.py::test_deletes_of_the_commit_that_adds_the_rows_leave_them",
-        ),
-    ),
-    Regression(
-        "older-delete-of-a-key-wins",
-        "risingwavelabs/risingwave#23411",
-        "deletes and data files are put together in the wrong order: duplicates",
-        "of a key's deletes the newest counts, per file by its sequence number",
-        known(
-            "anti_join",
-            "the oldest delete of a key counts",
-            "spark/test_membership.py::test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[shuffled-2]",
-        ),
-    ),
-    Regression(
-        "deletes-left-out-of-a-scan",
-        "risingwavelabs/risingwave#23411",
-        "a planner misses a delete that the reader applies",
-        "deletes by our plan and by Iceberg's scan are compared before a byte is read",
-        off(
-            "spark/staging.py",
-            "        if seen.get(path, set()) != expected:\n",
-            "        if False:\n",
-            "spark/test_staging.py::test_plan_tasks_other_position_deletes_than_planned_is_refused",
-        ),
-    ),
-    Regression(
-        "null-keys",
-        "Iceberg spec, Equality Delete Files",
-        "NULL in a key is taken for no match, or for the empty value",
-        "NULL equals NULL and nothing else",
-        known(
-            "anti_join",
-            "NULL equals the empty value",
-            "spark/test_membership.py::test_null_keys_equal_null_only[shuffled]",
-        ),
-    ),
-    Regression(
-        "null-struct-is-not-a-struct-of-nulls",
-        "Iceberg's StructLikeSet",
-        "a key inside a struct deletes the rows that have no such struct",
-        "what is NULL is part of the key, at every depth",
-        known(
-            "anti_join",
-            "no struct is a struct of NULLs",
-            "spark/test_membership.py::test_nested_keys_tell_null_structs_from_structs_of_null",
-        ),
-    ),
-    Regression(
-        "deletes-of-several-key-sets",
-        "Iceberg spec, Equality Delete Files",
-        "deletes by several sets of columns are applied by the columns of the first",
-        "deletes are joined for each set of key columns apart",
-        known(
-            "anti_join",
-            "deletes read by the wrong schema are one set",
-            "spark/test_membership.py::test_rows_under_deletes_of_several_schemas_are_marked_once[shuffled]",
-        ),
-    ),
-    Regression(
-        "floating-point-keys",
-        "Iceberg spec, Equality Delete Files",
-        "NaN and -0.0 are compared in three ways by Java, Parquet and SQL",
-        "such keys are refused",
-        known(
-            "anti_join",
-            "planned: floating-point keys can be matched",
-            "core/test_equality.py::test_key_types",
-        ),
-    ),
-    Regression(
-        "dropped-key-column",
-        "Iceberg spec, Equality Delete Files",
-        "a delete by a column that was dropped is dropped with it: rows come back",
-        "such deletes are reported and left alone",
-        known(
-            "anti_join",
-            "planned: dropped key columns can be matched",
-            "core/test_equality.py::test_key_types",
-        ),
-    ),
-    Regression(
-        "marks-lost-on-the-way",
-        "apache/amoro#1751",
-        "a spilled map loses equality ids: duplicates",
-        "positions found and positions written are compared one by one",
-        known(
-            "anti_join",
-            "what was found need not be what is written",
-            "spark/test_anti_join.py::test_anti_join_mark_that_is_not_written_makes_the_proof_unequal",
         ),
     ),
     Regression(
@@ -267,39 +133,6 @@ REWRITING = (
             '        "spark.sql.adaptive.enabled": ("true", "false"),\n',
             "",
             "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
-        ),
-    ),
-    Regression(
-        "second-vector-of-a-file",
-        "Iceberg spec, Deletion Vectors",
-        "a data file with two deletion vectors cannot be read, or is read by one of them",
-        "the gate lets no second one in",
-        known(
-            "gate",
-            "the old vector may stay beside the new",
-            "core/test_gate_conversion.py::test_vector_beside_the_old_one_is_refused",
-        ),
-    ),
-    Regression(
-        "vector-forgets-older-positions",
-        "Iceberg spec, Deletion Vectors",
-        "a new deletion vector takes the place of all older position deletes and holds only the new ones: rows come back",
-        "a vector that goes is replaced by one of no fewer positions",
-        known(
-            "gate",
-            "a poorer vector will do",
-            "core/test_gate_conversion.py::test_vector_of_fewer_positions_than_the_old_one_is_refused",
-        ),
-    ),
-    Regression(
-        "marks-in-another-partition",
-        "apache/iceberg#16957",
-        "position deletes that lie in another partition than their data file fail scans",
-        "the gate holds marks to spec and partition of their file",
-        known(
-            "gate",
-            "marks may lie anywhere",
-            "core/test_gate_conversion.py::test_mark_unlike_the_intended_one_is_refused",
         ),
     ),
     Regression(
@@ -343,18 +176,6 @@ REWRITING = (
             "    if twice:\n",
             "    if False:\n",
             "spark/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
-        ),
-    ),
-    Regression(
-        "deletes-that-do-not-fit",
-        "apache/iceberg#3909, #10054, #11648",
-        "equality deletes are loaded into one heap set per task: out of memory",
-        "what they need is estimated from metadata and refused with both numbers",
-        off(
-            "spark/preflight.py",
-            "    except DoesNotFitError as why:\n        raise RefusedError(",
-            "    except DoesNotFitError as why:\n        return None\n        raise RefusedError(",
-            "spark/test_convert.py::test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
         ),
     ),
     Regression(
@@ -412,20 +233,6 @@ REWRITING = (
             "gate",
             "a table recreated is the same table",
             "core/test_gate.py::test_table_unlike_the_planned_one_is_stale",
-        ),
-    ),
-    Regression(
-        "deletes-by-uuid-left-out",
-        "apache/iceberg#14216, reproduced on Iceberg 1.12",
-        "a scan leaves out equality deletes by UUID, whose bounds it orders by sign: readers of Iceberg show the "
-        "deleted rows, and who drops the deletes brings them back for everybody",
-        "deletes by UUID apply wherever the spec says so, whatever the scan has planned",
-        off(
-            "spark/scan.py",
-            "    if not uuids:\n",
-            "    if True:\n",
-            "spark/equality/test_uuids.py::"
-            "test_rows_deleted_by_uuid_stay_deleted_where_icebergs_scan_leaves_the_delete_out[v3-convert]",
         ),
     ),
     Regression(

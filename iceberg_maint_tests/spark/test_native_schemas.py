@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.policy import OutputSpec
-from iceberg_maint.spark.bridge import is_java
 from iceberg_maint_tests.spark.sick import rewrite, workshop
 from iceberg_maint_tests.spark.workshop import FOOTER, FULL, Workshop
 
@@ -68,7 +68,8 @@ ALL_VALUES = """
 def texts(shop: Workshop, name: str) -> list[list[str]]:
     """Rows by Iceberg's generic reader; values that py4j leaves in Java as Java prints them."""
     return sorted(
-        [str(v.toString()) if is_java(v) else repr(v) for v in row] for row in shop.writers.rows(name)
+        [str(v.toString()) if isinstance(v, JavaObject) else repr(v) for v in row]
+        for row in shop.writers.rows(name)
     )
 
 

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from iceberg_maint.spark.bridge import Bridge, is_java
+from py4j.java_gateway import JavaObject
+
+from iceberg_maint.spark.bridge import Bridge
 
 Row = Mapping[str, Any]
 
@@ -68,15 +70,21 @@ class Writers:
         return writer.toDataFile()
 
     def equality_deletes(
-        self, table: Any, keys: Iterable[Row], spec: Any = None, partition: Sequence[Any] = ()
+        self,
+        table: Any,
+        keys: Iterable[Row],
+        spec: Any = None,
+        partition: Sequence[Any] = (),
+        *,
+        by: Sequence[str] | None = None,
     ) -> Any:
         """A delete file for rows equal to one of `keys`; all have the same columns, a nested one by
-        its path (`s.x`)."""
+        its path (`s.x`). Keys are the columns `by`, all of them by default; the others are only told."""
         keys = list(keys)
         spec, place = self._place(table, spec, partition)
         columns = list(keys[0])
         schema = table.schema().select(self.bridge.list(columns))
-        ids = self.bridge.ints(table.schema().findField(c).fieldId() for c in columns)
+        ids = self.bridge.ints(table.schema().findField(c).fieldId() for c in by or columns)
         writer = (
             self._factory(table)
             .equalityFieldIds(ids)
@@ -210,11 +218,11 @@ class Writers:
         for row in rows:
             named: dict[str, Any] = {}
             for path, value in row.items():
-                if not is_java(value):
+                if not isinstance(value, JavaObject):
                     _by_id(schema, path, value, named)
             record = self.iceberg.SingleValueParser.fromJson(struct, json.dumps(named))
             for path, value in row.items():
-                if is_java(value):
+                if isinstance(value, JavaObject):
                     record.setField(path, value)
             records.append(record)
         return records
