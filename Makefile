@@ -75,6 +75,19 @@ test: setup  ## all checks: lint, types, then every test (Spark and PostgreSQL i
 	@$(MAKE) -j $(WORKERS) -O lint types $(CLASSES)
 	$(PY) -m pytest -n $(WORKERS)
 
+SECOND_SPARK := $(CACHE)/spark35
+
+.PHONY: test-second-spark
+test-second-spark: setup $(SECOND_SPARK)/.complete  ## every test of Spark on Spark 3.5 in place of 4.1
+	PYTHONPATH="$(abspath $(SECOND_SPARK))" $(PY) -m pytest -n $(WORKERS) iceberg_maint_tests/spark
+
+$(SECOND_SPARK)/.complete: requirements/spark35.txt $(STAMP)
+	@rm -rf "$(SECOND_SPARK)"
+	@echo "==> Building Spark 3.5 into $(SECOND_SPARK) (about 320 MB)" >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --no-deps --no-build-isolation \
+	  --target "$(SECOND_SPARK)" -r requirements/spark35.txt
+	@touch $@
+
 .PHONY: test-fast
 test-fast: setup  ## only the tests that need neither a JVM nor a server
 	$(PY) -m pytest -m "not spark and not postgres"

@@ -41,7 +41,7 @@ def java() -> JavaHome:
 
 @pytest.fixture(scope="session")
 def jars(java: JavaHome) -> list[Path]:
-    """The locked jars of the main pair, verified."""
+    """The locked jars of the Spark that is installed, verified."""
     return resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
 
 

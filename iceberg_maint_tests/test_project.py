@@ -8,12 +8,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import iceberg_maint
-from iceberg_maint.spark.jars import DEFAULT_SPARK_VERSION, load_lock
+from iceberg_maint.spark.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
-LOCKS = ["build", "runtime", "dev", "java", "screenshots"]
+LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35"]
 
 
 def locked(name: str) -> dict[str, str]:
@@ -51,9 +52,20 @@ def test_dev_lock_holds_the_runtime_lock() -> None:
 
 def test_installed_spark_is_the_version_the_jars_are_for() -> None:
     spark = locked("runtime")["pyspark"]
-    assert spark.startswith(DEFAULT_SPARK_VERSION + ".")
-    assert load_lock(spark) == load_lock()
     assert metadata.version("pyspark") == spark
+    assert load_lock() == load_lock(spark)
+    assert load_lock().spark_version == "4.1"
+
+
+def test_second_spark_has_jars_and_is_one_that_may_be_installed() -> None:
+    spark = locked("spark35")["pyspark"]
+    assert load_lock(spark).spark_version == "3.5"
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
+    [wanted] = [Requirement(line) for line in project["dependencies"] if line.startswith("pyspark")]
+    allowed = [
+        v for v in (spark, "3.5.8", "4.0.5", locked("runtime")["pyspark"], "4.2.0") if v in wanted.specifier
+    ]
+    assert allowed == [spark, locked("runtime")["pyspark"]]
 
 
 def test_changelog_has_the_version_of_the_package() -> None:

@@ -64,6 +64,12 @@ class Bridge:
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self._classes: dict[str, Any] = {}
         self._made: dict[Callable[[Bridge], Any], Any] = {}
+        self.is_spark_3 = str(spark.version).startswith("3.")
+
+    def conf(self) -> dict[str, str]:
+        """All of the session's settings; Spark 3.5 tells Python of one at a time."""
+        entries = str(self.session.conf().getAll().mkString("\0")).split("\0")
+        return {key: value for key, _, value in (entry.partition(" -> ") for entry in entries)}
 
     def activate(self) -> None:
         """Makes the session that of the calling thread. Without one Spark looks up catalogs in

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.spark.java import JavaHome, find_java
 from iceberg_maint.spark.trust import write_trust_store
 
-DEFAULT_SPARK_VERSION = "4.1"
 FETCH_TIMEOUT_SECONDS = 900
 
 # A Java that came with its own certificates does not know a company's; the system's store does.
@@ -69,11 +69,16 @@ Fetch = Callable[[Jar, Path], Path]
 """Brings one jar into a folder and returns its path; raises RefusedError when it cannot."""
 
 
-def load_lock(spark_version: str = DEFAULT_SPARK_VERSION) -> JarLock:
-    """The locked jars for a Spark version ("4.1" or "4.1.4").
+def load_lock(spark_version: str | None = None) -> JarLock:
+    """The locked jars for a Spark version ("4.1" or "4.1.4"), that of the installed PySpark by default.
 
-    Raises RefusedError ICM-103 for a Spark version that no tested pair has.
+    Raises RefusedError ICM-103 for a Spark version that no tested pair has, and without PySpark.
     """
+    if spark_version is None:
+        try:
+            spark_version = version("pyspark")
+        except PackageNotFoundError:
+            raise _not_installed() from None
     text = resources.files("iceberg_maint.spark").joinpath("jars.lock.json").read_text(encoding="utf-8")
     return parse_lock(json.loads(text), spark_version)
 
@@ -204,15 +209,19 @@ def pyspark_jars_dir() -> Path:
     """PySpark's own jars, found without importing it. Raises RefusedError ICM-103 without PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise RefusedError("ICM-103", "PySpark is not installed.", fix="pip install pyspark==4.1.4")
+        raise _not_installed()
     return Path(spec.origin).parent / "jars"
+
+
+def _not_installed() -> RefusedError:
+    return RefusedError("ICM-103", "PySpark is not installed.", fix="pip install pyspark==4.1.4")
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Fetches and verifies the jars into CACHE/jars and prints their paths."""
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint.spark.jars", description=main.__doc__)
     parser.add_argument("--cache", type=Path, required=True, help="folder that gets jars/ and java/")
-    parser.add_argument("--spark", default=DEFAULT_SPARK_VERSION, help="Spark version, default %(default)s")
+    parser.add_argument("--spark", help="Spark version, default that of PySpark")
     options = parser.parse_args(arguments)
     try:
         java = find_java(environ, shim_dir=options.cache / "java")

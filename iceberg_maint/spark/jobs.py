@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from iceberg_maint.spark.bridge import Bridge
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_BETWEEN_CANCELS_SECONDS = 0.5
 
 
 def new_job_group() -> str:
@@ -54,8 +55,9 @@ class Jobs:
 
         self._running.add(job_group)
         pool = ThreadPoolExecutor(max_threads, "iceberg-maint-job")
+        futures: list[Future[_Result | None]] = []
         try:
-            futures = [pool.submit(one, item) for item in items]
+            futures += [pool.submit(one, item) for item in items]
             wait(futures, return_when=FIRST_EXCEPTION)
             failed = next((f.exception() for f in futures if f.done() and f.exception()), None)
             if failed is not None:
@@ -63,8 +65,11 @@ class Jobs:
             return [r for r in (f.result() for f in futures) if r is not None]
         except BaseException:
             stopped.set()
-            self.cancel(bridge)
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            # Spark cancels the jobs there are: who is between two of them would begin the next.
+            while not all(f.done() for f in futures):
+                self.cancel(bridge)
+                wait(futures, _BETWEEN_CANCELS_SECONDS)
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

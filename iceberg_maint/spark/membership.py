@@ -122,7 +122,7 @@ class _Membership:
         before the next pass writes its own."""
         from pyspark import StorageLevel
 
-        kept = {} if self.bridge.spark.version.startswith("3.") else {"storageLevel": StorageLevel.DISK_ONLY}
+        kept = {} if self.bridge.is_spark_3 else {"storageLevel": StorageLevel.DISK_ONLY}
         done = places.localCheckpoint(eager=True, **kept)
         blocks = done._jdf.queryExecution().logical().rdd()
         self.stack.callback(blocks.unpersist, False)
@@ -162,7 +162,7 @@ class _Membership:
             chosen = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
             keys, rows = keys.where(chosen), rows.where(chosen)
         count = sum(d.record_count for d in self.batch.equality_deletes) // self.preflight.passes
-        if self.preflight.filtered and count and not self.bridge.spark.version.startswith("3."):
+        if self.preflight.filtered and count and not self.bridge.is_spark_3:
             rows = rows.where(_may_hold(self.bridge, keys, names, count))
         return _join(rows, keys, names, self.preflight)
 

@@ -93,7 +93,6 @@ def _listener(bridge: Bridge, events: Any) -> Any:
 
 def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> int:
     context.listenerBus().waitUntilEmpty()
-    old = bridge.spark.version.startswith("3.")
     stages: set[int] = set()
     tasks: list[tuple[str, int, int, int]] = []
     for event in [arguments[0] for arguments in bridge.iterate(bridge.jvm.java.util.ArrayList(events))]:
@@ -107,7 +106,7 @@ def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> in
             spent = metrics.executorDeserializeTime() + metrics.executorRunTime()
             begun = int(info.launchTime())
             peak = int(metrics.peakExecutionMemory())
-            if not old:
+            if not bridge.is_spark_3:
                 # The older figure leaves out hash relations, the newer one memory off the heap.
                 on_heap, off_heap = metrics.peakOnHeapExecutionMemory(), metrics.peakOffHeapExecutionMemory()
                 peak = max(peak, int(on_heap) + int(off_heap))

@@ -260,6 +260,8 @@ def _write(
     group_id: str,
     policy: RewriteDataFilesPolicy,
 ) -> None:
+    if bridge.is_spark_3 and batch.format_version >= 3:
+        rows = _with_lineage(rows)
     writer = (
         rows.write.format("iceberg")
         .mode("append")
@@ -274,9 +276,18 @@ def _write(
         writer = writer.option("distribution-mode", "hash")
     if batch.layout is not None and batch.layout.order.sort_order_id:
         writer = writer.option("output-sort-order-id", str(batch.layout.order.sort_order_id))
-    if bridge.spark.version.startswith("3."):
+    if bridge.is_spark_3:
         writer = writer.option("rewritten-file-scan-task-set-id", group_id)
     writer.save(group_id)
+
+
+def _with_lineage(rows: DataFrame) -> DataFrame:
+    """The rows with lineage columns, which Spark 3.5 asks for in every v3 table: NULL where a table that
+    became v3 has none yet, as if they were not there."""
+    from pyspark.sql import functions as F
+
+    missing = (n for n in fingerprint.LINEAGE if n not in rows.columns)
+    return rows.select("*", *(F.lit(None).cast("long").alias(n) for n in missing))
 
 
 def _new_files(bridge: Bridge, java_table: Any, group_id: str) -> Any:

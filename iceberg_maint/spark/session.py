@@ -91,9 +91,9 @@ def check_session(spark: SparkSession) -> None:
     under which rows could be written twice, cached metadata be read, or checks be skipped.
     """
     check_versions(versions(spark))
-    conf = dict(spark.sparkContext.getConf().getAll())
-    conf.update({key: str(value) for key, value in spark.conf.getAll.items()})
-    testing = Bridge(spark).jvm.org.apache.spark.util.Utils.isTesting()
+    bridge = Bridge(spark)
+    conf = dict(spark.sparkContext.getConf().getAll()) | bridge.conf()
+    testing = bridge.jvm.org.apache.spark.util.Utils.isTesting()
     check_conf(conf, testing=bool(testing))
 
 

@@ -235,7 +235,7 @@ def read_staged(
     from pyspark.sql import DataFrame
 
     spark = bridge.spark
-    if spark.version.startswith("3."):
+    if bridge.is_spark_3:
         reader = spark.read.option("scan-task-set-id", group_id)
         for key, value in (options or {}).items():
             reader = reader.option(key, value)
