@@ -193,19 +193,23 @@ class App:
         return settings
 
     def ready_spark_settings(self) -> SparkSettings:
-        """The settings with jars, which are fetched when missing; sets JAVA_HOME of this process
-        to a supported Java.
+        """The settings with jars: the locked ones, fetched when missing, then those the configuration
+        names. Sets JAVA_HOME of this process to a supported Java.
 
-        Raises RefusedError ICM-103 for a missing Java or a jar that fails its checksum.
+        Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
         """
+        from iceberg_maint.spark.declared_jars import check_declared
         from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
         from iceberg_maint.spark.java import find_java, quiet_home
 
         settings = self.spark_settings()
+        declared = self.config.spark.jars
+        for jar in declared:
+            check_declared(jar.path, jar.sha256)
         java = find_java(os.environ, shim_dir=self.config.cache / "java")
         os.environ["JAVA_HOME"] = str(quiet_home(java, self.config.cache / "java"))
         jars = resolve(load_lock(), self.config.cache / "jars", ivy_fetch(java))
-        return replace(settings, jars=tuple(map(str, jars)))
+        return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
 
     def launched_spark_conf(self) -> dict[str, str]:
         """Everything a session is built with, for who builds it by other means. This process's JVM is

@@ -129,8 +129,13 @@ def _java(app: App) -> str:
 
 
 def _jars(app: App) -> str:
-    jars = app.ready_spark_settings().jars
-    return f"{len(jars)} jars with the right checksums in {app.config.cache / 'jars'}"
+    declared = app.config.spark.jars
+    locked = len(app.ready_spark_settings().jars) - len(declared)
+    told = [
+        f"{jar.path} {'without a checksum' if jar.sha256 is None else 'with the right checksum'}"
+        for jar in declared
+    ]
+    return "; ".join([f"{locked} jars with the right checksums in {app.config.cache / 'jars'}", *told])
 
 
 def _catalog(app: App, name: str) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.config.inherit import EffectivePolicy
+from iceberg_maint.config.jars import JarConfig
 from iceberg_maint.config.load import (
     CONFIG_VARIABLE,
     HOME_VARIABLE,
@@ -18,6 +19,7 @@ __all__ = [
     "CatalogConfig",
     "Config",
     "EffectivePolicy",
+    "JarConfig",
     "SparkConfig",
     "load_config",
     "parse_overrides",

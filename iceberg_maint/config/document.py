@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from iceberg_maint.config.policy_keys import unknown
+from iceberg_maint.config.words import kind_of
 from iceberg_maint.errors import ConfigurationError
 
 Reference = str | int | float | bool | dict[str, Any]
@@ -34,6 +35,7 @@ class SparkSection(_Section):
 
     master: Reference = "local[2]"
     conf: dict[str, Reference] = Field(default_factory=dict)
+    jars: list[str | dict[str, Any]] = Field(default_factory=list)
 
 
 class Document(_Section):
@@ -116,10 +118,12 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
     if any(part in _UNION_BRANCHES for part in error["loc"]):
         rule = "text, or {env: NAME}"
     else:
-        rule = {"dict_type": "a mapping", "model_type": "a mapping"}.get(error["type"], "text")
+        rule = {"dict_type": "a mapping", "model_type": "a mapping", "list_type": "a list"}.get(
+            error["type"], "text"
+        )
     # Not the value itself: it may be a secret that was written wrongly.
-    kind = type(error["input"]).__name__
-    return ConfigurationError("ICM-100", f"{where} is a {kind}: must be {rule}.", "correct the value.")
+    kind = kind_of(error["input"])
+    return ConfigurationError("ICM-100", f"{where} is {kind}: must be {rule}.", "correct the value.")
 
 
 _UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "dict[str,Any]"}

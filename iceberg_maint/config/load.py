@@ -24,6 +24,7 @@ from iceberg_maint.config.inherit import (
     pattern_layers,
     property_layer,
 )
+from iceberg_maint.config.jars import JarConfig, jar_configs
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.config.storage import check_database
 from iceberg_maint.core.ids import TableId
@@ -45,6 +46,7 @@ class SparkConfig:
 
     master: str
     conf: Mapping[str, str] = field(repr=False)
+    jars: tuple[JarConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,11 @@ def _checked(
         cache=cache,
         ledger_url=check_database(resolver.text(ledger, "ledger"), "ledger", mounts),
         catalogs=catalogs,
-        spark=SparkConfig(resolver.text(document.spark.master, "spark.master"), conf),
+        spark=SparkConfig(
+            resolver.text(document.spark.master, "spark.master"),
+            conf,
+            jar_configs(document.spark.jars, resolver),
+        ),
         defaults=policy_keys.flatten(document.defaults, DEFAULTS),
         catalog_policies={
             name: policy_keys.flatten(section.policy, f"catalogs.{name}.policy")

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from iceberg_maint.config.words import spelled
 from iceberg_maint.core.policy import Policy, PolicyKey, policy_keys
 from iceberg_maint.errors import ConfigurationError
 
@@ -140,7 +141,9 @@ def _mapping(value: object, where: str) -> Mapping[str, object]:
         return {}
     if not isinstance(value, Mapping):
         raise ConfigurationError(
-            "ICM-100", f"{where} is {value!r}: must be a mapping of policy keys.", "indent its keys below it."
+            "ICM-100",
+            f"{where} is {spelled(value)}: must be a mapping of policy keys.",
+            "indent its keys below it.",
         )
     return {str(k): v for k, v in value.items()}
 
@@ -159,7 +162,9 @@ def _checked(kind: KeyType, where: str, shown: object, validate: typing.Callable
 
 
 def _wrong(kind: KeyType, where: str, value: object) -> ConfigurationError:
-    return ConfigurationError("ICM-100", f"{where} is {value!r}: must be {kind.rule}.", "correct the value.")
+    return ConfigurationError(
+        "ICM-100", f"{where} is {spelled(value)}: must be {kind.rule}.", "correct the value."
+    )
 
 
 def _key_type(key: PolicyKey) -> KeyType:

@@ -59,7 +59,7 @@ REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jar
 class SparkSettings:
     """Everything a session is built from.
 
-    `jars` are paths of local files; `catalogs` are the full settings `catalog_conf` made for each
+    `jars` are paths of local files, the locked ones first; `catalogs` are the full settings `catalog_conf` made for each
     catalog; `conf` is what the user asks for beyond that.
     """
 
@@ -79,13 +79,19 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
     for key, value in settings.conf.items():
         if key in PINNED and value.strip().lower() != PINNED[key].lower():
             raise RefusedError(
-                "ICM-105", f"spark.conf: {key} = {value}; it must be {PINNED[key]}", "remove the setting."
+                "ICM-105", f"spark.conf: {key} = {value}; it must be {PINNED[key]}.", "remove the setting."
+            )
+        if key == "spark.jars":
+            raise RefusedError(
+                "ICM-105",
+                "spark.conf: spark.jars is not allowed: jars are checked before Spark sees them.",
+                "list the files as `jars` of `spark`, beside `conf`.",
             )
         if key.startswith(REFUSED_PREFIXES):
             raise RefusedError(
                 "ICM-105",
                 f"spark.conf: {key} is not allowed: jars come from the verified cache, and testing "
-                "switches turn checks of Iceberg's off",
+                "switches turn checks of Iceberg's off.",
                 "remove the setting.",
             )
     if settings.master.startswith("local"):
@@ -122,7 +128,7 @@ def _check_loopback(key: str, address: str) -> None:
     if not inside:
         raise RefusedError(
             "ICM-127",
-            f"spark.conf: {key} = {address}; a Spark with a local master must listen on this machine only",
+            f"spark.conf: {key} = {address}; a Spark with a local master must listen on this machine only.",
             "remove the setting.",
         )
 
@@ -139,17 +145,17 @@ def catalog_conf(
     if kind == "hadoop":
         raise RefusedError(
             "ICM-106",
-            f"catalogs.{name}.type is hadoop: its commits are not atomic across processes",
+            f"catalogs.{name}.type is hadoop: its commits are not atomic across processes.",
             "use jdbc, rest, hive or glue.",
         )
     if kind not in ("jdbc", "rest", "hive", "glue"):
         raise ConfigurationError(
-            "ICM-100", f"catalogs.{name}.type is {kind!r}", "use jdbc, rest, hive or glue."
+            "ICM-100", f"catalogs.{name}.type is {kind!r}.", "use jdbc, rest, hive or glue."
         )
     if properties.get("cache-enabled", "false").lower() != "false":
         raise RefusedError(
             "ICM-105",
-            f"catalogs.{name}.properties: cache-enabled must be false, a cached table is a stale table",
+            f"catalogs.{name}.properties: cache-enabled must be false, a cached table is a stale table.",
             "remove the setting.",
         )
     own = dict(properties)
@@ -168,7 +174,7 @@ def catalog_conf(
 
 def _jdbc(name: str, uri: str | None) -> dict[str, str]:
     if uri is None:
-        raise ConfigurationError("ICM-100", f"catalogs.{name}.uri is missing", "name the database.")
+        raise ConfigurationError("ICM-100", f"catalogs.{name}.uri is missing.", "name the database.")
     parts = urlsplit(uri)
     dialect = parts.scheme.split("+")[0]
     if dialect == "sqlite":
@@ -186,5 +192,5 @@ def _jdbc(name: str, uri: str | None) -> dict[str, str]:
             found["jdbc.password"] = unquote(parts.password)
         return found
     raise ConfigurationError(
-        "ICM-100", f"catalogs.{name}.uri: {parts.scheme!r} is not known", "use sqlite or postgresql."
+        "ICM-100", f"catalogs.{name}.uri: {parts.scheme!r} is not known.", "use sqlite or postgresql."
     )

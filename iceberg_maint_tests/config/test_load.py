@@ -170,7 +170,32 @@ REFUSALS = {
         EXIT_USAGE,
         "spark.cnf is unknown; did you mean conf?",
     ),
-    "spark no mapping": (ONE + "spark: 3\n", "ICM-100", EXIT_USAGE, "spark is a int: must be a mapping"),
+    "catalogs nothing": ("catalogs:\n", "ICM-100", EXIT_USAGE, "catalogs is nothing: must be a mapping"),
+    "flag for a list": (
+        ONE + "spark: {jars: true}\n",
+        "ICM-100",
+        EXIT_USAGE,
+        "spark.jars is true or false: must be a list",
+    ),
+    "date for text": (
+        ONE + "ledger: 2026-01-01\n",
+        "ICM-100",
+        EXIT_USAGE,
+        "ledger is a date: must be text, or {env: NAME}",
+    ),
+    "null for a word": (
+        ONE + "defaults: {mode: null}\n",
+        "ICM-100",
+        EXIT_USAGE,
+        "defaults.mode is null: must be advise or act",
+    ),
+    "flag for a mapping of keys": (
+        ONE + "defaults: {windows: true}\n",
+        "ICM-100",
+        EXIT_USAGE,
+        "defaults.windows is true: must be a mapping of policy keys",
+    ),
+    "spark no mapping": (ONE + "spark: 3\n", "ICM-100", EXIT_USAGE, "spark is a number: must be a mapping"),
     "unknown policy key": (
         ONE + "tables: {lake.db.x: {rewrite_data_files: {min_inputs: 3}}}\n",
         "ICM-100",

@@ -79,6 +79,7 @@ def test_catalog_conf_unsafe_catalog_is_refused(
         ("spark.sql.adaptive.enabled", "true"),
         ("spark.speculation", "true"),
         ("spark.sql.session.timeZone", "Europe/Berlin"),
+        ("spark.jars", "/opt/jars/iceberg-aws-bundle.jar"),
         ("spark.jars.packages", "org.example:x:1"),
         ("spark.testing", "true"),
     ],
@@ -88,6 +89,7 @@ def test_spark_conf_setting_against_a_pin_is_refused(key: str, value: str) -> No
         spark_conf(SparkSettings("local[1]", (), {}, {key: value}))
     assert refusal.value.code == "ICM-105"
     assert key in refusal.value.message
+    assert refusal.value.message.endswith(".")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.7", "lake.example"])
@@ -97,6 +99,7 @@ def test_spark_conf_local_master_that_listens_to_others_is_refused(key: str, add
         spark_conf(SparkSettings("local[1]", (), {}, {key: address}))
     assert refusal.value.code == "ICM-127"
     assert f"{key} = {address}" in refusal.value.message
+    assert refusal.value.message.endswith(".")
 
 
 @pytest.mark.parametrize(

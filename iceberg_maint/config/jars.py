@@ -1,0 +1,72 @@
+"""Jars of the user's own, which a session gets beside the locked ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.config.words import spelled
+from iceberg_maint.errors import ConfigurationError
+
+_KEYS = {"path", "sha256"}
+# Spark takes the first for a separator, the others for patterns, fragments and escapes of a URI.
+_NOT_IN_PATHS = re.compile(r"[,*?\[\]{}#%\\\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class JarConfig:
+    """A local file by its absolute path; `sha256`, in lower case, is what its bytes must have."""
+
+    path: Path
+    sha256: str | None
+
+
+def jar_configs(entries: Iterable[object], resolver: Resolver) -> tuple[JarConfig, ...]:
+    """The jars of `spark.jars`, each a path or a mapping of `path` and `sha256`. Reads no file.
+
+    Raises ConfigurationError ICM-100 for another key, a path that is not absolute or that Spark would
+    read otherwise, and for what is no checksum.
+    """
+    return tuple(_jar(entry, f"spark.jars.{i}", resolver) for i, entry in enumerate(entries))
+
+
+def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
+    sha256 = None
+    if isinstance(entry, Mapping) and "env" not in entry:
+        if not {"path"} <= set(entry) <= _KEYS:
+            keys = ", ".join(sorted(map(str, entry)))
+            raise ConfigurationError(
+                "ICM-100",
+                f"{where} has the keys {keys}: it must have path and may have sha256.",
+                "correct it.",
+            )
+        if "sha256" in entry:
+            sha256 = _checksum(entry["sha256"], f"{where}.sha256")
+        entry, path_key = entry["path"], f"{where}.path"
+    else:
+        path_key = where
+    text = resolver.text(entry, path_key)
+    if not text.startswith("/"):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path_key} is '{text}': must be an absolute path of a local file.",
+            "write all of it.",
+        )
+    if found := _NOT_IN_PATHS.search(text):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path_key} is '{text}': must not contain {found[0]!r}, which Spark would not take as it is.",
+            "rename the file or its folder.",
+        )
+    return JarConfig(Path(text), sha256)
+
+
+def _checksum(value: object, where: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+        raise ConfigurationError(
+            "ICM-100", f"{where} is {spelled(value)}: must be text of 64 hexadecimal digits.", "correct it."
+        )
+    return value.lower()
