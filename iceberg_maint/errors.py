@@ -36,6 +36,7 @@ CODES: dict[str, str] = {
     "ICM-128": "ledger cannot be reached, or its schema is newer than this version",
     "ICM-129": "the table moved on since the batch was planned; it is planned again",
     "ICM-130": "a ref that was set while snapshots expired has gone with them",
+    "ICM-131": "the source column of a partition spec that still has files was dropped",
 }
 
 EXIT_DONE = 0

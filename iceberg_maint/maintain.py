@@ -176,6 +176,7 @@ def _halted(decision: Decision) -> bool:
         Reason.ADVISE,
         Reason.DISABLED,
         Reason.FORMAT_VERSION,
+        Reason.DROPPED_SOURCE,
         Reason.LEASE_HELD,
         Reason.FOREIGN_MAINTAINER,
     )

@@ -193,6 +193,9 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
         format_version=state.format_version,
         maintenance_properties=maintenance_properties(state),
         foreign=foreign_commits(state),
+        specs_losing_values=tuple(
+            sorted({f.spec_id for f in table.live_files if state.specs[f.spec_id].loses_values})
+        ),
     )
 
 

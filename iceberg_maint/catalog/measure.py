@@ -108,6 +108,7 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         format_version=state.format_version,
         maintenance_properties=maintenance_properties(state),
         foreign=foreign_commits(state),
+        specs_losing_values=state.specs_losing_values(),
     )
 
 

@@ -72,6 +72,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         raise KeyError(f"snapshot {current_id}")
     types = _types(document)
     keys = _keys(document)
+    current_ids = frozenset(field_id for field_id, _ in keys.values())
     return TableState(
         table=table,
         uuid=str(document.get("table-uuid") or document["location"]),
@@ -83,7 +84,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         last_sequence_number=int(document.get("last-sequence-number", 0)),
         schema_id=int(document.get("current-schema-id", 0)),
         current_spec_id=int(document.get("default-spec-id", 0)),
-        specs={s.spec_id: s for s in _specs(document, types)},
+        specs={s.spec_id: s for s in _specs(document, types, current_ids)},
         sort_order_id=int(document.get("default-sort-order-id", 0)),
         properties=dict(document.get("properties") or {}),
         refs=_refs(document, current),
@@ -128,17 +129,21 @@ def _refs(document: Mapping[str, Any], current: Snapshot | None) -> tuple[Ref, .
     )
 
 
-def _specs(document: Mapping[str, Any], types: Mapping[int, str]) -> Iterable[PartitionSpec]:
+def _specs(
+    document: Mapping[str, Any], types: Mapping[int, str], current_ids: frozenset[int]
+) -> Iterable[PartitionSpec]:
     nodes = document.get("partition-specs") or [{"spec-id": 0, "fields": document["partition-spec"]}]
     for node in nodes:
         fields = (
-            _field(field, place, types)
+            _field(field, place, types, current_ids)
             for place, field in enumerate(node["fields"], _FIRST_PARTITION_FIELD_ID)
         )
         yield PartitionSpec(int(node["spec-id"]), tuple(fields))
 
 
-def _field(node: Mapping[str, Any], default_id: int, types: Mapping[int, str]) -> PartitionField:
+def _field(
+    node: Mapping[str, Any], default_id: int, types: Mapping[int, str], current_ids: frozenset[int]
+) -> PartitionField:
     # Format v3 writes the sources of a transform of several columns as a list.
     source_id = int(node["source-id"] if "source-id" in node else node["source-ids"][0])
     transform = node["transform"]
@@ -149,6 +154,7 @@ def _field(node: Mapping[str, Any], default_id: int, types: Mapping[int, str]) -
         name=node["name"],
         transform=transform,
         result_type=result or types.get(source_id, "unknown"),
+        loses_values=result is None and transform != "void" and source_id not in current_ids,
     )
 
 

@@ -45,6 +45,7 @@ _REFUSALS = {
     Reason.UNSUPPORTED_KEY: "ICM-119",
     Reason.MEMORY: "ICM-124",
     Reason.FORMAT_VERSION: "ICM-108",
+    Reason.DROPPED_SOURCE: "ICM-131",
     Reason.LEASE_HELD: "ICM-109",
     Reason.FOREIGN_MAINTAINER: "ICM-109",
     Reason.APPROVAL: "ICM-122",
@@ -233,6 +234,7 @@ def _judge_exit(app: App, result: _Result, session: Session) -> None:
             f"Fix: iceberg-maint reconcile {result.table}."
         )
         result.codes.add(EXIT_UNKNOWN)
+    said: set[Reason] = set()
     for outcome in result.outcomes:
         if outcome.outcome is OutcomeStatus.FAILED:
             result.codes.add(EXIT_FAILED)
@@ -240,12 +242,23 @@ def _judge_exit(app: App, result: _Result, session: Session) -> None:
         # What the policy leaves to another maintainer is no refusal, but a lease that is held is one.
         left = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER
         if refusal is not None and (left or outcome.outcome is OutcomeStatus.UNSUPPORTED):
-            session.say(f"{result.table}: {refusal} {_refused(outcome.reason, measured) or CODES[refusal]}.")
+            if outcome.reason not in said:
+                words = _refused(outcome.reason, measured) or CODES[refusal]
+                session.say(f"{result.table}: {refusal} {words}.")
+            said.add(outcome.reason)
             result.codes.add(EXIT_REFUSED)
 
 
 def _refused(reason: Reason, measured: Measured | None) -> str | None:
     """What is refused in words, where more can be told than the code's."""
+    if reason is Reason.DROPPED_SOURCE and measured is not None:
+        specs = ", ".join(map(str, measured.specs_losing_values))
+        return (
+            f"the column by which partition spec {specs} partitions live files was dropped, and Iceberg loses "
+            "their partitions in any commit that copies their manifests: deleted rows come back. Fix: set "
+            "commit.manifest-merge.enabled=false on the table at once, for other writers' commits, and write "
+            "the table anew (INSERT OVERWRITE of all of it, or a new table)"
+        )
     if reason is not Reason.FOREIGN_MAINTAINER or measured is None or not measured.foreign:
         return None
     newest = measured.foreign[0]

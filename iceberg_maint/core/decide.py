@@ -14,7 +14,7 @@ from iceberg_maint.core.due import (
 from iceberg_maint.core.foreign import foreign_stop
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.judge import is_due, score, worst
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.position_deletes import may_merge
@@ -22,6 +22,8 @@ from iceberg_maint.core.reasons import Decision, Finding, PartitionDecision, Rea
 from iceberg_maint.core.windows import hour_budget, in_blackout, in_order, plan_budget, run_budget, take
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
+_COPYING = frozenset((*DATA_OPERATIONS, Operation.REWRITE_MANIFESTS))
+"""Operations whose commits copy entries from manifest to manifest."""
 _SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
 
 
@@ -148,6 +150,9 @@ def table_stop(
         return Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(format_version)}
     if measured.snapshot_id is None:
         return Verdict.SKIP, Reason.EMPTY, {}
+    if operation in _COPYING and measured.specs_losing_values:
+        specs = ", ".join(map(str, measured.specs_losing_values))
+        return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
     if operation is Operation.REWRITE_DATA_FILES and not policy.rewrite_data_files.enabled:
         return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
     merges = operation is Operation.REWRITE_POSITION_DELETE_FILES

@@ -38,7 +38,8 @@ def read_file_change(
     Raises what `read` raises; a manifest that does not hold what its list says shows in `altered`.
     """
     unpartitioned = base.unpartitioned_specs | new.unpartitioned_specs
-    opened = _Opened(read, unpartitioned, new.snapshot_id)
+    losing = frozenset(i for v in (base, new) for i, spec in v.specs.items() if spec.loses_values)
+    opened = _Opened(read, unpartitioned, losing, new.snapshot_id)
     old, now = {m.path: m for m in base.manifests}, {m.path: m for m in new.manifests}
     for path in old.keys() & now.keys():
         if old[path] != now[path]:
@@ -146,9 +147,16 @@ class _Contents:
 class _Opened:
     """The manifests opened so far, each once."""
 
-    def __init__(self, read: ManifestReader, unpartitioned: frozenset[int], snapshot_id: int) -> None:
+    def __init__(
+        self,
+        read: ManifestReader,
+        unpartitioned: frozenset[int],
+        losing: frozenset[int],
+        snapshot_id: int,
+    ) -> None:
         self.read = read
         self.unpartitioned = unpartitioned
+        self.losing = losing
         self.snapshot_id = snapshot_id
         self.known: dict[str, _Contents] = {}
         self.altered: list[str] = []
@@ -161,10 +169,12 @@ class _Opened:
 
         What the commit itself says (entries marked deleted and added) is taken for data files when
         kept, removed and replaced ones add up in files and rows, by the counts of the list before;
-        else, and for delete files always, both sides are compared entry by entry.
+        else, for delete files always, and for specs whose values Iceberg loses in copying, both sides
+        are compared entry by entry.
         """
         written = [self.contents(m) for m in come]
-        if not any(m.is_deletes for m in (*gone, *come)) and _accounted(written) == _live_counts(gone):
+        copied_well = not any(m.is_deletes or m.spec_id in self.losing for m in (*gone, *come))
+        if copied_well and _accounted(written) == _live_counts(gone):
             self._note_duplicates(written)
             return [e for c in written for e in c.deleted], [e for c in written for e in c.added]
         left = self._unique(e for m in gone for e in self.contents(m).live)

@@ -139,8 +139,8 @@ class Measured:
     """Everything measured at one snapshot of one table. `partitions` maps key → health.
 
     `format_version` and `maintenance_properties` (the table properties `maintenance.*`) are what
-    a later decision needs besides, so that it can be taken without the catalog; so is `foreign`, the
-    maintenance in the table's history that is not ours.
+    a later decision needs besides, so that it can be taken without the catalog; so are `foreign`, the
+    maintenance in the table's history that is not ours, and `TableState.specs_losing_values`.
     """
 
     table: TableId
@@ -154,6 +154,7 @@ class Measured:
     format_version: int = 2
     maintenance_properties: Mapping[str, str] = field(default_factory=dict)
     foreign: tuple[ForeignCommit, ...] = ()
+    specs_losing_values: tuple[int, ...] = ()
 
     def total(self) -> PartitionHealth:
         """The partitions' counts added up; times and sequence numbers are extremes."""

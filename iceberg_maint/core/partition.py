@@ -35,13 +35,19 @@ _DAY_RANGE = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One field of a partition spec. `result_type` is the Iceberg type of the stored value."""
+    """One field of a partition spec. `result_type` is the Iceberg type of the stored value.
+
+    `loses_values`: the column it is made of was dropped and Iceberg's Java library does not know the type
+    any more (`PartitionSpec.partitionType`: identity and truncate); it reads the values, and writes NULL in
+    their place whenever it copies a manifest's entries.
+    """
 
     field_id: int
     source_id: int
     name: str
     transform: str
     result_type: str
+    loses_values: bool = False
 
     @property
     def is_void(self) -> bool:
@@ -60,6 +66,11 @@ class PartitionSpec:
     def is_unpartitioned(self) -> bool:
         """No fields, or only void ones (Iceberg `PartitionSpec.isUnpartitioned`)."""
         return all(f.is_void for f in self.fields)
+
+    @property
+    def loses_values(self) -> bool:
+        """Whether entries of it that are copied lie in another partition afterwards."""
+        return any(f.loses_values for f in self.fields)
 
 
 def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], first_spec_id: int) -> str:

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     EQUALITY_DELETES = "equality_deletes"
     POSITION_DELETES = "position_deletes"
     FORMAT_VERSION = "format_version"
+    DROPPED_SOURCE = "dropped_source"
     STALE = "stale"
     CONFLICT = "conflict"
     GATE = "gate"
@@ -94,6 +95,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them anew",
     Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no row any more",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
+    Reason.DROPPED_SOURCE: "the column by which an older spec partitions live files was dropped; Iceberg loses "
+    "their partitions, and with them what deletes apply to, in any commit that copies their manifests",
     Reason.STALE: "the table moved on since the batch was planned",
     Reason.CONFLICT: "concurrent commits won every try",
     Reason.GATE: "the commit gate refused: an invariant would have been broken",

@@ -119,6 +119,12 @@ class TableState:
         """The spec whose partition keys carry no `spec=` prefix."""
         return FIRST_SPEC_ID
 
+    def specs_losing_values(self) -> tuple[int, ...]:
+        """Specs with live files whose partitions are lost when their entries are copied; see
+        `PartitionField.loses_values`."""
+        live = {m.spec_id for m in self.manifests if m.added_files != 0 or m.existing_files != 0}
+        return tuple(sorted(i for i in live if i in self.specs and self.specs[i].loses_values))
+
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """The retained snapshot with this id."""
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)

@@ -35,6 +35,7 @@ class _Head:
     format_version: int
     maintenance_properties: Mapping[str, str]
     foreign: tuple[ForeignCommit, ...]
+    specs_losing_values: tuple[int, ...]
 
 
 _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
@@ -71,6 +72,7 @@ def put(conn: Connection, measured: Measured) -> bool:
                 measured.format_version,
                 measured.maintenance_properties,
                 measured.foreign,
+                measured.specs_losing_values,
             )
         ),
         "partitions": _pack(measured.partitions),
@@ -104,6 +106,7 @@ def get(conn: Connection, table: TableId) -> Measured | None:
         format_version=head.format_version,
         maintenance_properties=head.maintenance_properties,
         foreign=head.foreign,
+        specs_losing_values=head.specs_losing_values,
     )
 
 

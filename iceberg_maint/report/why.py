@@ -207,6 +207,7 @@ def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], hist
         Reason.DISABLED: "policy key rewrite_data_files.enabled: true",
         Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
         Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
+        Reason.DROPPED_SOURCE: "the files of these specs are written anew: see ICM-131",
         Reason.EMPTY: "data in the table",
         Reason.FOREIGN_MAINTAINER: "the other maintainer is stopped, or policy key foreign_maintainers.mode: "
         "coexist or ignore",

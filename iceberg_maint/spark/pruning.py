@@ -40,6 +40,7 @@ def spec_values(bridge: Bridge, java_specs: Iterable[Any]) -> dict[int, Partitio
                 str(f.name()),
                 str(f.transform().toString()),
                 types[int(f.fieldId())],
+                types[int(f.fieldId())] == "unknown" and not f.transform().isVoid(),
             )
             for f in bridge.iterate(spec.fields())
         )

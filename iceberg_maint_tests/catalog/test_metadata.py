@@ -124,6 +124,8 @@ def test_parse_metadata_result_types_are_those_of_transform_and_column() -> None
     assert [f.result_type for f in specs[0].fields] == ["date"]
     assert [f.result_type for f in specs[1].fields] == ["int", "long", "decimal(9, 2)", "int", "unknown"]
     assert specs[1].fields[4].is_void
+    assert [f.loses_values for spec in (specs[0], specs[1]) for f in spec.fields] == [True] + [False] * 5
+    assert (specs[0].loses_values, specs[1].loses_values) == (True, False)
 
 
 def test_parse_metadata_key_types_are_those_of_the_current_schema_outside_lists_and_maps() -> None:

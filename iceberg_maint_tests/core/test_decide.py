@@ -80,6 +80,25 @@ def test_decide_empty_table_skips_as_empty(
     assert (found.verdict, found.reason) == (Verdict.SKIP, Reason.EMPTY)
 
 
+@pytest.mark.parametrize(
+    ("operation", "refused"),
+    [
+        (Operation.CONVERT_EQUALITY_DELETES, True),
+        (Operation.REWRITE_DATA_FILES, True),
+        (Operation.REWRITE_POSITION_DELETE_FILES, True),
+        (Operation.REWRITE_MANIFESTS, True),
+        (Operation.EXPIRE_SNAPSHOTS, False),
+        (Operation.REMOVE_ORPHAN_FILES, False),
+    ],
+)
+def test_operation_that_copies_entries_is_refused_where_a_spec_loses_their_values(
+    operation: Operation, refused: bool
+) -> None:
+    measured = replace(measured_of({"p=a": SICK}), specs_losing_values=(0, 3))
+    stop = decisions.table_stop(operation, measured, 2, policy_of(), TableHistory(), NOW_MS)
+    assert stop == ((Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": "0, 3"}) if refused else None)
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_decide_known_format_versions_run(version: int) -> None:
     assert decide({"p=a": SICK}, format_version=version).verdict is Verdict.RUN

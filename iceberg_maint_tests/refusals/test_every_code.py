@@ -47,6 +47,7 @@ MADE_REAL = {
     "ICM-128": "ledger/test_database.py::test_database_lost_later_is_an_error_with_its_code",
     "ICM-129": "spark/test_staging.py::test_load_planned_table_expired_snapshot_is_stale",
     "ICM-130": "spark/test_expire.py::test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept",
+    "ICM-131": "cli/test_dropped_source.py::test_run_is_refused_with_what_to_do",
 }
 
 
@@ -81,6 +82,8 @@ def given() -> dict[str, set[int]]:
     found[stale.code].add(stale.exit_code)
     # Told by the program as a whole, of an outcome: no error ends the run.
     found["ICM-121"].add(errors.EXIT_UNKNOWN)
+    # Told by a decision: nothing is begun.
+    found["ICM-131"].add(errors.EXIT_REFUSED)
     return found
 
 

@@ -200,6 +200,20 @@ APPLYING = (
         ),
     ),
     Regression(
+        "kept-files-copied-into-another-partition",
+        "reproduced on Iceberg 1.12",
+        "the source column of an old spec is dropped: any commit that merges its manifests writes NULL for the "
+        "partitions of the files it keeps, their deletes apply no more and deleted rows come back",
+        "the gate compares such entries one by one, and no commit that copies any is begun",
+        off(
+            "core/difference.py",
+            "m.is_deletes or m.spec_id in self.losing for m",
+            "m.is_deletes for m",
+            "spark/test_dropped_source.py::"
+            "test_commit_that_would_move_kept_files_into_another_partition_is_refused[2-cat]",
+        ),
+    ),
+    Regression(
         "deletes-picked-by-the-filter-of-a-scan",
         "apache/iceberg#12479",
         "a delete file that tells of more columns than its keys is left out by a filter on those: rows come back",
