@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
-from iceberg_maint.cli.session import Session, command, overrides_option
+from iceberg_maint.cli.session import Session, command, group, overrides_option
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
@@ -37,7 +37,7 @@ _SHOWN = 20
 _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
 
 
-@click.group()
+@group
 def orphans() -> None:
     """Files that nothing reaches: look, set aside, put back, remove for good.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.session import Session, command
+from iceberg_maint.cli.session import Session, command, group
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iceberg_maint.wiring import App
 
 
-@click.group()
+@group
 def readers() -> None:
     """Readers of a table's changes; snapshots that one still needs do not expire."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from iceberg_maint import __version__
-from iceberg_maint.cli.session import Session
+from iceberg_maint.cli.session import Session, session_of, shared_options
 from iceberg_maint.errors import IcebergMaintError
 
 # Command → (module, what it does), in the order a person meets them.
@@ -33,6 +34,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Build a sick demo lake, heal it, print before and after."),
 }
 
+_ASKED_JSON = "iceberg_maint.asked_json"
+
 
 class _Commands(click.Group):
     """Loads a command when it is called; lists all from the table above."""
@@ -51,20 +54,41 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        # Who reads only documents gets one also where what follows cannot be read. `--json` counts
+        # wherever it stands, since an error may come before it has been parsed.
+        session = extra.get("obj") or Session()
+        extra["obj"] = session
+        asked = "--json" in list(itertools.takewhile(lambda argument: argument != "--", args))
+        try:
+            context = super().make_context(info_name, args, parent, **extra)
+        except click.ClickException as error:
+            session.as_json = asked
+            session.misused(error)
+            raise
+        context.meta[_ASKED_JSON] = asked
+        return context
+
     def invoke(self, ctx: click.Context) -> Any:
         session = ctx.ensure_object(Session)
         try:
             return super().invoke(ctx)
         except IcebergMaintError as error:
             # Raised while options were read, before a command's own handling.
-            session.say(str(error))
+            session.as_json = ctx.meta[_ASKED_JSON]
+            session.refuse(error)
             ctx.exit(error.exit_code)
+        except click.ClickException as error:
+            session.as_json = ctx.meta[_ASKED_JSON]
+            session.misused(error)
+            raise
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="iceberg-maint")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, logs on stderr.")
+@shared_options
 @click.pass_context
 def iceberg_maint(context: click.Context, config_path: Path | None, as_json: bool) -> None:
     """Keep Apache Iceberg tables healthy, and prove that no row was lost.
@@ -72,9 +96,7 @@ def iceberg_maint(context: click.Context, config_path: Path | None, as_json: boo
     Exit codes: 0 done; 1 something failed; 2 usage, configuration or unknown table; 3 refused, with
     a code ICM-nnn; 4 a commit is neither confirmed nor refuted.
     """
-    session = context.ensure_object(Session)
-    session.config_path = config_path
-    session.as_json = as_json
+    session_of(context, config_path, as_json=as_json)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

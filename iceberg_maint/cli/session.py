@@ -93,10 +93,14 @@ class Session:
 
     def write(self, text: str) -> None:
         """Text on the real stdout, also while it is turned to stderr."""
-        if self._out:
-            os.write(self._out[-1], text.encode())
-        else:
-            click.echo(text, nl=False)
+        try:
+            if self._out:
+                os.write(self._out[-1], text.encode())
+            else:
+                click.echo(text, nl=False)
+        except BrokenPipeError:
+            # Who reads has left, as `head` does. What was done counts all the same.
+            _discard(self._out[-1] if self._out else sys.stdout.fileno())
 
     def masked(self, text: str) -> str:
         """The text without secrets: those of the configuration, and passwords in addresses."""
@@ -128,7 +132,7 @@ class Session:
             try:
                 return body() or EXIT_DONE
             except IcebergMaintError as error:
-                self._fail(error.code, error.message, error.fix, str(error))
+                self.refuse(error)
                 return error.exit_code
             except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
@@ -138,31 +142,75 @@ class Session:
                 self._fail(None, line, "", f"unexpected {line}")
                 return EXIT_FAILED
 
+    def refuse(self, error: IcebergMaintError) -> None:
+        """An error as one line on stderr and, with `--json`, as the document."""
+        self._fail(error.code, error.message, error.fix, str(error))
+
+    def misused(self, error: click.ClickException) -> None:
+        """With `--json`, the document of a usage error; click tells people."""
+        if self.as_json:
+            lines = error.format_message().splitlines()
+            # Where the command is left out the message is the whole help.
+            message = lines[0] if lines[0].startswith("Usage:") else " ".join(" ".join(lines).split())
+            context = getattr(error, "ctx", None)
+            fix = "" if context is None else f"see {context.command_path} --help."
+            self._document(None, message, fix)
+
     def _fail(self, code: str | None, message: str, fix: str, line: str) -> None:
         self.say(line)
         if self.as_json:
-            from iceberg_maint.report.document import render
+            self._document(code, message, fix)
 
-            document = {"error": {"code": code, "message": message, "fix": fix}}
-            self.write(self.masked(render(document)) + "\n")
+    def _document(self, code: str | None, message: str, fix: str) -> None:
+        from iceberg_maint.report.document import render
+
+        document = {"error": {"code": code, "message": message, "fix": fix}}
+        self.write(self.masked(render(document)) + "\n")
 
 
-def command(body: Callable[..., int | None]) -> Callable[..., None]:
-    """A command's body with `--config` and `--json`; its return value is the exit code."""
-
-    @click.option(
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--config` and `--json`, which stand before a command's name or after it."""
+    config = click.option(
         "--config",
         "config_path",
         type=click.Path(path_type=Path),
         help="Configuration file; else $ICEBERG_MAINT_CONFIG, else the embedded default.",
     )
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, logs on stderr.")
+    as_json = click.option(
+        "--json", "as_json", is_flag=True, help="One JSON document on stdout, logs on stderr."
+    )
+    return config(as_json(function))
+
+
+def session_of(context: click.Context, config_path: Path | None, *, as_json: bool) -> Session:
+    """The call's session, with what these options say; those that stand further left hold where
+    these say nothing."""
+    session: Session = context.ensure_object(Session)
+    session.config_path = config_path or session.config_path
+    session.as_json = as_json or session.as_json
+    return session
+
+
+def group(body: Callable[[], None]) -> click.Group:
+    """A group of commands, with `--config` and `--json` as every command has them."""
+
+    @click.group(help=body.__doc__, name=body.__name__)
+    @shared_options
+    @click.pass_context
+    def wrapper(context: click.Context, config_path: Path | None, as_json: bool) -> None:
+        session_of(context, config_path, as_json=as_json)
+
+    return wrapper
+
+
+def command(body: Callable[..., int | None]) -> Callable[..., None]:
+    """A command's body with `--config` and `--json`; its return value is the exit code."""
+
+    @shared_options
     @click.pass_context
     @functools.wraps(body)
     def wrapper(context: click.Context, config_path: Path | None, as_json: bool, **arguments: Any) -> None:
-        session: Session = context.ensure_object(Session)
-        session.config_path = config_path or session.config_path
-        session.as_json = as_json or session.as_json
+        session = session_of(context, config_path, as_json=as_json)
         context.exit(session.run(lambda: body(session, **arguments)))
 
     return wrapper
@@ -200,10 +248,16 @@ def _parse_overrides(
     result: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals:
+        if not (equals and key.strip()):
             raise ConfigurationError("ICM-100", f"--set {pair}: must be KEY=VALUE.", "write both.")
         result[key.strip()] = value
     return result
+
+
+def _discard(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def _is_real(stream: Any) -> bool:
