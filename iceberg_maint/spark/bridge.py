@@ -64,7 +64,11 @@ class Bridge:
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self._classes: dict[str, Any] = {}
         self._made: dict[Callable[[Bridge], Any], Any] = {}
-        self.is_spark_3 = str(spark.version).startswith("3.")
+
+    @property
+    def is_spark_3(self) -> bool:
+        """Whether this is Spark 3.5, whose ways differ here and there."""
+        return str(self.spark.version).startswith("3.")
 
     def conf(self) -> dict[str, str]:
         """All of the session's settings; Spark 3.5 tells Python of one at a time."""

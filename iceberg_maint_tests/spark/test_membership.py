@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.memory import Preflight
 from iceberg_maint.core.plan import Batch, EqualityDeleteFile
 from iceberg_maint.spark import native
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.membership import marked_rows
 from iceberg_maint_tests.spark.writers import Row, Writers
 
@@ -192,7 +191,7 @@ def test_null_keys_that_metadata_denies_end_the_job(spark: SparkSession) -> None
     lake.append(rows_of([None, 1], 0))
     honest = lake.delete({"id": 1})
     lake.delete_rows("(null, 7)", 1, metrics_of=honest)
-    with pytest.raises(SparkRuntimeException, match="its metadata says it has none"):
+    with pytest.raises(JVM_ERRORS, match="its metadata says it has none"):
         lake.marked()
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark import membership
+from iceberg_maint.spark.bridge import JVM_ERRORS
 from iceberg_maint.spark.key_files import KeyFiles
 from iceberg_maint_tests.spark.test_membership import BROADCAST, Lake, rows_of
 
@@ -32,7 +32,7 @@ def test_row_of_a_file_that_was_not_asked_for_ends_the_job(
     real = KeyFiles.data_tasks
     every = [path for path, _ in lake.places.values()]
     monkeypatch.setattr(KeyFiles, "data_tasks", lambda self, tasks, _paths: real(self, tasks, every))
-    with pytest.raises(SparkRuntimeException, match="a row was read of a file that was not planned"):
+    with pytest.raises(JVM_ERRORS, match="a row was read of a file that was not planned"):
         lake.marked(BROADCAST)
 
 

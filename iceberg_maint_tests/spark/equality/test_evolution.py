@@ -9,6 +9,7 @@ from iceberg_maint.core.policy import Route
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint_tests.spark.equality.conftest import Way, name_of
 from iceberg_maint_tests.spark.equality.twin import Add, Delete, Twin
+from iceberg_maint_tests.spark.pair import not_on_spark_3
 
 pytestmark = pytest.mark.spark
 
@@ -74,6 +75,7 @@ def refused(way: Way, twin: Twin) -> None:
     assert unsupported == {Reason.UNSUPPORTED_KEY}
 
 
+@not_on_spark_3("its reader cannot read such a table at all")
 def test_dropped_key_column_is_refused(way: Way) -> None:
     """Iceberg's generic reader cannot read such a table at all; Spark finds the column in an older schema."""
     twin = way.create()
