@@ -49,11 +49,13 @@ def _counting(run: Run) -> tuple[BatchOutcome, ...]:
 
 def _partition_outcomes(decision: Decision, run: Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:
     result: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
+    # What is advised stays due; it was not looked at whether there is something to gain.
+    otherwise = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
     for p in decision.partitions:
         refused = p.verdict is Verdict.REFUSE
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
         left = p.verdict is Verdict.RUN
-        reason = (run.stopped_by or run.leftovers.get(p.partition, Reason.NO_GAIN)) if left else p.reason
+        reason = (run.stopped_by or run.leftovers.get(p.partition, otherwise)) if left else p.reason
         if reason is Reason.UNSUPPORTED_KEY:
             status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)

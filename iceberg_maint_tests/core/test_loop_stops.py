@@ -94,6 +94,7 @@ def test_advise_touches_nothing() -> None:
     before = world.now
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.ADVISE)
+    assert set(found.partitions) == {(p, OutcomeStatus.NO_OP, Reason.ADVISE) for p in ("p=a", "p=b")}
     assert world.now is before
     assert (world.writes, world.open_work()) == ([], (0, 0))
 

@@ -12,6 +12,7 @@ from iceberg_maint.catalog.fake import UNPARTITIONED
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.partition import ALL
 from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.policy import Mode
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.defs.keys import asset_key, check_key
 from iceberg_maint_tests.defs.conftest import Table, World, key
@@ -66,6 +67,14 @@ def test_healthy_partition_asked_for_is_materialized_as_no_op(world: World, sick
 def test_healthy_partition_is_rewritten_when_forced(world: World, sick: Table) -> None:
     assert world.maintain(T, key("d4"), iceberg_maint__force="true").success
     assert world.engine.written == [(key("d4"),)]
+
+
+def test_partition_that_was_only_advised_is_not_materialized(world: World, sick: Table) -> None:
+    world.policy = replace(world.policy, mode=Mode.ADVISE)
+    assert world.maintain(T, key("d1"), key("d4")).success
+    assert world.engine.written == []
+    assert world.materialized(T) == {key("d4")}
+    assert not world.evaluations("small_files")[key("d1")].passed
 
 
 def test_materialization_tells_what_was_done_in_numbers(world: World, sick: Table) -> None:
