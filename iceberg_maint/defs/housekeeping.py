@@ -28,6 +28,8 @@ from iceberg_maint.ledger_ports import Report
 from iceberg_maint.maintain import BatchEnded, Event, PlanReady
 from iceberg_maint.survey import survey
 
+_NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
+
 
 def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AssetsDefinition:
     """The asset with its checks. It shares the table's pool, so it never runs beside its data's."""
@@ -105,13 +107,29 @@ class HousekeepingRun(TableRun):
     def _materialize(
         self, outcomes: tuple[OperationOutcome, ...], policy: Policy, last_pass: Report | None
     ) -> None:
-        if not any(o.batches for o in outcomes) and together(outcomes).outcome not in WELL:
+        if not _kept(outcomes):
             return
         hold_seconds = policy.remove_orphan_files.hold_seconds
         metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
         self._context.log_event(
             dg.AssetMaterialization(housekeeping_key(self._table, self._prefix), metadata=metadata)
         )
+
+
+def _kept(outcomes: Sequence[OperationOutcome]) -> bool:
+    """Whether something ran, or nothing that is turned on had anything to do. What is paused, held
+    back, refused or only advised is not claimed to be kept."""
+    if any(o.batches for o in outcomes):
+        return True
+    idle = [o for o in outcomes if o.reason is not Reason.DISABLED]
+    return bool(idle) and all(
+        o.outcome is OutcomeStatus.NO_OP and (o.reason in _NOTHING_TO_DO or _gains_nothing(o)) for o in idle
+    )
+
+
+def _gains_nothing(outcome: OperationOutcome) -> bool:
+    """Whether it was due, and its plan came out empty."""
+    return any(reason is Reason.NO_GAIN for _, _, reason in outcome.partitions)
 
 
 def _sentence(batch: BatchOutcome) -> str:

@@ -148,6 +148,30 @@ def test_policy_that_holds_it_back_starts_nothing(world: World, way: str) -> Non
     assert not requested(world)
     housekeep(world)
     assert (len(world.catalog.made[T].state.snapshots), world.orphans.swept) == (13, [])
+    assert [t["rewrite_manifests"].split(":")[0] for t in told(world)] == (
+        ["NO_OP, healthy"] if way == "off" else []
+    )
+
+
+def test_blackout_and_lease_claim_nothing(world: World) -> None:
+    world.observe()
+    policy = world.policy
+    world.policy = replace(policy, blackout_hours=("00:00-24:00",))
+    assert housekeep(world).success
+    world.policy = policy
+    assert world.ledger.acquire_lease(world.catalog.made[T].state.uuid, str(T), "somebody", 600, 0)
+    housekeep(world)
+    assert told(world) == []
+
+
+def test_healthy_housekeeping_is_claimed_though_an_operation_is_off(world: World) -> None:
+    world.observe()
+    assert housekeep(world).success
+    world.policy = replace(world.policy, remove_orphan_files=RemoveOrphanFilesPolicy(enabled=False))
+    assert housekeep(world).success
+    last = told(world)[-1]
+    assert last["expire_snapshots"].startswith("NO_OP, healthy: ")
+    assert last["remove_orphan_files"].startswith("NO_OP, disabled: ")
 
 
 def test_failed_operation_fails_the_run_and_the_others_are_told(world: World) -> None:
