@@ -31,6 +31,13 @@ _POSTGRES = {
 }
 """libpq's settings where the URL has none. A server that goes away without a word, in a failover or behind a
 firewall, would otherwise keep a statement waiting for a quarter of an hour, and a lease lasts 45 seconds."""
+_READ_ONLY = {
+    "42501",  # insufficient_privilege
+    "25006",  # read_only_sql_transaction
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+}
+"""SQLSTATEs and primary result codes of a statement that may not write."""
 _FIX = "start the database, or correct the ledger's URL and its permissions."
 
 
@@ -39,7 +46,8 @@ class Database:
 
     Raises ConfigurationError ICM-100 for a URL of another database. The first transaction raises
     ConfigurationError ICM-128 when the database cannot be reached or is of a newer version; a
-    later one raises IcebergMaintError ICM-128 when it is lost.
+    later one raises IcebergMaintError ICM-128 when it is lost, ConfigurationError ICM-128 when this
+    user has never been able to write to it.
     """
 
     def __init__(self, url: str) -> None:
@@ -50,6 +58,7 @@ class Database:
         # An in-memory database is one connection; its transactions take turns.
         self._turn = threading.RLock()
         self._engine: Engine | None = None
+        self._has_written = False
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -74,6 +83,7 @@ class Database:
         with self._turns(), self._reached(), engine.begin() as conn:
             _lock(conn, keys)
             yield conn
+        self._has_written = True
 
     def close(self) -> None:
         """Closes all connections; the next transaction opens new ones."""
@@ -94,7 +104,13 @@ class Database:
     def _reached(self) -> Iterator[None]:
         try:
             yield
-        except (OperationalError, InterfaceError) as why:
+        except DBAPIError as why:
+            if _is_read_only(why.orig):
+                # A server that lets nothing be written any more is one that was lost, in a failover.
+                kind = IcebergMaintError if self._has_written else ConfigurationError
+                raise kind("ICM-128", self._lost(why), _FIX) from why
+            if not isinstance(why, (OperationalError, InterfaceError)):
+                raise
             raise IcebergMaintError("ICM-128", self._lost(why), _FIX) from why
 
     def _open(self) -> Engine:
@@ -130,6 +146,13 @@ class Database:
             words = words.replace(str(self._url.password), "***")
         shown = self._url.render_as_string(hide_password=True)
         return f"the ledger at {shown} cannot be used: {words.rstrip('.')}."
+
+
+def _is_read_only(why: BaseException | None) -> bool:
+    if isinstance(why, sqlite3.Error):
+        # The low byte of an extended result code is the primary one.
+        return getattr(why, "sqlite_errorcode", 0) & 0xFF in _READ_ONLY
+    return getattr(why, "pgcode", None) in _READ_ONLY
 
 
 def _parse(url: str) -> URL:
@@ -218,8 +241,8 @@ def _use_wal(connection: Any) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() >= deadline:
+        except sqlite3.OperationalError as why:
+            if _is_read_only(why) or time.monotonic() >= deadline:
                 raise
             time.sleep(0.05)
         else:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.ledger import database as database_module
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.ledger.sql import SqlLedger
@@ -103,6 +105,58 @@ def test_postgres_that_goes_away_without_a_word_is_given_up_in_seconds_unless_th
     }
     assert asked(postgres_url) == ours
     assert asked(f"{postgres_url}?tcp_user_timeout=900") == {**ours, "tcp_user_timeout": "900"}
+
+
+def test_sqlite_that_may_only_be_read_is_wrong_configuration_from_the_first_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "ledger.db"
+    writing = SqlLedger(f"sqlite:///{path}")
+    writing.pause(NAME, "why")
+    monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
+    reading = SqlLedger(f"sqlite:///file:{path}?mode=ro&uri=true")
+    assert reading.pause_note(UUID, NAME) == "why"
+    with pytest.raises(ConfigurationError) as refusal:
+        reading.pause(NAME, "")
+    assert refusal.value.code == "ICM-128"
+    assert refusal.value.message.endswith("cannot be used: attempt to write a readonly database.")
+    reading.close()
+    writing.close()
+
+
+def test_sqlite_that_may_not_become_a_ledger_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "ledger.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE other (x)")
+    connection.close()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(database_module.time, "sleep", lambda _: pytest.fail("waited for nothing"))
+    with pytest.raises(ConfigurationError, match="ICM-128"):
+        SqlLedger(f"sqlite:///file:{path}?mode=ro&uri=true").now_ms()
+
+
+@pytest.mark.postgres
+def test_postgres_that_may_only_be_read_is_wrong_configuration_until_it_has_been_written(postgres_url: str):
+    made = SqlLedger(postgres_url)
+    made.now_ms()
+    made.close()
+    reading = SqlLedger(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
+    with pytest.raises(ConfigurationError, match=r"ICM-128 .*read-only transaction"):
+        reading.pause(NAME, "")
+    reading.close()
+    database = Database(postgres_url)
+    with database.write("key"):
+        pass
+
+    def write_where_it_is_forbidden() -> None:
+        with database.write("key") as conn:
+            conn.exec_driver_sql("SET TRANSACTION READ ONLY")
+            conn.exec_driver_sql("DELETE FROM icm_pause")
+
+    with pytest.raises(IcebergMaintError, match=r"ICM-128 .*read-only transaction") as lost:
+        write_where_it_is_forbidden()
+    assert not isinstance(lost.value, ConfigurationError)
+    database.close()
 
 
 def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
