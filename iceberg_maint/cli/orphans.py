@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -20,7 +20,14 @@ from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.upkeep import MARK
-from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, RefusedError, UnknownTableError
+from iceberg_maint.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    ConfigurationError,
+    RefusedError,
+    UnknownTableError,
+)
 from iceberg_maint.maintain import Event, PlanReady, Request, maintain
 from iceberg_maint.orphans.operation import Scope
 
@@ -63,11 +70,14 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     state, policy = _pinned(app, table, overrides)
     section = policy.remove_orphan_files
     in_flight = frozenset(f.path for a in app.ledger.open_attempts(state.uuid) for f in a.files or ())
-    with app.orphan_files(table).look(state, section, in_flight=in_flight) as found:
+    # Opened before the scan, which may take long.
+    with (
+        _opened(output) as lines,
+        app.orphan_files(table).look(state, section, in_flight=in_flight) as found,
+    ):
         summary = summarize(found.paths.orphans(), found.target.prefixes, _SHOWN)
-        if output is not None:
-            with output.open("w", encoding="utf-8") as lines:
-                lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in found.paths.orphans())
+        if lines is not None:
+            lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in found.paths.orphans())
         document = scan_document(
             str(table), found.counts, summary, digest=found.digest, needs_approval=found.needs_approval
         )
@@ -201,6 +211,21 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     )
     held = outcome.reason is Reason.LEASE_HELD
     return EXIT_REFUSED if held else _EXIT_CODES.get(outcome.outcome, EXIT_DONE)
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[TextIO | None]:
+    if output is None:
+        yield None
+        return
+    try:
+        file = output.open("w", encoding="utf-8")
+    except OSError as why:
+        raise ConfigurationError(
+            "ICM-100", f"--output {output} cannot be written: {why.strerror}.", "name another file."
+        ) from why
+    with file:
+        yield file
 
 
 def _pinned(app: App, table: TableId, overrides: dict[str, str]) -> tuple[TableState, Policy]:

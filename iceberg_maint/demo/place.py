@@ -73,8 +73,8 @@ class Place:
         """Makes the folders, writes the configuration where there is none, sets up the Dagster
         instance as the project's `dagster.yaml` says, and loads the configuration.
 
-        Raises ConfigurationError ICM-100 for a folder that holds something else, and outside of a
-        checkout, where there is no `dagster.yaml`.
+        Raises ConfigurationError ICM-100 for a folder that holds something else or cannot be made, and
+        outside of a checkout, where there is no `dagster.yaml`.
         """
         if not _DAGSTER_YAML.is_file():
             raise ConfigurationError(
@@ -82,7 +82,7 @@ class Place:
             )
         refuse_other(self.root, self.config, "demo lake")
         for folder in (self.root, self.before, self.sources, self.dagster_home):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         if not self.config.exists():
             write_config(self.config, "iceberg-maint demo", _POLICY)
         shutil.copyfile(_DAGSTER_YAML, self.dagster_home / "dagster.yaml")
@@ -101,10 +101,22 @@ class Place:
 def refuse_other(root: Path, config: Path, what: str) -> None:
     """Raises ConfigurationError ICM-100 for a folder with something in it that this configuration file
     is not among."""
+    if root.exists() and not root.is_dir():
+        raise ConfigurationError("ICM-100", f"{root} is no folder.", "name another one with --data.")
     if root.exists() and any(root.iterdir()) and not config.exists():
         raise ConfigurationError(
             "ICM-100", f"{root} is not empty and holds no {what}.", "name another folder with --data."
         )
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder of the lake, and those above it. Raises ConfigurationError ICM-100 where it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        raise ConfigurationError(
+            "ICM-100", f"{folder} cannot be made: {why.strerror}.", "name another folder with --data."
+        ) from why
 
 
 def write_config(config: Path, command: str, policy: str) -> None:

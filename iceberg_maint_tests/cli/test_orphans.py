@@ -15,6 +15,7 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.session import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.orphans.operation import OrphanPass
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.orphans.passes import NoEngine, StoreClock
@@ -78,6 +79,17 @@ def test_scan_tells_what_would_go_and_moves_nothing(program: Program, lake: Lake
     assert document(program("scan", "db.t", "--json")) == found
     assert f"{ALL} of" in program("scan", "db.t").stdout
     assert list(lake.folder.glob("home/orphans/*")) == []
+
+
+def test_scan_whose_output_cannot_be_written_is_refused_before_it_looks(
+    program: Program, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OrphanPass, "look", lambda *_, **__: pytest.fail("looked for nothing"))
+    error = document(program("scan", "db.t", "--json", "--output", f"{lake.folder}/no/file"), 2)["error"]
+    assert (error["code"], error["message"]) == (
+        "ICM-100",
+        f"--output {lake.folder}/no/file cannot be written: No such file or directory.",
+    )
 
 
 def test_files_go_come_back_and_stay(program: Program, lake: Lake, store: ShiftedStore, app: App) -> None:

@@ -40,6 +40,18 @@ def test_folder_with_something_else_in_it_is_refused_and_kept(tmp_path: Path) ->
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
+def test_place_that_can_be_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for root, says in (
+        (tmp_path / "file", f"{tmp_path}/file is no folder."),
+        (tmp_path / "file" / "data", f"{tmp_path}/file/data cannot be made: Not a directory."),
+        (Path("/proc/nope"), "/proc/nope cannot be made: No such file or directory."),
+    ):
+        with pytest.raises(ConfigurationError) as refusal:
+            place(root).prepare(os.environ)
+        assert (refusal.value.code, refusal.value.message) == ("ICM-100", says)
+
+
 def test_clearing_removes_the_lake(tmp_path: Path) -> None:
     where = place(tmp_path / "data")
     where.prepare(os.environ)
