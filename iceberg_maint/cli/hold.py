@@ -35,7 +35,10 @@ def pause(session: Session, name: str | None, note: str) -> int:
 @click.argument("name", metavar="[TABLE]", required=False)
 @command
 def resume(session: Session, name: str | None) -> int:
-    """End a pause: of a table, or without TABLE that of the whole fleet."""
+    """End a pause: of a table, or without TABLE that of the whole fleet.
+
+    A table still waits while the fleet is paused.
+    """
     app = session.app()
     target, table_uuid = FLEET, None
     if name is not None:
@@ -44,8 +47,23 @@ def resume(session: Session, name: str | None) -> int:
         with suppress(IcebergMaintError):
             # A pause can be ended while the catalog is away, and of a table that is gone.
             table_uuid = app.catalogs[table.catalog].pin(table).uuid
+    before = app.ledger.pause_note(table_uuid or "", target)
     app.ledger.resume(target, table_uuid)
-    session.emit({"resumed": target}, lambda console: console.print(f"resumed: {_name(target)}"))
+    left = app.ledger.pause_note(table_uuid or "", target)
+    if left is not None:
+        note = f": {left}" if left else ""
+        told = (
+            f"{target} has no pause of its own, but waits: the whole fleet is paused{note}; "
+            "'iceberg-maint resume' ends that"
+        )
+    elif before is None:
+        told = f"{_name(target)} was not paused"
+    else:
+        told = f"resumed: {_name(target)}"
+    session.emit(
+        {"resumed": target, "was_paused": before is not None, "fleet_paused": left is not None},
+        lambda console: console.print(told, markup=False),
+    )
     return 0
 
 

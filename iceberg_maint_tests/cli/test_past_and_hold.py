@@ -103,6 +103,28 @@ def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
 
 
+def test_resume_says_what_is_paused_still(lake: Lake) -> None:
+    waits = (
+        "lake.db.sick has no pause of its own, but waits: the whole fleet is paused: [b]move[/b]; "
+        "'iceberg-maint resume' ends that\n"
+    )
+    assert lake("resume", "db.sick").stdout == "lake.db.sick was not paused\n"
+    assert lake("resume").stdout == "the whole fleet was not paused\n"
+    lake("pause", "db.sick")
+    lake("pause", "--note", "[b]move[/b]")
+    for _ in range(2):
+        assert lake("resume", "db.sick").stdout == waits
+    assert lake.json("resume", "db.sick") == {
+        "resumed": "lake.db.sick",
+        "was_paused": True,
+        "fleet_paused": True,
+    }
+    assert lake("resume").stdout == "resumed: the whole fleet\n"
+    assert lake.json("resume") == {"resumed": "*", "was_paused": False, "fleet_paused": False}
+    lake("pause", "db.sick")
+    assert lake("resume", "db.sick").stdout == "resumed: lake.db.sick\n"
+
+
 def test_release_clears_back_off_and_quarantine_of_what_was_asked(lake: Lake) -> None:
     lake.engine.results = [REJECTED]
     lake("run", "db.sick")
