@@ -8,7 +8,7 @@ import click
 
 from iceberg_maint.cli.session import Session, command, group
 from iceberg_maint.core.state import TableState
-from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.errors import ConfigurationError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.wiring import App
@@ -44,6 +44,13 @@ def list_(session: Session, name: str) -> int:
 @command
 def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
     """Register READER of TABLE, or note how far it has come."""
+    if not reader.strip() or not reader.isprintable():
+        # A line of a log is not to be forged, nor a reader to be hidden.
+        raise ConfigurationError(
+            "ICM-100",
+            f"{reader!r} is no name of a reader: it must have characters, and only printable ones.",
+            "name it otherwise.",
+        )
     app = session.app()
     state = _pinned(app, name)
     head = state.snapshot.snapshot_id if state.snapshot is not None else None

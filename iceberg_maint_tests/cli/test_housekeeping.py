@@ -105,3 +105,13 @@ def test_owner_who_keeps_files_is_obeyed(aged: Lake) -> None:
     result = aged("run", "db.sick", "--operation", "expire_snapshots")
     assert (result.exit_code, "ICM-110" in result.stderr) == (3, True)
     assert len(aged.catalog.content[SICK].state.snapshots) == 12
+
+
+@pytest.mark.parametrize("reader", ["", "  ", "feed\nlake.db.sick: released", "feed\x1b[2K", "feed\u2028x"])
+def test_name_of_a_reader_that_would_hide_or_forge_is_refused(aged: Lake, reader: str) -> None:
+    error = aged.json("readers", "set", "db.sick", reader, exit_code=2)["error"]
+    assert (error["code"], error["message"]) == (
+        "ICM-100",
+        f"{reader!r} is no name of a reader: it must have characters, and only printable ones.",
+    )
+    assert aged.json("readers", "list", "db.sick")["readers"] == []
