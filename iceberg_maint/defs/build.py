@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.assets import SPARK_RESOURCE, build_table_asset
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.housekeeping import build_housekeeping_asset
-from iceberg_maint.defs.keys import in_shard
+from iceberg_maint.defs.keys import in_shard, slug
 from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
 from iceberg_maint.defs.observe import build_observe_job
@@ -25,6 +26,8 @@ from iceberg_maint.defs.sensors import (
     build_changes_sensor,
     build_observe_schedule,
 )
+
+_log = logging.getLogger(__name__)
 
 OBSERVE_CRON = "*/10 * * * *"
 
@@ -44,7 +47,8 @@ def build_definitions(
 
     `prefix` keeps the asset keys apart from those of assets that load the tables; `shard` is
     (index, count) of this code location; `automation` says whether sensors and schedule are on
-    at the first load. Connects to nothing.
+    at the first load. Connects to nothing. A table that cannot be an asset is left out and told
+    of, in the log and by the sensor; raises what was wrong with the first when none can be.
     """
     # Partitioned checks are preview and the sensor in user code is beta in Dagster; both are chosen
     # knowingly, and a thousand tables would say so two thousand times at every start.
@@ -69,13 +73,20 @@ def _build(
 ) -> dg.Definitions:
     index, count = shard
     mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
+    assets, left_out = _assets(mine, lake, prefix)
+    for table, why in left_out.items():
+        _log.error("table %s is left out: %s", table, lake.masked(str(why)))
+    if left_out and not assets:
+        raise next(iter(left_out.values()))
+    loaded = tuple(t for t in mine if t not in left_out)
     executor = build_executor(lake.ledger)
-    job = build_observe_job(mine, lake, prefix, executor)
+    job = build_observe_job(loaded, lake, prefix, executor)
     running = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     on_time = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
     changes = build_changes_sensor(
         job,
-        mine,
+        loaded,
+        left_out,
         lake,
         table_list,
         lambda table: in_shard(table, index, count),
@@ -83,21 +94,38 @@ def _build(
         running,
     )
     return dg.Definitions(
-        assets=[
-            build(table, lake, prefix)
-            for table in mine
-            for build in (build_table_asset, build_housekeeping_asset)
-        ],
+        assets=assets,
         jobs=[job],
         sensors=[
             changes,
             build_lost_runs_sensor(lake.ledger, running),
-            *build_automation_sensors(mine, prefix, running),
+            *build_automation_sensors(loaded, prefix, running),
         ],
-        schedules=[build_observe_schedule(job, mine, observe_cron, on_time)],
+        schedules=[build_observe_schedule(job, loaded, observe_cron, on_time)],
         resources={SPARK_RESOURCE: LazySession(lake)},
         executor=executor,
     )
+
+
+def _assets(
+    tables: Sequence[TableId], lake: Lake, prefix: Sequence[str]
+) -> tuple[list[dg.AssetsDefinition], Mapping[TableId, Exception]]:
+    """The assets of the tables, and what is wrong with a table that cannot have them: Dagster
+    loads all definitions or none."""
+    assets: list[dg.AssetsDefinition] = []
+    left_out: dict[TableId, Exception] = {}
+    named: dict[str, TableId] = {}
+    for table in tables:
+        other = named.setdefault(slug(table), table)
+        try:
+            if other != table:
+                raise dg.DagsterInvalidDefinitionError(f"its name in Dagster is that of {other}")
+            both = [build(table, lake, prefix) for build in (build_table_asset, build_housekeeping_asset)]
+        except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
+            left_out[table] = why
+        else:
+            assets += both
+    return assets, left_out
 
 
 class LazySession:

@@ -28,10 +28,25 @@ FORCE_TAG = "iceberg_maint/force"
 OBSERVE_JOB = "observe_iceberg"
 SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
 
+_HOUSEKEEPING = "housekeeping"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+"""What a part of an asset key may be made of: Dagster names outputs and checks after it
+(`AssetKey.to_python_identifier`, which bears a dot too; only the parts encoded here have one)."""
+_PARTS_OF_A_TABLE = 3
+"""At least; what a namespace has too, if a table may be named so."""
+
 
 def asset_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
-    """`prefix / catalog / namespace… / table`."""
-    return dg.AssetKey([*prefix, *table.parts])
+    """`prefix / catalog / namespace… / table`, each as it is spelled where Dagster takes that.
+
+    Another part is spelled in plain letters, with a dot and a digest of what it is in the catalog;
+    so is a table named as the housekeeping of the table that its namespace may be. Keys of
+    different tables differ.
+    """
+    parts = [p if _PLAIN.fullmatch(p) else _encoded(p) for p in table.parts]
+    if table.name == _HOUSEKEEPING and len(table.parts) > _PARTS_OF_A_TABLE:
+        parts[-1] = _encoded(table.name)
+    return dg.AssetKey([*prefix, *parts])
 
 
 def check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.AssetCheckKey:
@@ -41,7 +56,7 @@ def check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.Asse
 
 def housekeeping_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
     """`prefix / catalog / namespace… / table / housekeeping`."""
-    return dg.AssetKey([*prefix, *table.parts, "housekeeping"])
+    return dg.AssetKey([*asset_key(table, prefix).path, _HOUSEKEEPING])
 
 
 def housekeeping_check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.AssetCheckKey:
@@ -95,6 +110,10 @@ def parse_shard(text: str) -> tuple[int, int]:
     raise ConfigurationError(
         "ICM-100", f"{SHARD_VARIABLE} is '{text}'.", "write i/n with 0 <= i < n, for example 0/4."
     )
+
+
+def _encoded(part: str) -> str:
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', part)}.{_digest(part)[:16]}"
 
 
 def _digest(text: str) -> str:

@@ -4,7 +4,7 @@ No `from __future__ import annotations` here: Dagster reads the annotations of i
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -81,13 +81,15 @@ def build_observe_schedule(
 def build_changes_sensor(
     job: dg.JobDefinition,
     tables: Sequence[TableId],
+    left_out: Mapping[TableId, Exception],
     lake: Lake,
     table_list: Path,
     belongs: Callable[[TableId], bool],
     reload: Reload,
     status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
-    """Notices, from the catalogs' own listing and pointers, new, gone and changed tables.
+    """Notices, from the catalogs' own listing and pointers, new, gone and changed tables, and says
+    what is wrong with those of this code location that were left out of it.
 
     What has been handled is the ledger's to know; the cursor only tells a person how far the
     last tick came.
@@ -102,8 +104,13 @@ def build_changes_sensor(
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         check_instance(context.instance)
         origin = context.code_location_origin
-        messages = follow_table_list(
-            tables, lake, table_list, belongs, lambda: reload(origin.location_name if origin else None)
+        messages = [f"table {t} is left out: {lake.masked(str(why))}" for t, why in left_out.items()]
+        messages += follow_table_list(
+            (*tables, *left_out),
+            lake,
+            table_list,
+            belongs,
+            lambda: reload(origin.location_name if origin else None),
         )
         for message in messages:
             context.log.info(message)

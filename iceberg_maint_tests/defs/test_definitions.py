@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import dagster as dg
@@ -32,6 +33,12 @@ NASTY = st.text("ab_-é ", min_size=1, max_size=4)
 TABLES = st.builds(
     lambda parts: TableId(parts[0], tuple(parts[1:-1]), parts[-1]), st.lists(NASTY, min_size=3, max_size=5)
 )
+
+NEAR = st.builds(
+    lambda parts: TableId("lake", tuple(parts[:-1]), parts[-1]),
+    st.lists(st.sampled_from(["x", "a b", "a_b", "housekeeping"]), min_size=2, max_size=4),
+)
+"""Tables whose keys are easily taken for one another's."""
 
 
 def test_definitions_can_be_built_twice(world: World) -> None:
@@ -92,6 +99,72 @@ def test_slugs_of_different_tables_differ_and_are_valid_names(tables: set[TableI
 @given(TABLES, st.integers(1, 7))
 def test_table_belongs_to_exactly_one_shard(table: TableId, count: int) -> None:
     assert sum(in_shard(table, i, count) for i in range(count)) == 1
+
+
+@given(st.sets(st.one_of(TABLES, NEAR), min_size=2, max_size=8))
+def test_keys_of_different_tables_differ_and_make_valid_names(tables: set[TableId]) -> None:
+    keys = {make(t) for t in tables for make in (asset_key, housekeeping_key)}
+    assert len(keys) == 2 * len(tables)
+    assert all(re.fullmatch(r"[A-Za-z0-9_]+", k.to_python_identifier()) for k in keys)
+
+
+@pytest.mark.parametrize("name", ["lake.db.events", "lake-1.a_b.c.T-2_", "lake.db.housekeeping"])
+def test_key_of_a_plain_table_is_its_name(name: str) -> None:
+    table = TableId.parse(name)
+    assert asset_key(table, ("pre", "fix")).path == ["pre", "fix", *name.split(".")]
+    assert housekeeping_key(table).path == [*name.split("."), "housekeeping"]
+
+
+def test_key_of_an_oddly_named_table_shows_its_name_and_a_digest() -> None:
+    assert asset_key(TableId("lake", ("demo",), "a b/ü")).path == ["lake", "demo", "a_b__.736afe6567bb38b3"]
+
+
+def test_oddly_named_tables_are_observed_requested_and_maintained(world: World) -> None:
+    odd = [f"lake.demo.{name}" for name in ("a b/ü", "we$ird", 'q"*%', "x:y", "\\", "a\n")]
+    for name in (*odd, "lake.demo.plain"):
+        world.catalog.create(name.removeprefix("lake.")).add("d1", 1 if name.endswith("plain") else 8)
+    definitions = world.definitions
+    dg.Definitions.validate_loadable(definitions)
+    assert world.observe(definitions=definitions).success
+    requested = world.tick(definitions=definitions)
+    assert requested == {**{name: [key("d1")] for name in odd}, "lake.demo.plain": []}
+    assert world.maintain(odd[0], key("d1"), definitions=definitions).success
+    assert world.materialized(odd[0]) == {key("d1")}
+
+
+def test_table_named_as_the_housekeeping_of_another_loads_beside_it(world: World) -> None:
+    for name in ("demo.x", "demo.x.housekeeping", "demo.x.housekeeping.housekeeping"):
+        world.catalog.create(name).add("d1", 8)
+    assert len(set(world.definitions.resolve_all_asset_keys())) == 6
+    assert world.observe().success
+    assert list(world.tick().values()) == [[key("d1")]] * 3
+
+
+def test_table_that_cannot_be_an_asset_is_left_out_and_told_of(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table may be given the very name that the digest of another's makes."""
+    odd = TableId("lake", ("demo",), "a b")
+    forged = TableId("lake", ("demo",), slug(odd).removeprefix("lake__demo__"))
+    for name in (odd.name, forged.name, "t"):
+        world.catalog.create(f"demo.{name}").add("d1", 8)
+    write_table_list(world.table_list, world.catalog.tables())
+    loaded = {asset_key(odd), asset_key(TableId.parse("lake.demo.t"))}
+    definitions = world.definitions
+    dg.Definitions.validate_loadable(definitions)
+    keys = set(definitions.resolve_all_asset_keys())
+    assert {k for k in keys if k.path[-1] != "housekeeping"} == loaded
+    told = f"table {forged} is left out: its name in Dagster is that of {odd}"
+    assert told in caplog.text
+    assert world.observe().success
+    sensor = definitions.resolve_sensor_def("table_changes")
+    with dg.build_sensor_context(instance=world.instance, sensor_name="table_changes") as context:
+        assert sensor.evaluate_tick(context).skip_message == f"{told}; none of 2 tables changed"
+
+
+def test_definitions_without_any_table_that_can_be_an_asset_are_refused(world: World) -> None:
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="not a valid name"):
+        build_definitions(world.lake, [T], world.table_list, prefix=("not plain",))
 
 
 def test_plain_table_has_a_plain_slug() -> None:
