@@ -50,19 +50,28 @@ def sections() -> tuple[str, ...]:
 def flatten(document: object, where: str) -> dict[str, object]:
     """Checked values by key path of a policy written as a YAML mapping at `where`.
 
-    Raises ConfigurationError ICM-100 for an unknown key and for a value of the wrong type or
-    beyond its limit, with the path.
+    Raises ConfigurationError ICM-100 for an unknown key, for a value of the wrong type or beyond its
+    limit, and for a key that is written twice, with dots and nested, with the path.
     """
     values: dict[str, object] = {}
     for name, value in _mapping(document, where).items():
         if name not in sections():
+            _refuse_twice(name, values, where)
             values[name] = from_yaml(name, value, f"{where}.{name}", where)
             continue
         section = f"{where}.{name}"
         for inner, inner_value in _mapping(value, section).items():
             path = f"{name}.{inner}"
+            _refuse_twice(path, values, where)
             values[path] = from_yaml(path, inner_value, f"{section}.{inner}", section)
     return values
+
+
+def _refuse_twice(path: str, values: Mapping[str, object], where: str) -> None:
+    if path in values:
+        raise ConfigurationError(
+            "ICM-100", f"{where}.{path} is written twice: with dots and nested.", "keep one of the two."
+        )
 
 
 def from_yaml(path: str, value: object, where: str, parent: str) -> object:

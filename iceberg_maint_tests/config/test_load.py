@@ -208,6 +208,18 @@ REFUSALS = {
         EXIT_USAGE,
         "defaults.windows.commit_tries is unknown; did you mean retry.commit_tries?",
     ),
+    "policy key nested, then with dots": (
+        ONE + "defaults: {retry: {commit_tries: 3}, retry.commit_tries: 7}\n",
+        "ICM-100",
+        EXIT_USAGE,
+        "defaults.retry.commit_tries is written twice: with dots and nested.",
+    ),
+    "policy key with dots, then nested": (
+        ONE + "tables: {lake.db.x: {retry.commit_tries: 7, retry: {commit_tries: 3}}}\n",
+        "ICM-100",
+        EXIT_USAGE,
+        "tables.'lake.db.x'.retry.commit_tries is written twice: with dots and nested.",
+    ),
     "unknown section": (
         ONE + "defaults: {window: {}}\n",
         "ICM-100",
