@@ -1,4 +1,5 @@
-"""One orphan pass over a table: what is past its hold is swept, what nothing reaches goes into the trash.
+"""One orphan pass over a table: what is reached after all comes back from the trash, what is past its hold
+is swept, what nothing reaches goes there.
 
 A pass that ends early tells what it had done until then; killed, it has left every file at its
 place or in the trash, as the manifests there say, and the next pass takes up the rest.
@@ -77,8 +78,8 @@ class OrphanPass:
         target, store = self._target(state, policy, in_flight), self._around.store(state)
         holds = AskedLease(holds, self._around.now_ms)
         try:
-            if sweep and self._scope.sweeps:
-                self._sweep(target, policy, store, holds, done)
+            deletes = sweep and self._scope.sweeps
+            self._sweep(target, policy, store, holds, done, deletes=deletes)
             if self._scope.marks:
                 self._mark(target, policy, store, holds, done)
         except FenceLostError:
@@ -130,18 +131,30 @@ class OrphanPass:
         store: Store,
         holds: Callable[[], bool],
         done: _Done,
+        *,
+        deletes: bool,
     ) -> None:
-        sweep(
-            target,
-            policy,
-            store,
-            self._around.reachability(target.state),
-            self._scratch(),
-            self._around.now_ms(),
-            mark_id=self._scope.mark_id,
-            holds=holds,
-            tell=done.emptied.append,
-        )
+        try:
+            sweep(
+                target,
+                policy,
+                store,
+                self._around.reachability(target.state),
+                self._scratch(),
+                self._around.now_ms(),
+                deletes=deletes,
+                mark_id=self._scope.mark_id,
+                holds=holds,
+                tell=done.emptied.append,
+            )
+        finally:
+            if restored := sum(e.restored_files for e in done.emptied):
+                _log.warning(
+                    "%s: files in the trash that were committed after all are back at their places: %d; "
+                    "a write may take longer than remove_orphan_files.older_than_seconds",
+                    target.state.table,
+                    restored,
+                )
 
     def _mark(
         self,

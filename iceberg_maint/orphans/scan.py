@@ -8,6 +8,7 @@ about the comparison as a whole stops it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,8 +31,8 @@ from iceberg_maint.core.location import (
 from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
 from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
-from iceberg_maint.errors import RefusedError
-from iceberg_maint.orphans.manifest import restored_paths
+from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.orphans.manifest import files_of, mark_location, read_marks, restored_paths
 from iceberg_maint.orphans.owner import foreign_metadata
 from iceberg_maint.orphans.paths import PathTables
 from iceberg_maint.storage_ports import Reachability, Store, StoredFile
@@ -258,11 +259,31 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
     for count, path in enumerate(islice(paths.unlisted(), _MAX_UNLISTED + 1)):
         found = store.stat(path) if count < _MAX_UNLISTED else None
         if found is None or found.modified_ms is None or found.modified_ms < started_ms:
+            if (mark_id := _mark_of(path, target, store)) is not None:
+                raise RefusedError(
+                    "ICM-122",
+                    f"{target.state.table}: the metadata reaches {path}, which is in the trash: it was "
+                    "committed after it had been set aside.",
+                    "the next pass puts it back; at once does "
+                    f"iceberg-maint orphans restore {target.state.table} --mark {mark_id}.",
+                )
             raise RefusedError(
                 "ICM-122",
                 f"{target.state.table}: the metadata reaches {path}, which the listing does not hold.",
                 "find out whether the file is lost or is spelled differently; nothing is removed meanwhile.",
             )
+
+
+def _mark_of(path: str, target: Target, store: Store) -> str | None:
+    """The mark that a path is in the trash under; None where no manifest that can be read says so."""
+    key = parse_location(path, target.same).key
+    with suppress(UnreadableTableError):
+        for header in read_marks(target.prefixes, store):
+            for line in files_of(store, header, mark_location(header)):
+                at_its_key = parse_location(line.path, target.same).key == key
+                if at_its_key and store.stat(line.trash_path) is not None:
+                    return header.mark_id
+    return None
 
 
 def _check_second_opinion(paths: PathTables, target: Target, reachability: Reachability) -> None:

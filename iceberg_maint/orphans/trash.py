@@ -163,35 +163,69 @@ def sweep(
     scratch: Path,
     now_ms: int,
     *,
+    deletes: bool = True,
     mark_id: str | None = None,
     holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
-    """Deletes for good what has been in the trash for the hold, by the store's clock; of one mark
-    or of all.
+    """Puts back what is reached after all, then deletes for good, where it `deletes`, what has been in
+    the trash for the hold, by the store's clock; of one mark or of all.
 
-    Every path is proved anew against the current metadata; a file that is reached after all goes
-    back to its place. `tell` hears what was done to each mark whatever ends it. Raises RefusedError
-    as `scan` does, FenceLostError.
+    Every path is proved anew against the current metadata. What is reached goes back whatever the hold
+    and whatever forbids the deleting: until then nobody can read it. `tell` hears what was done to each
+    mark whatever ends it, the result is what was deleted of. Raises RefusedError as `scan` does,
+    UnreadableTableError ICM-101, FenceLostError.
     """
-    check_target(target, policy)
-    due = []
-    for header in read_marks(target.prefixes, store):
-        _check_own(header, target)
-        if mark_id is not None and header.mark_id != mark_id:
-            continue
-        if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
-            due.append(header)
-    if not due:
+    marks = [m for m in read_marks(target.prefixes, store) if mark_id in (None, m.mark_id)]
+    if not marks:
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         read_reached(paths, target, reachability)
-        swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in sorted(due, key=mark_location))
+        # Of two marks of one path the newer one holds what was written there last.
+        for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
+            if header.table_uuid == target.state.uuid:
+                _put_back_of(header, store, paths, holds, tell)
+        if not deletes:
+            return ()
+        due = _due(marks, target, policy, store, now_ms)
+        swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in due)
     finally:
         paths.close()
     _tidy(target, store)
     return swept
+
+
+def _due(
+    marks: list[MarkHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
+) -> list[MarkHeader]:
+    check_target(target, policy)
+    due = []
+    for header in marks:
+        _check_own(header, target)
+        if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
+            due.append(header)
+    return sorted(due, key=mark_location)
+
+
+def _put_back_of(
+    header: MarkHeader,
+    store: Store,
+    paths: PathTables,
+    holds: Callable[[], bool],
+    tell: Callable[[Emptied], None],
+) -> None:
+    """Puts back what is reached of a mark. Where something is at the place by now readers have that; the
+    sweep tells of it."""
+    restored = 0
+    try:
+        for line in files_of(store, header, mark_location(header)):
+            if paths.reaches(line.path) and store.stat(line.trash_path) is not None:
+                _require(holds)
+                restored += _put_back(store, line)
+    finally:
+        if restored:
+            tell(Emptied(header.mark_id, restored_files=restored))
 
 
 def _tidy(target: Target, store: Store) -> None:
@@ -213,9 +247,8 @@ def _sweep_one(
             found = store.stat(line.trash_path)
             if found is None:
                 continue  # never moved, restored, or swept before
-            if paths.reaches(line.path):
-                done = _restored(done, put_back=_put_back(store, line))
-            elif found.size_bytes != line.size_bytes:
+            # What is reached and still here could not go back: something is at its place.
+            if paths.reaches(line.path) or found.size_bytes != line.size_bytes:
                 done = replace(done, left_files=done.left_files + 1)
             else:
                 store.delete(line.trash_path)

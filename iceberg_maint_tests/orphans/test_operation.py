@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +18,11 @@ from iceberg_maint.core.reasons import Reason
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.lease import TRUSTED_MS, AskedLease
 from iceberg_maint.orphans.operation import Scope
+from iceberg_maint.storage_ports import StoredFile
 from iceberg_maint_tests.catalog.table_files import register
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.orphans.passes import DAILY, OPERATION, TABLE, Passes
+from iceberg_maint_tests.orphans.test_scan import commit
 
 ALL = ORPHANS + 1
 LAYOUTS_BY_NAME = {layout.name: layout for layout in LAYOUTS}
@@ -214,11 +216,73 @@ def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> N
 def test_trash_that_cannot_be_read_is_not_told_as_empty(passes: Passes) -> None:
     passes.run()
     [mark] = passes.lake.folder.rglob(f"{TRASH}/marks/*.jsonl")
-    mark.write_text("torn")
-    again = replace(passes, store=ShiftedStore(DAY_MS + 60_000), scope=Scope(sweeps=False))
+
+    class Tearing(ShiftedStore):
+        def list(self, prefix: str) -> Iterator[StoredFile]:
+            if TRASH not in prefix:
+                mark.write_text("torn")
+            return super().list(prefix)
+
+    again = replace(passes, store=Tearing(DAY_MS + 60_000), scope=Scope(sweeps=False))
     [batch] = again.run().batches
     assert (batch.outcome, batch.held) == (OutcomeStatus.NO_OP, None)
     assert passes.lake.trashed() == ALL
+
+
+def committed_late(passes: Passes) -> Path:
+    """The place of a file that its writer commits while it is in the trash."""
+    place: Path = passes.lake.folder / "warehouse/db/t/data/orphan-3.parquet"
+    commit(passes.lake, "data/orphan-3.parquet")
+    place.unlink()
+    return place
+
+
+@pytest.mark.parametrize("scope", [Scope(), Scope(sweeps=False), Scope(marks=False)])
+def test_file_committed_after_its_pass_is_back_after_the_next_whatever_the_hold(
+    passes: Passes, scope: Scope
+) -> None:
+    passes.run()
+    place = committed_late(passes)
+    early = replace(later(passes, DAY_MS + 60_000), scope=scope).run(force=True)
+    assert early.outcome is OutcomeStatus.NO_OP
+    assert place.read_bytes() == passes.lake.orphans[place]
+    assert later(passes).run().outcome is OutcomeStatus.IMPROVED
+    assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [place], 0)
+
+
+def test_file_committed_while_a_pass_dies_is_back_after_the_next(passes: Passes) -> None:
+    """Killed between the move of a file that its writer commits meanwhile, and putting it back."""
+
+    class Dying(ShiftedStore):
+        def move(self, source: str, target: str) -> None:
+            super().move(source, target)
+            if source.endswith("orphan-3.parquet"):
+                committed_late(passes)
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace(passes, store=Dying()).run()
+    moved = passes.lake.trashed()
+    assert later(passes, DAY_MS).run().outcome is OutcomeStatus.IMPROVED
+    assert [p.name for p in passes.lake.remaining()] == ["orphan-3.parquet"]
+    assert (passes.lake.lost(), passes.lake.trashed(), moved > 0) == ([], ALL - 1, True)
+
+
+def test_file_put_back_is_told_before_what_refuses_the_pass(
+    passes: Passes, caplog: pytest.LogCaptureFixture
+) -> None:
+    passes.run()
+    place = committed_late(passes)
+    nested = passes.lake.folder / "warehouse/db/t/nested/1.metadata.json"
+    nested.parent.mkdir()
+    nested.write_text('{"table-uuid": "another"}')
+    [batch] = later(passes, DAY_MS + 60_000).run().batches
+    assert (batch.outcome, batch.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
+    assert place.exists()
+    assert (
+        "lake.db.t: files in the trash that were committed after all are back at their places: 1"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("stopped_ms", [60_000, -60_000])

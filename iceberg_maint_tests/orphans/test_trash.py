@@ -224,17 +224,110 @@ def test_sweep_puts_back_what_is_reached_after_all(lake: Lake) -> None:
     put_into_trash(lake)
     commit(lake, "data/orphan-3.parquet")  # its writer took longer than the age
     (lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet").unlink()
-    [swept] = sweep_all(lake, later())
-    assert (swept.deleted_files, swept.restored_files, swept.left_files) == (ORPHANS, 1, 0)
+    told: list[Emptied] = []
+    [swept] = sweep_all(lake, later(), tell=told.append)
+    assert told == [Emptied(swept.mark_id, restored_files=1), swept]
+    assert (swept.deleted_files, swept.left_files) == (ORPHANS, 0)
     assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
     assert all(p.read_bytes() == lake.orphans[p] for p in lake.remaining())
+
+
+def committed_late(lake: Lake) -> Path:
+    """The place of a file that is committed while it is in the trash."""
+    place: Path = lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"
+    commit(lake, "data/orphan-3.parquet")
+    place.unlink()
+    return place
+
+
+def test_what_is_reached_is_put_back_though_nothing_may_be_deleted(lake: Lake) -> None:
+    [mark] = put_into_trash(lake).marks
+    place = committed_late(lake)
+    told: list[Emptied] = []
+    assert sweep_all(lake, ShiftedStore(), deletes=False, tell=told.append) == ()
+    assert told == [Emptied(mark, restored_files=1)]
+    assert place.read_bytes() == lake.orphans[place]
+    assert sweep_all(lake, later(), deletes=False, tell=told.append) == ()
+    assert (len(told), len(lake.remaining()), lake.lost()) == (1, 1, [])
+
+
+def test_what_is_reached_is_put_back_though_the_owner_forbids_deleting(lake: Lake) -> None:
+    put_into_trash(lake)
+    place = committed_late(lake)
+    target, store = lake.target(), later()
+    forbidden = replace(target, state=replace(target.state, properties={"gc.enabled": "false"}))
+    with pytest.raises(RefusedError, match="ICM-110"):
+        sweep(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    assert lake.remaining() == [place]
+
+
+def test_what_is_reached_is_put_back_only_with_the_lease(lake: Lake) -> None:
+    put_into_trash(lake)
+    committed_late(lake)
+    store = Recording()
+    with pytest.raises(FenceLostError):
+        sweep_all(lake, store, holds=lambda: False)
+    assert store.steps == []
+
+
+@pytest.mark.parametrize("crash_at", [0, 1, 2])
+def test_crash_while_putting_back_is_made_good(lake: Lake, crash_at: int) -> None:
+    put_into_trash(lake)
+    committed_late(lake)
+    lake.in_flight |= {f"file://{p}" for p in lake.orphans if p.stem in ("orphan-5", "orphan-6")}
+    told: list[Emptied] = []
+    with pytest.raises(InterruptedError):
+        sweep_all(lake, Recording(HOLD_MS + 60_000, fail_at=crash_at), tell=told.append)
+    assert sum(e.restored_files for e in told) == crash_at
+    assert sweep_all(lake, ShiftedStore(), tell=told.append) == ()
+    assert sum(e.restored_files for e in told) == 3
+    assert {p.stem for p in lake.remaining()} == {"orphan-3", "orphan-5", "orphan-6"}
+    assert lake.lost() == []
+
+
+def test_what_is_reached_replaces_nothing_and_is_not_swept(lake: Lake) -> None:
+    """Which of the two a reader should have cannot be told."""
+    put_into_trash(lake)
+    place = committed_late(lake)
+    place.write_bytes(b"somebody's")
+    [swept] = sweep_all(lake, later())
+    assert (swept.deleted_files, swept.restored_files, swept.left_files) == (ORPHANS, 0, 1)
+    assert place.read_bytes() == b"somebody's"
+    [kept] = (lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-3.parquet")
+    assert kept.read_bytes() == lake.orphans[place]
+    assert manifest_of(lake).exists()
+
+
+def test_of_two_files_of_one_path_the_one_put_there_last_comes_back(lake: Lake) -> None:
+    put_into_trash(lake)
+    place = lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"
+    place.write_bytes(b"written again, and set aside again")
+    os.utime(place, (1, 1))
+    put_into_trash(lake, ShiftedStore(60_000))
+    committed_late(lake)
+    sweep_all(lake, ShiftedStore(60_000))
+    assert place.read_bytes() == b"written again, and set aside again"
+
+
+def test_scan_names_the_way_out_of_the_trash_for_a_file_that_is_reached(lake: Lake) -> None:
+    [mark] = put_into_trash(lake).marks
+    place = committed_late(lake)
+    target, store = lake.target(), ShiftedStore()
+    with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is in the trash") as refused:
+        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    assert refused.value.fix.endswith(f"iceberg-maint orphans restore lake.db.t --mark {mark}.")
+    manifest_of(lake).write_text("torn")
+    with pytest.raises(RefusedError, match=r"orphan-3.parquet, which the listing does not hold"):
+        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    assert not place.exists()
 
 
 def test_sweep_spares_what_is_in_flight_after_all(lake: Lake) -> None:
     put_into_trash(lake)
     lake.in_flight.add(f"file://{lake.folder}/{PLAIN.table_folder}/data/orphan-3.parquet")
-    [swept] = sweep_all(lake, later())
-    assert (swept.deleted_files, swept.restored_files) == (ORPHANS, 1)
+    told: list[Emptied] = []
+    [swept] = sweep_all(lake, later(), tell=told.append)
+    assert (swept.deleted_files, [e.restored_files for e in told]) == (ORPHANS, [1, 0])
 
 
 def test_file_put_back_replaces_nothing(lake: Lake) -> None:

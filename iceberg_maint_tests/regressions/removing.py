@@ -190,6 +190,29 @@ REMOVING = (
         known("orphans", "a sweep proves nothing anew", f"{TRASH}_sweep_puts_back_what_is_reached_after_all"),
     ),
     Regression(
+        "reached-before-the-hold-is-over",
+        "reproduced here",
+        "a slow writer commits a file that was put aside: nobody can read the table until the hold is over, and "
+        "passes that miss the file end in quarantine before that",
+        "each pass first puts back what is reached, of every mark",
+        known(
+            "orphans",
+            "a live file waits in the trash for the hold",
+            f"{OPERATION}_file_committed_after_its_pass_is_back_after_the_next_whatever_the_hold",
+        ),
+    ),
+    Regression(
+        "killed-before-it-puts-back",
+        "reproduced here",
+        "a pass dies between the move of a file that is committed meanwhile and putting it back",
+        "the next pass puts it back before it looks at anything else",
+        known(
+            "orphans",
+            "a live file waits in the trash for the hold",
+            f"{OPERATION}_file_committed_while_a_pass_dies_is_back_after_the_next",
+        ),
+    ),
+    Regression(
         "deletes-that-only-log",
         "apache/iceberg#7127, #16444",
         "failed deletes are logged and reported as done",
