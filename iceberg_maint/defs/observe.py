@@ -55,7 +55,7 @@ def build_observe_job(
         for name in sorted(wanted - {str(t) for t in chosen}):
             context.log.warning(f"{name}: no table of this code location; left out")
         initialize_pools(context.instance, chosen)
-        Observation(context, lake, prefix).observe(chosen, changed_only=config.changed_only)
+        Observation(context, tables, lake, prefix).observe(chosen, changed_only=config.changed_only)
 
     @dg.job(
         name=OBSERVE_JOB,
@@ -70,17 +70,22 @@ def build_observe_job(
 
 
 class Observation:
-    """One pass over tables. A table that cannot be read is reported and does not stop others."""
+    """One pass over tables of those that are `loaded`. A table that cannot be read is reported and
+    does not stop others."""
 
-    def __init__(self, context: dg.OpExecutionContext, lake: Lake, prefix: Sequence[str]) -> None:
+    def __init__(
+        self, context: dg.OpExecutionContext, loaded: Sequence[TableId], lake: Lake, prefix: Sequence[str]
+    ) -> None:
         self._context = context
+        self._loaded = loaded
         self._instance = context.instance
         self._lake = lake
         self._prefix = prefix
         self._busy = busy_assets(context.instance)
 
     def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
-        """Raises Failure when there are tables and none could be read."""
+        """Raises Failure when none of what is due could be read, and no other table of the code
+        location is known to be readable: a few broken ones have their own checks."""
         failed = 0
         todo = self._due(tables) if changed_only else tables
         for table in todo:
@@ -92,8 +97,16 @@ class Observation:
                 failed += 1
                 self._unreadable(table, why)
         self._context.log.info(f"{len(tables)} tables, {len(todo)} measured or tried, {failed} unreadable")
-        if failed and failed == len(todo):
+        if failed and failed == len(todo) and not self._reads_any_but(todo):
             raise dg.Failure(f"none of {failed} tables could be read", allow_retries=False)
+
+    def _reads_any_but(self, tables: Sequence[TableId]) -> bool:
+        """Whether another table is as it was when it was last measured, says its catalog."""
+        others = set(self._loaded).difference(tables)
+        pointers = self._lake.pointers(others)
+        return any(
+            k.table in others and pointers.get(k.table) == k.pointer for k in self._lake.ledger.known_tables()
+        )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
         """Tables that changed, are new to the ledger or to Dagster, or were seen long ago. What a

@@ -121,6 +121,27 @@ def test_observing_fails_when_nothing_could_be_read(world: World) -> None:
     assert not world.observe().success
 
 
+@pytest.mark.parametrize("asked", [None, [T]], ids=["all", "the-broken-one"])
+def test_observing_does_not_fail_for_broken_tables_beside_good_ones_that_did_not_change(
+    world: World, asked: list[str] | None
+) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.catalog.create("db.u").add("d1", 1)
+    world.catalog.unreadable.add(T)
+    assert world.observe(tables=["lake.db.u"]).success
+    for _ in range(2):
+        assert world.observe(tables=asked).success
+
+
+def test_observing_fails_when_the_catalog_is_silent_whatever_was_read_before(world: World) -> None:
+    for name in ("db.t", "db.u"):
+        world.catalog.create(name).add("d1", 1)
+    assert world.observe().success
+    definitions = world.definitions
+    world.catalog.unreachable = True
+    assert not world.observe(tables=[T], definitions=definitions).success
+
+
 def test_unchanged_table_is_left_alone_until_asked_or_long_ago(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
