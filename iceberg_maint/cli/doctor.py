@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -16,13 +16,23 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from iceberg_maint.cli.session import Session, command
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import Mode
-from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError, RefusedError
+from iceberg_maint.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    ConfigurationError,
+    IcebergMaintError,
+    RefusedError,
+    UnknownTableError,
+)
 
 if TYPE_CHECKING:
     from iceberg_maint.wiring import App
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyiceberg-core", "dagster", "SQLAlchemy", "pyarrow")
+_PROPERTIES_READ = 100
+"""Tables whose properties are read: each is a request or a file, and there may be thousands."""
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
 
@@ -74,9 +84,14 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     yield from _permissions(app)
     yield _try("java", lambda: _java(app))
     yield _try("jars", lambda: _jars(app))
+    listed: dict[str, list[TableId]] = {}
     for name in app.catalogs:
-        yield from _catalog(app, name)
-    yield _try("ledger", lambda: f"{_place(app.config.ledger_url)}, clock {app.ledger.now_ms()}")
+        yield from _catalog(app, name, listed)
+    yield from _unused_patterns(app, listed)
+    yield _try("ledger", lambda: _ledger(app))
+    tables = sorted(table for found in listed.values() for table in found)
+    if tables:
+        yield _try("policies", lambda: _policies(app, tables))
     yield _clock(app)
     if os.environ.get("DAGSTER_HOME"):
         yield _try("dagster", _dagster)
@@ -138,12 +153,14 @@ def _jars(app: App) -> str:
     return "; ".join([f"{locked} jars with the right checksums in {app.config.cache / 'jars'}", *told])
 
 
-def _catalog(app: App, name: str) -> Iterator[Check]:
+def _catalog(app: App, name: str, tables: dict[str, list[TableId]]) -> Iterator[Check]:
+    """Checks of one catalog; what it lists is added to `tables` once it is reached."""
     connection = app.config.catalogs[name]
-    listed: list[Any] = []
+    listed: list[TableId] = []
 
     def reach() -> str:
         listed.extend(app.catalogs[name].tables())
+        tables[name] = listed
         where = "" if connection.uri is None else f" at {_place(connection.uri)}"
         return f"{connection.type}{where}: {len(listed)} tables"
 
@@ -151,10 +168,6 @@ def _catalog(app: App, name: str) -> Iterator[Check]:
     yield reached
     if reached.status == FAILED:
         return
-    for pattern in app.config.patterns:
-        only = app.config.only_catalog is not None
-        if listed and only and all(pattern.specificity(t, only) is None for t in listed):
-            yield Check("configuration", WARNING, f"{pattern.source} matches no table", "ICM-126")
     if listed:
         yield _try(f"metadata of {listed[0]}", lambda: _read(app, listed[0]))
     if connection.warehouse is not None:
@@ -166,7 +179,39 @@ def _catalog(app: App, name: str) -> Iterator[Check]:
             yield probed
 
 
-def _only_advises(app: App, tables: list[Any]) -> bool:
+def _unused_patterns(app: App, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
+    """Warnings of patterns that match no table, as far as the catalogs they may mean were reached."""
+    tables = [table for found in listed.values() for table in found]
+    if not tables:
+        return
+    away = set(app.catalogs) - set(listed)
+    for pattern in app.config.patterns_without_table(tables):
+        if not away or pattern.text.split(".")[0] in listed:
+            yield Check("configuration", WARNING, f"{pattern.source} matches no table", "ICM-126")
+
+
+def _ledger(app: App) -> str:
+    # No run has this name. What must not be written is refused for a row that is not there, too.
+    app.ledger.end_run("doctor")
+    return f"{_place(app.config.ledger_url)}, clock {app.ledger.now_ms()}"
+
+
+def _policies(app: App, tables: list[TableId]) -> str:
+    """Makes every table's policy of the configuration, and of the first tables' own properties, which
+    must be read. Raises what the first wrong one raises."""
+    for table in tables:
+        app.config.policy_for(table)
+    for table in tables[:_PROPERTIES_READ]:
+        try:
+            state = app.catalogs[table.catalog].pin(table)
+        except UnknownTableError:  # dropped since it was listed
+            continue
+        app.config.policy_for(table, state.properties)
+    read = "" if len(tables) <= _PROPERTIES_READ else f"; properties of the first {_PROPERTIES_READ} read"
+    return f"{len(tables)} tables{read}"
+
+
+def _only_advises(app: App, tables: list[TableId]) -> bool:
     """Whether the configuration lets nothing be done to these tables; False where it cannot be told."""
     try:
         modes = {app.config.policy_for(table, {}).policy.mode for table in tables}
@@ -175,7 +220,7 @@ def _only_advises(app: App, tables: list[Any]) -> bool:
     return modes == {Mode.ADVISE}
 
 
-def _read(app: App, table: Any) -> str:
+def _read(app: App, table: TableId) -> str:
     state = app.catalogs[table.catalog].pin(table)
     policy = app.policy_of()(state)
     measured = app.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
@@ -218,7 +263,16 @@ def _clock(app: App) -> Check:
 def _dagster() -> str:
     from iceberg_maint.defs.instance import check_home
 
-    return check_home()
+    try:
+        return check_home()
+    except IcebergMaintError:
+        raise
+    except Exception as why:  # only what builds on Dagster knows its errors
+        raise ConfigurationError(
+            "ICM-100",
+            f"DAGSTER_HOME is {os.environ['DAGSTER_HOME']}, which cannot be used: {' '.join(str(why).split())}.",
+            "name the folder of a Dagster instance, with the dagster.yaml of this project in it.",
+        ) from why
 
 
 def _spark(app: App) -> str:

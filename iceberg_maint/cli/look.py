@@ -35,6 +35,7 @@ def tables(session: Session) -> int:
 
     app = session.app()
     listed = app.tables()
+    session.warn_of_unlisted(listed)
     known = {k.table: k.pointer for k in app.ledger.known_tables()}
     pointers: dict[TableId, str] = {}
     for name, catalog in app.catalogs.items():

@@ -151,6 +151,8 @@ def run(
         raise click.UsageError("--force needs a TABLE.")
     app = session.app()
     chosen = [app.find(name) for name in names] or list(app.tables())
+    if not names:
+        session.warn_of_unlisted(chosen)
     run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     results: list[_Result] = []
     left = max_batches

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from iceberg_maint.errors import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from iceberg_maint.core.ids import TableId
     from iceberg_maint.wiring import App
 
 _GRAVITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
@@ -79,6 +80,13 @@ class Session:
         from iceberg_maint.report.text import inert
 
         click.echo(inert(self.masked(line)), err=True)
+
+    def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
+        """Tells which names in the configuration are no table's; `listed` are all there are. What is
+        misspelled there is maintained as if nothing had been said about it."""
+        for pattern in self.app().config.patterns_without_table(listed):
+            if pattern.is_exact:
+                self.say(f"warning: {pattern.source} in the configuration is no table of any catalog")
 
     def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
         """The result: one JSON document on stdout, or what `draw` prints for people."""

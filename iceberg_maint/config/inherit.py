@@ -17,6 +17,7 @@ PROPERTY_PREFIX = "maintenance."
 BUILT_IN = "built-in"
 DEFAULTS = "defaults"
 COMMAND_LINE = "command line"
+_WILDCARDS = "*?["
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class Pattern:
         """How the pattern is named to people."""
         return f"tables.'{self.text}'"
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it names one table, without wildcards."""
+        return not any(c in self.text for c in _WILDCARDS)
+
     def specificity(self, table: TableId, only_catalog: bool) -> tuple[bool, int, int] | None:
         """How closely the pattern names the table; None when it does not match.
 
@@ -60,7 +66,7 @@ class Pattern:
             implied = len(table.catalog) + 1
         else:
             return None
-        wildcards = sum(self.text.count(c) for c in "*?[")
+        wildcards = sum(self.text.count(c) for c in _WILDCARDS)
         literal = len(self.text.translate({ord(c): None for c in "*?[]!"})) + implied
         return (wildcards == 0, literal, -wildcards)
 

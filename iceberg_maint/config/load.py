@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +72,11 @@ class Config:
     def only_catalog(self) -> str | None:
         """The catalog's name when there is one, so that it may be left out of table names."""
         return next(iter(self.catalogs)) if len(self.catalogs) == 1 else None
+
+    def patterns_without_table(self, tables: Collection[TableId]) -> tuple[Pattern, ...]:
+        """The patterns that match none of these tables."""
+        only = self.only_catalog is not None
+        return tuple(p for p in self.patterns if all(p.specificity(t, only) is None for t in tables))
 
     def policy_for(
         self,

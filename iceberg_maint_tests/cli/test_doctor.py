@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.cli.doctor import _probe
+from iceberg_maint.config import load_config
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+
+SICK = TableId.parse("lake.db.sick")
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +44,7 @@ def test_sound_lake_passes_every_check(lake: Lake) -> None:
         "metadata of lake.db.healthy",
         "warehouse of lake",
         "ledger",
+        "policies",
         "clock",
         "spark",
     ]
@@ -61,6 +69,70 @@ def test_pattern_that_matches_no_table_is_a_warning(lake: Lake) -> None:
     result = lake.json("doctor", "--no-spark")
     warnings = [c["detail"] for c in result["checks"] if c["status"] == "warning"]
     assert warnings == ["tables.'db.sik' matches no table"]
+
+
+def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
+    lake: Lake, tmp_path: Path
+) -> None:
+    more = FakeCatalog("more", [])
+    lake.app.catalogs = {"lake": lake.catalog, "more": more}
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        "catalogs:\n"
+        "  lake: {type: rest, uri: 'http://a'}\n"
+        "  more: {type: rest, uri: 'http://b'}\n"
+        "tables: {lake.db.sick: {paused: true}, lake.db.sik: {}, 'more.*': {}, db.sick: {}}\n"
+    )
+    lake.app.config = load_config(file, {}, "")
+
+    def warnings(exit_code: int) -> list[str]:
+        found = lake.json("doctor", "--no-spark", exit_code=exit_code)["checks"]
+        return [c["detail"] for c in found if c["status"] == "warning"]
+
+    unused = ["tables.'lake.db.sik' matches no table"]
+    assert warnings(0) == [
+        *unused,
+        "tables.'more.*' matches no table",
+        "tables.'db.sick' matches no table",
+    ]
+    more.unreachable = True
+    assert warnings(2) == unused
+
+
+def test_ledger_that_cannot_be_written_fails(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SqlLedger(f"sqlite:///{tmp_path}/ledger.db").now_ms()
+    monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
+    reading = SqlLedger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
+    monkeypatch.setattr(reading, "now_ms", lambda: NOW_MS)
+    lake.app.ledger = reading
+    status, detail = checks(lake, "--no-spark", exit_code=2)["ledger"]
+    assert (status, detail[:7]) == ("failed", "ICM-128")
+    reading.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "properties", "says"),
+    [
+        (
+            "tables: {'*sick': {paused: true}, 'lake*': {paused: false}}\n",
+            {},
+            "match lake.db.sick equally well",
+        ),
+        ("", {"maintenance.mode": "rest"}, "lake.db.sick: table property maintenance.mode is 'rest'"),
+    ],
+)
+def test_wrong_policy_of_any_table_fails(
+    lake: Lake, text: str, properties: dict[str, str], says: str
+) -> None:
+    sick = lake.catalog.content[SICK]
+    own = {**sick.state.properties, **properties}
+    lake.catalog.put(replace(sick, state=replace(sick.state, properties=own)))
+    lake.configure(text)
+    status, detail = checks(lake, "--no-spark", exit_code=2)["policies"]
+    assert status == "failed"
+    assert says in detail
 
 
 def test_wrong_configuration_is_the_check_that_fails(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +178,22 @@ def test_warehouse_that_cannot_be_written_is_enough_to_advise(
     lake.configure(text)
     monkeypatch.setattr("iceberg_maint.cli.doctor._probe", denied)
     assert checks(lake, "--no-spark", exit_code=exit_code)["warehouse of lake"][0] == status
+
+
+def test_properties_are_read_of_some_tables_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables")
+    monkeypatch.setattr("iceberg_maint.cli.doctor._PROPERTIES_READ", 1)
+    assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables; properties of the first 1 read")
+
+
+def test_dagster_home_that_is_no_instance_is_told_with_a_code(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "none"))
+    status, detail = checks(lake, "--no-spark", exit_code=2)["dagster"]
+    assert status == "failed"
+    assert detail.startswith(f"ICM-100 DAGSTER_HOME is {tmp_path}/none, which cannot be used: ")
+    assert "is not a directory or does not exist" in detail
 
 
 def test_dagster_instance_without_run_monitoring_is_refused(

@@ -313,3 +313,12 @@ def test_brackets_in_a_partition_key_are_printed_as_they_are(lake: Lake) -> None
     lake.catalog.put(replace(table))
     assert "day=[red]x[/red]" in lake("observe", "db.odd").stdout
     assert "day=[red]x[/red]" in lake("plan", "db.odd").stdout
+
+
+@pytest.mark.parametrize("command", ["tables", "run"])
+def test_name_in_the_configuration_that_no_catalog_lists_is_told(lake: Lake, command: str) -> None:
+    lake.configure(
+        "tables: {db.sik: {mode: advise}, lake.db.sick: {mode: advise}, 'db.no*': {mode: advise}}\n"
+    )
+    told = [line for line in lake(command).stderr.splitlines() if line.startswith("warning")]
+    assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog"]
