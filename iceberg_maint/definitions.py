@@ -2,7 +2,7 @@
 
 `ICEBERG_MAINT_CONFIG` names the configuration, `ICEBERG_MAINT_SHARD=i/n` the share of the tables
 that this code location holds (from 0), `ICEBERG_MAINT_DAGSTER_URL` a webserver that is asked to
-reload the location when tables come or go, `ICEBERG_MAINT_KEY_PREFIX=a/b` a prefix of the asset
+reload the location when tables come or go or the configuration changes, `ICEBERG_MAINT_KEY_PREFIX=a/b` a prefix of the asset
 keys, `ICEBERG_MAINT_TABLE_LIST` the file that lists the tables (default: `tables.json` in the
 project's own folder).
 """
@@ -15,8 +15,9 @@ from typing import Any
 import dagster as dg
 
 from iceberg_maint import wiring
-from iceberg_maint.config import load_config
+from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.configuration import ConfigurationFile
 from iceberg_maint.defs.keys import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.lake import Lake, SessionFactory
 from iceberg_maint.defs.table_list import load_table_list
@@ -29,6 +30,12 @@ TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
 def definitions_from(environ: Mapping[str, str]) -> dg.Definitions:
     """The definitions these settings ask for. The catalogs are asked only when there is no table
     list yet. Raises ConfigurationError."""
+    configured = environ.get(CONFIG_VARIABLE)
+    configuration = (
+        ConfigurationFile(Path(configured), lambda: wiring.build(load_config(None, environ)))
+        if configured
+        else None
+    )
     app = wiring.build(load_config(None, environ))
     lake = lake_of(app)
     listed = environ.get(TABLE_LIST_VARIABLE)
@@ -40,6 +47,7 @@ def definitions_from(environ: Mapping[str, str]) -> dg.Definitions:
         prefix=tuple(p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p),
         shard=parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
         webserver_url=environ.get(URL_VARIABLE) or None,
+        configuration=configuration,
     )
 
 

@@ -14,6 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.assets import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.configuration import ConfigurationFile
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.housekeeping import build_housekeeping_asset
 from iceberg_maint.defs.keys import in_shard, slug
@@ -42,12 +43,13 @@ def build_definitions(
     webserver_url: str | None = None,
     automation: bool = True,
     observe_cron: str = OBSERVE_CRON,
+    configuration: ConfigurationFile | None = None,
 ) -> dg.Definitions:
     """Assets, checks, observe job, sensors and schedule for the tables of this shard.
 
     `prefix` keeps the asset keys apart from those of assets that load the tables; `shard` is
     (index, count) of this code location; `automation` says whether sensors and schedule are on
-    at the first load. Connects to nothing. A table that cannot be an asset is left out and told
+    at the first load; `configuration` is the file that the lake was made of. Connects to nothing. A table that cannot be an asset is left out and told
     of, in the log and by the sensor; raises what was wrong with the first when none can be.
     """
     # Partitioned checks are preview and the sensor in user code is beta in Dagster; both are chosen
@@ -56,7 +58,15 @@ def build_definitions(
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", dg.BetaWarning)
         return _build(
-            lake, tables, table_list, prefix, shard, webserver_url, observe_cron, automation=automation
+            lake,
+            tables,
+            table_list,
+            prefix,
+            shard,
+            webserver_url,
+            observe_cron,
+            configuration,
+            automation=automation,
         )
 
 
@@ -68,6 +78,7 @@ def _build(
     shard: tuple[int, int],
     webserver_url: str | None,
     observe_cron: str,
+    configuration: ConfigurationFile | None,
     *,
     automation: bool,
 ) -> dg.Definitions:
@@ -89,8 +100,9 @@ def _build(
         left_out,
         lake,
         table_list,
+        configuration,
         lambda table: in_shard(table, index, count),
-        lambda location: reload_location(webserver_url, location),
+        lambda location, why: reload_location(webserver_url, location, why),
         running,
     )
     return dg.Definitions(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-BY_HAND = (
-    "the table list changed: reload the code location (Deployment > Reload), or set "
-    "ICEBERG_MAINT_DAGSTER_URL to have it done"
-)
+BY_HAND = "reload the code location (Deployment > Reload), or set ICEBERG_MAINT_DAGSTER_URL to have it done"
 
 
-def reload_location(webserver_url: str | None, location: str | None) -> str:
+def reload_location(webserver_url: str | None, location: str | None, why: str) -> str:
     """Reloads the location of this name over GraphQL; without an address or a name (outside the
-    daemon), or when that fails, says how to do it by hand."""
+    daemon), or when that fails, says how to do it by hand. `why` says what it is done for."""
+    by_hand = f"{why}: {BY_HAND}"
     if webserver_url is None or location is None:
-        return BY_HAND
+        return by_hand
     from dagster_graphql import (
         DagsterGraphQLClient,
         DagsterGraphQLClientError,
@@ -30,11 +28,11 @@ def reload_location(webserver_url: str | None, location: str | None) -> str:
             timeout=20,
         )
         info = client.reload_repository_location(location)
-    except (DagsterGraphQLClientError, OSError) as why:
-        return f"{BY_HAND} ({webserver_url} does not answer: {_cause(why)})"
+    except (DagsterGraphQLClientError, OSError) as error:
+        return f"{by_hand} ({webserver_url} does not answer: {_cause(error)})"
     if info.status is not ReloadRepositoryLocationStatus.SUCCESS:
-        return f"{BY_HAND} ({webserver_url}: {info.message})"
-    return "the table list changed: code location reloaded"
+        return f"{by_hand} ({webserver_url}: {info.message})"
+    return f"{why}: code location reloaded"
 
 
 def _cause(why: BaseException) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.configuration import ConfigurationFile
 from iceberg_maint.defs.instance import check_instance, observing
 from iceberg_maint.defs.keys import ENGINE_TAG, asset_key, housekeeping_key
 from iceberg_maint.defs.lake import Lake
@@ -30,8 +31,9 @@ AUTOMATION_INTERVAL_SECONDS = 30
 
 _UNDER_WAY = "an observe run is queued or running"
 
-Reload = Callable[[str | None], str]
-"""Asks Dagster to load the code location of this name again; says in a sentence what came of it."""
+Reload = Callable[[str | None, str], str]
+"""Asks Dagster to load the code location of this name again, and why; says in a sentence what came
+of it."""
 
 
 def build_automation_sensors(
@@ -84,12 +86,14 @@ def build_changes_sensor(
     left_out: Mapping[TableId, Exception],
     lake: Lake,
     table_list: Path,
+    configuration: ConfigurationFile | None,
     belongs: Callable[[TableId], bool],
     reload: Reload,
     status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
     """Notices, from the catalogs' own listing and pointers, new, gone and changed tables, and says
-    what is wrong with those of this code location that were left out of it.
+    what is wrong with those of this code location that were left out of it. Notices, too, when the
+    configuration is no longer what is loaded.
 
     What has been handled is the ledger's to know; the cursor only tells a person how far the
     last tick came.
@@ -104,14 +108,14 @@ def build_changes_sensor(
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         check_instance(context.instance)
         origin = context.code_location_origin
-        messages = [f"table {t} is left out: {lake.masked(str(why))}" for t, why in left_out.items()]
+        messages = [f"table {t} is left out: {why}" for t, why in left_out.items()]
+        name = origin.location_name if origin else None
+        if configuration is not None:
+            messages += configuration.follow(lambda: reload(name, "the configuration changed"))
         messages += follow_table_list(
-            (*tables, *left_out),
-            lake,
-            table_list,
-            belongs,
-            lambda: reload(origin.location_name if origin else None),
+            (*tables, *left_out), lake, table_list, belongs, lambda: reload(name, "the table list changed")
         )
+        messages = [lake.masked(m) for m in messages]
         for message in messages:
             context.log.info(message)
         if observing(context.instance):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from dagster_graphql import (
     ReloadRepositoryLocationStatus,
 )
 
+from iceberg_maint.config import load_config
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.configuration import ConfigurationFile
 from iceberg_maint.defs.keys import OBSERVE_JOB
 from iceberg_maint.defs.reload import BY_HAND, reload_location
 from iceberg_maint.defs.sensors import (
@@ -29,6 +32,7 @@ from iceberg_maint_tests.defs.conftest import SETTINGS, World
 
 T = TableId.parse("lake.db.t")
 U = TableId.parse("lake.db.u")
+WHY = "the table list changed"
 
 
 def sensor_tick(world: World, definitions: dg.Definitions | None = None) -> Any:
@@ -192,6 +196,41 @@ def test_reload_without_an_address_says_what_to_do(world: World) -> None:
     assert BY_HAND in sensor_tick(world, definitions).skip_message
 
 
+def test_configuration_that_changed_asks_for_a_reload_when_it_can_be_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    good = "catalogs: {lake: {type: rest, uri: 'http://c'}}\n"
+    file.write_text(good, "utf-8")
+    loaded = ConfigurationFile(file, lambda: load_config(file, {}))
+    assert loaded.follow(lambda: "reloaded") == []
+    file.write_text(f"{good}defaults: {{mode: advise}}\n", "utf-8")
+    assert loaded.follow(lambda: "reloaded") == ["reloaded"]
+    for text in (f"{good}defaults: {{mode: advice}}\n", "{"):
+        file.write_text(text, "utf-8")
+        [told] = loaded.follow(lambda: "reloaded")
+        assert told.startswith("the configuration changed; runs fail until this is mended: ICM-100 ")
+    file.unlink()
+    [told] = loaded.follow(lambda: "reloaded")
+    assert "cannot be read" in told
+
+
+def test_tick_says_that_the_configuration_is_not_the_one_loaded(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.yaml"
+    good = f"catalogs: {{lake: {{type: jdbc, uri: 'sqlite:///{tmp_path}/c.db', warehouse: 'file:{tmp_path}'}}}}\n"
+    file.write_text(good, "utf-8")
+    write_table_list(tmp_path / "tables.json", [])
+    environ = {"ICEBERG_MAINT_CONFIG": str(file), "ICEBERG_MAINT_HOME": str(tmp_path)}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    entry = importlib.import_module("iceberg_maint.definitions")  # of the environment, when first imported
+    loaded = entry.definitions_from(environ)
+    assert "configuration" not in sensor_tick(world, loaded).skip_message
+    file.write_text(f"{good}defaults: {{mode: advise}}\n", "utf-8")
+    assert f"the configuration changed: {BY_HAND}; " in sensor_tick(world, loaded).skip_message
+    assert "configuration" not in sensor_tick(world, entry.definitions_from(environ)).skip_message
+
+
 class _Client:
     """Stands for a webserver's client; `answer` is its status or an error."""
 
@@ -219,7 +258,7 @@ def _refused() -> Exception:
 def test_reload_asks_the_webserver_for_this_location(monkeypatch: pytest.MonkeyPatch) -> None:
     client = _Client(ReloadRepositoryLocationStatus.SUCCESS)
     monkeypatch.setattr("dagster_graphql.DagsterGraphQLClient", client)
-    assert reload_location("https://ui:8443", "maint_1") == "the table list changed: code location reloaded"
+    assert reload_location("https://ui:8443", "maint_1", WHY) == f"{WHY}: code location reloaded"
     assert client.asked == [("ui", 8443, True), "maint_1"]
 
 
@@ -234,6 +273,6 @@ def test_reload_that_fails_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, answer: object, says: str
 ) -> None:
     monkeypatch.setattr("dagster_graphql.DagsterGraphQLClient", _Client(answer))
-    message = reload_location("http://127.0.0.1:3000", "iceberg_maint")
-    assert message.startswith(BY_HAND)
+    message = reload_location("http://127.0.0.1:3000", "iceberg_maint", WHY)
+    assert message.startswith(f"{WHY}: {BY_HAND}")
     assert says in message
