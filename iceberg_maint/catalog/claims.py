@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.catalog.reachable import metadata_document, named_files
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.location import Claim, claim
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
@@ -77,7 +77,18 @@ class FleetClaims:
 
 def _claim(name: TableId, pointer: str, data: bytes) -> Claim:
     # Whatever its format version: what a table claims has been written alike in all of them.
-    document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    document = metadata_document(data)
     location = document["location"]
     table_uuid = str(document.get("table-uuid") or location)
-    return claim(str(name), table_uuid, location, document.get("properties") or {}, pointer)
+    folders = (path.rpartition("/")[0] for path in _every_file_named(document))
+    return claim(str(name), table_uuid, location, document.get("properties") or {}, pointer, folders)
+
+
+def _every_file_named(document: dict[str, Any]) -> Iterator[str]:
+    """The files that the metadata file names. They may be where the table was, or was told to write,
+    before; its data files are named in manifests, which are not read for every pass over another table."""
+    for snapshot in document.get("snapshots") or ():
+        if "manifest-list" in snapshot:
+            yield snapshot["manifest-list"]
+        yield from snapshot.get("manifests") or ()
+    yield from named_files(document)

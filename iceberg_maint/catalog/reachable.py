@@ -62,7 +62,7 @@ class MetadataWalk:
         heads = {state.snapshot and state.snapshot.snapshot_id, *(r.snapshot_id for r in state.refs)}
         self._heads = tuple(s.manifest_list for s in state.snapshots if s.snapshot_id in heads)
         yield location
-        yield from _named_files(data)
+        yield from named_files(metadata_document(data))
         for snapshot in state.snapshots:
             manifest_list = check_manifest_list(self._table, snapshot)
             yield manifest_list
@@ -106,10 +106,14 @@ class MetadataWalk:
             ) from error
 
 
-def _named_files(data: bytes) -> Iterator[str]:
+def metadata_document(data: bytes) -> dict[str, Any]:
+    """A metadata file's JSON, compressed or not. Raises ValueError, EOFError, OSError."""
+    document: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return document
+
+
+def named_files(document: dict[str, Any]) -> Iterator[str]:
     """The metadata log, statistics files and partition statistics files (spec: Table Metadata)."""
-    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    document: dict[str, Any] = json.loads(text)
     for entry in document.get("metadata-log") or ():
         yield entry["metadata-file"]
     for key in ("statistics", "partition-statistics"):

@@ -133,13 +133,18 @@ def claim_of(state: TableState) -> Claim:
 
 
 def claim(
-    table: str, table_uuid: str, location: str, properties: Mapping[str, str], metadata_location: str
+    table: str,
+    table_uuid: str,
+    location: str,
+    properties: Mapping[str, str],
+    metadata_location: str,
+    folders: Iterable[str] = (),
 ) -> Claim:
-    """What a table claims: its location, the paths its properties send files to, and the folder
-    of its metadata file."""
+    """What a table claims: its location, the paths its properties send files to, the folder of its
+    metadata file, and other folders that it has files in."""
     folder = metadata_location.rpartition("/")[0]
     named = [properties[p] for p in _WRITE_PATHS if properties.get(p)]
-    return Claim(table, table_uuid, tuple(dict.fromkeys((location, *named, folder))))
+    return Claim(table, table_uuid, tuple(dict.fromkeys((location, *named, folder, *folders))))
 
 
 def outside(claim: Claim, prefixes: Iterable[str], same: Equivalences) -> tuple[str, ...]:

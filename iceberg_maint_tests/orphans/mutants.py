@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
     Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", (TRASH,)),
     Mutant("only the head is walked", "catalog/reachable.py", "for snapshot in state.snapshots:", "for snapshot in [state.snapshot]:", (LAYOUTS,)),
-    Mutant("statistics are not reached", "catalog/reachable.py", "yield from _named_files(data)", "pass", (LAYOUTS,)),
+    Mutant("statistics are not reached", "catalog/reachable.py", "yield from named_files(metadata_document(data))", "pass", (LAYOUTS,)),
     Mutant("delete files are not reached", "catalog/reachable.py", "if has_live_files(manifest):", "if has_live_files(manifest) and not manifest.is_deletes:", (LAYOUTS,)),
     Mutant("a replaced table is walked", "catalog/reachable.py", "if state.uuid != self._uuid:", "if False:", (REACHABLE,)),
     Mutant("the pointer is remembered", "catalog/reachable.py", "found = self._catalog.pointers([self._table])", "found = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", (TRASH,)),
@@ -63,5 +63,6 @@ MUTANTS = (
     Mutant("a manifest may name any file", "orphans/manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", (TRASH,)),
     Mutant("what is put back replaces what is there", "catalog/store.py", "if os.path.lexists(new):", "if False:", (TRASH,)),
     Mutant("snapshots need not have expired", "orphans/operation.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
+    Mutant("a neighbour has files where it writes only", "catalog/claims.py", "{}, pointer, folders)", "{}, pointer)", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,15 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.lease import TRUSTED_MS, AskedLease
 from iceberg_maint.orphans.operation import Scope
 from iceberg_maint.storage_ports import StoredFile
-from iceberg_maint_tests.catalog.table_files import register
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
+from iceberg_maint_tests.catalog.table_files import TableFiles, register
+from iceberg_maint_tests.orphans.layouts import (
+    DAY_MS,
+    LAYOUTS,
+    ORPHANS,
+    SCHEMA,
+    UNPARTITIONED,
+    ShiftedStore,
+)
 from iceberg_maint_tests.orphans.passes import DAILY, OPERATION, TABLE, Passes
 from iceberg_maint_tests.orphans.test_scan import commit
 
@@ -171,6 +179,34 @@ def test_claims_are_read_again_only_where_a_pointer_moved(passes: Passes) -> Non
     register(lake.database, "db.s", f"file://{moved}")
     assert len(claims.others(TableId.parse("lake.db.t_2"))) == 4
     assert read[4:] == ["lake.db.s", "lake.db.t"]
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+@pytest.mark.parametrize("kind", ["manifest list", "manifest", "metadata log", "statistics"])
+def test_metadata_of_another_table_that_stayed_below_ours_stops_the_pass(
+    passes: Passes, kind: str, format_version: int
+) -> None:
+    """It was written there before the other table, or its `write.metadata.path`, went elsewhere."""
+    lake = passes.lake
+    other = TableFiles(lake.folder / "elsewhere/u", SCHEMA, [UNPARTITIONED], format_version)
+    other.commit([], snapshot_id=1, sequence_number=1, timestamp_ms=1_000)
+    document = other.document()
+    path = f"file://{lake.folder}/warehouse/db/t/orphan-3"
+    if kind == "manifest list":
+        document["snapshots"][0]["manifest-list"] = path
+    elif kind == "manifest":
+        document["snapshots"] = [{"snapshot-id": 1, "timestamp-ms": 1_000, "manifests": [path]}]
+    elif kind == "metadata log":
+        document["metadata-log"] = [{"timestamp-ms": 1_000, "metadata-file": path}]
+    else:
+        document["statistics"] = [{"snapshot-id": 1, "statistics-path": path}]
+    place = lake.folder / "elsewhere/u/metadata/1.metadata.json"
+    place.write_text(json.dumps(document))
+    register(lake.database, "db.u", place.as_uri())
+    [batch] = passes.run().batches
+    assert batch.message.startswith("ICM-111 lake.db.t (")
+    assert "overlaps lake.db.u" in batch.message
+    assert lake.trashed() == 0
 
 
 class Interrupting(ShiftedStore):

@@ -18,6 +18,17 @@ REMOVING = (
         known("orphans", "a table below ours is none", f"{SCAN}_location_of_another_table_is_refused"),
     ),
     Regression(
+        "table-that-has-moved-away",
+        "apache/iceberg#17213",
+        "a table whose location or metadata path is elsewhere by now has left metadata below a location that is cleaned",
+        "every folder that another table's metadata file names a file in counts as that table's",
+        known(
+            "orphans",
+            "a neighbour has files where it writes only",
+            f"{OPERATION}_metadata_of_another_table_that_stayed_below_ours_stops_the_pass",
+        ),
+    ),
+    Regression(
         "table-in-no-catalog",
         "apache/iceberg#17213",
         "a table that no catalog lists any more lies below a location that is cleaned",
@@ -238,8 +249,8 @@ REMOVING = (
     Regression(
         "owner-forbids-it",
         "apache/iceberg#2367, #13300, #17791",
-        "files of a table made by SNAPSHOT or `add_files` are its source's",
-        "`gc.enabled=false` stops every removal",
+        "a table made by SNAPSHOT removes its source's files",
+        "`gc.enabled=false` on a table, which SNAPSHOT sets, stops every removal from it",
         known("orphans", "the owner may not forbid it", f"{SCAN}_table_whose_owner_forbids_it_is_refused"),
     ),
     Regression(
