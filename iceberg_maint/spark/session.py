@@ -102,16 +102,16 @@ def check_versions(found: dict[str, str]) -> None:
     spark_version = ".".join(found["spark"].split(".")[:2])
     pairs = ", ".join(f"Spark {s} with Scala {c} and Iceberg {i}" for s, (c, i) in SUPPORTED.items())
     if spark_version not in SUPPORTED:
-        raise RefusedError("ICM-103", f"Spark {found['spark']} is not supported", f"use {pairs}.")
+        raise RefusedError("ICM-103", f"Spark {found['spark']} is not supported.", f"use {pairs}.")
     scala, iceberg = SUPPORTED[spark_version]
     if not (found["scala"].startswith(scala) and found["iceberg"].startswith(iceberg)):
         raise RefusedError(
             "ICM-103",
-            f"Spark {found['spark']} runs with Scala {found['scala']} and Iceberg {found['iceberg']}",
+            f"Spark {found['spark']} runs with Scala {found['scala']} and Iceberg {found['iceberg']}.",
             f"use {pairs}.",
         )
     if int(found["java"].split(".")[0]) not in SUPPORTED_JAVA:
-        raise RefusedError("ICM-103", f"Java {found['java']} is not supported", "use Java 17 or 21.")
+        raise RefusedError("ICM-103", f"Java {found['java']} is not supported.", "use Java 17 or 21.")
 
 
 def check_conf(conf: dict[str, str], *, testing: bool) -> None:
@@ -121,7 +121,7 @@ def check_conf(conf: dict[str, str], *, testing: bool) -> None:
     skips its age check of orphans then.
     """
     if testing:
-        raise RefusedError("ICM-105", "spark.testing is set", "unset it, and SPARK_TESTING.")
+        raise RefusedError("ICM-105", "spark.testing is set.", "unset it, and SPARK_TESTING.")
     rules = {
         "spark.sql.adaptive.enabled": ("true", "false"),
         "spark.speculation": ("false", "false"),
@@ -130,15 +130,15 @@ def check_conf(conf: dict[str, str], *, testing: bool) -> None:
     for key, (default, wanted) in rules.items():
         value = conf.get(key, default)
         if value.lower() != wanted.lower():
-            raise RefusedError("ICM-105", f"{key} = {value}; it must be {wanted}", "set it so.")
+            raise RefusedError("ICM-105", f"{key} = {value}; it must be {wanted}.", "set it so.")
     for key, value in conf.items():
         if value != CATALOG_CLASS or not key.startswith("spark.sql.catalog."):
             continue
         if conf.get(f"{key}.cache-enabled", "true").lower() != "false":
             raise RefusedError(
-                "ICM-105", f"{key}.cache-enabled is not false: a cached table is a stale table", "set it so."
+                "ICM-105", f"{key}.cache-enabled is not false: a cached table is a stale table.", "set it so."
             )
         if conf.get(f"{key}.type") == "hadoop":
             raise RefusedError(
-                "ICM-106", f"{key}.type = hadoop: its commits are not atomic", "use another catalog."
+                "ICM-106", f"{key}.type = hadoop: its commits are not atomic.", "use another catalog."
             )

@@ -167,6 +167,7 @@ def test_check_versions_untested_version_is_refused(change: dict[str, str]) -> N
     with pytest.raises(IcebergMaintError) as refusal:
         check_versions({**TESTED, **change})
     assert refusal.value.code == "ICM-103"
+    assert refusal.value.message.endswith(".")
 
 
 @pytest.mark.parametrize("found", [TESTED, {**TESTED, "spark": "3.5.9", "scala": "2.12.18"}])
@@ -191,6 +192,7 @@ def test_check_conf_unsafe_session_is_refused(change: dict[str, str], testing: b
     with pytest.raises(IcebergMaintError) as refusal:
         check_conf({**SAFE, **change}, testing=testing)
     assert refusal.value.code == code
+    assert refusal.value.message.endswith(".")
 
 
 @pytest.mark.spark
