@@ -114,7 +114,11 @@ def _build(
             *build_automation_sensors(loaded, prefix, running),
         ],
         schedules=[build_observe_schedule(job, loaded, observe_cron, on_time)],
-        resources={SPARK_RESOURCE: LazySession(lake)},
+        resources={
+            SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
+                LazySession(lake), description="The process's Spark session, started at the first batch."
+            )
+        },
         executor=executor,
     )
 

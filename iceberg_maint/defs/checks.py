@@ -31,6 +31,7 @@ from iceberg_maint.defs.keys import (
     check_key,
     housekeeping_key,
 )
+from iceberg_maint.defs.limits import limits
 from iceberg_maint.defs.metadata import label, upkeep_metadata
 from iceberg_maint.ledger_ports import Report
 from iceberg_maint.survey import Survey
@@ -85,8 +86,10 @@ def partition_evaluations(
     failing: list[dg.AssetCheckEvaluation] = []
     for partition in sorted(partitions):
         found = _findings(measured, policy, now_ms, partition)
+        health = measured.partitions.get(partition)
         for name in PARTITION_CHECKS:
-            evaluation = _evaluation(key, name, partition, found, targets.get(partition))
+            compared = tuple(limits(name, health, policy)) if health is not None else ()
+            evaluation = _evaluation(key, name, partition, found, compared, targets.get(partition))
             (passing if evaluation.passed else failing).append(evaluation)
     yield from passing
     yield from failing
@@ -243,14 +246,16 @@ def _evaluation(
     name: str,
     partition: str,
     found: tuple[Finding, ...],
+    compared: tuple[tuple[str, float, float], ...],
     target: AssetCheckEvaluationTargetMaterializationData | None,
 ) -> dg.AssetCheckEvaluation:
     mine = [f for f in found if f.check == name]
     grave = any(f.severity is Severity.ERROR for f in mine)
     metadata = {}
-    for f in mine:
-        metadata[label(f.metric)] = dg.MetadataValue.float(float(f.value))
-        metadata[label(f"{f.metric}_threshold")] = dg.MetadataValue.float(float(f.threshold))
+    shown = [(f.metric, f.value, f.threshold) for f in mine] or compared
+    for metric, value, threshold in shown:
+        metadata[label(metric)] = dg.MetadataValue.float(float(value))
+        metadata[label(f"{metric}_threshold")] = dg.MetadataValue.float(float(threshold))
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=name,

@@ -147,6 +147,6 @@ def maintenance_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> 
     """
     failed = dg.AutomationCondition.check_failed() | dg.AutomationCondition.execution_failed()
     checks = dg.AssetSelection.checks(*(check_key(table, name, prefix) for name in PARTITION_CHECKS))
-    says_so = dg.AutomationCondition.any_checks_match(failed).allow(checks)
+    says_so = dg.AutomationCondition.any_checks_match(failed).allow(checks).with_label("a check failed")
     says_nothing = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(checks)
     return MaintenanceDue(table, lake) & (says_so | says_nothing) & ~dg.AutomationCondition.in_progress()

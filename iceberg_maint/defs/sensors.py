@@ -65,7 +65,14 @@ def build_observe_schedule(
 ) -> dg.ScheduleDefinition:
     """Observes what changed, whether or not the sensor saw it."""
 
-    @dg.schedule(name="observe_schedule", job=job, cron_schedule=cron, default_status=status)
+    @dg.schedule(
+        name="observe_schedule",
+        description="Requests an observation of all tables, of which a run measures those that changed "
+        "or were last measured long ago.",
+        job=job,
+        cron_schedule=cron,
+        default_status=status,
+    )
     def observe_schedule(
         context: dg.ScheduleEvaluationContext,
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
@@ -101,6 +108,10 @@ def build_changes_sensor(
 
     @dg.sensor(
         name="table_changes",
+        description=(
+            "Follows the catalogs' list of tables and the configuration file, and requests an observation "
+            "of the tables that changed."
+        ),
         job=job,
         minimum_interval_seconds=CHANGES_INTERVAL_SECONDS,
         default_status=status,

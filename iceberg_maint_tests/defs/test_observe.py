@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -188,6 +189,31 @@ def test_observations_are_few_and_the_table_comes_last_under_its_own_labels(worl
     assert numbers["iceberg_maint/table_unhealthy_partitions"] == WORST_PARTITIONS + 5
     assert not set(last.metadata) & set(of_partitions[0].metadata)
     assert len(last.metadata["iceberg_maint/worst_partitions"].records) == WORST_PARTITIONS
+
+
+def test_passing_check_shows_what_it_compares(world: World) -> None:
+    rewrite = replace(
+        world.policy.rewrite_data_files, delete_ratio_warn=0.1, delete_ratio_act=0.3, max_delete_files=10
+    )
+    world.policy = replace(world.policy, rewrite_data_files=rewrite)
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    table.add("d2", 2)
+    world.observe()
+    world.maintain(T, key("d1"), key("d2"))
+
+    def numbers(check: str, day: str) -> dict[str, float]:
+        evaluation = world.evaluations(check)[key(day)]
+        assert evaluation.passed
+        return {k.removeprefix("iceberg_maint/"): v.value for k, v in evaluation.metadata.items()}
+
+    assert numbers("small_files", "d2") == {"small_files": 2.0, "small_files_threshold": 5.0}
+    assert numbers("delete_files", "d2") == {
+        "delete_ratio": 0.0,
+        "delete_ratio_threshold": 0.1,
+        "delete_files": 0.0,
+        "delete_files_threshold": 10.0,
+    }
 
 
 def test_check_already_shown_is_not_evaluated_again(world: World) -> None:

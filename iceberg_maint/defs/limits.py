@@ -1,0 +1,33 @@
+"""What a check of a partition compares, for one that passes: a failing one has its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iceberg_maint.core.health import PartitionHealth
+from iceberg_maint.core.judge import ideal_overlap_depth
+from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.reasons import Check
+
+
+def limits(check: str, health: PartitionHealth, policy: Policy) -> Iterator[tuple[str, float, float]]:
+    """(metric, value, threshold) of what the check compares, by the names of its findings; the
+    threshold is the lowest that is set, and what has none is left out."""
+    rewrite, layout = policy.rewrite_data_files, policy.layout
+    if check == Check.SMALL_FILES:
+        yield "small_files", health.small_files, rewrite.min_input_files
+    elif check == Check.DELETE_FILES:
+        ratio = _lowest(rewrite.delete_ratio_warn, rewrite.delete_ratio_act)
+        if ratio is not None:
+            yield "delete_ratio", health.delete_ratio, ratio
+        if rewrite.max_delete_files is not None:
+            files = health.position_delete_files + health.deletion_vectors
+            yield "delete_files", files - health.dangling_position_delete_files, rewrite.max_delete_files
+    elif check == Check.LAYOUT and layout.enabled and health.sort_ranges:
+        multiple = _lowest(layout.overlap_depth_warn, layout.overlap_depth_act)
+        if multiple is not None:
+            yield "overlap_depth", health.overlap_depth, multiple * ideal_overlap_depth(health)
+
+
+def _lowest(*thresholds: float | None) -> float | None:
+    return min((t for t in thresholds if t is not None), default=None)
