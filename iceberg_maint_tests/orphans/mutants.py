@@ -8,9 +8,8 @@ from __future__ import annotations
 from iceberg_maint_tests.mutants.mutant import Mutant
 
 _HERE = "iceberg_maint_tests/orphans"
-SCAN, TRASH, LAYOUTS, OPERATION = (
-    f"{_HERE}/test_{name}.py" for name in ("scan", "trash", "layouts", "operation")
-)
+SCAN, LAYOUTS, OPERATION = (f"{_HERE}/test_{name}.py" for name in ("scan", "layouts", "operation"))
+TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_put_back.py")
 LOCATIONS = "iceberg_maint_tests/core/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable.py"
 
@@ -21,14 +20,14 @@ MUTANTS = (
     Mutant("hidden files are files", "core/orphans.py", "return Kept.HIDDEN", "pass", (SCAN,)),
     Mutant("metadata files may go", "core/orphans.py", "return Kept.METADATA_FILE", "pass", (SCAN,)),
     Mutant("state of Flink jobs may go", "core/orphans.py", "return Kept.FLINK_MANIFEST", "pass", (LAYOUTS,)),
-    Mutant("the trash is listed", "core/orphans.py", "return Kept.TRASH", "pass", (TRASH,)),
+    Mutant("the trash is listed", "core/orphans.py", "return Kept.TRASH", "pass", TRASH),
     Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
-    Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", (TRASH,)),
+    Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", TRASH),
     Mutant("only the head is walked", "catalog/reachable.py", "for snapshot in state.snapshots:", "for snapshot in [state.snapshot]:", (LAYOUTS,)),
     Mutant("statistics are not reached", "catalog/reachable.py", "yield from named_files(metadata_document(data))", "pass", (LAYOUTS,)),
     Mutant("delete files are not reached", "catalog/reachable.py", "if has_live_files(manifest):", "if has_live_files(manifest) and not manifest.is_deletes:", (LAYOUTS,)),
     Mutant("a replaced table is walked", "catalog/reachable.py", "if state.uuid != self._uuid:", "if False:", (REACHABLE,)),
-    Mutant("the pointer is remembered", "catalog/reachable.py", "found = self._catalog.pointers([self._table])", "found = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", (TRASH,)),
+    Mutant("the pointer is remembered", "catalog/reachable.py", "found = self._catalog.pointers([self._table])", "found = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", TRASH),
     Mutant("percent signs are literal", "core/location.py", 'or "%" in path', "", (LOCATIONS,)),
     Mutant("case matters", "core/location.py", "path = path.lower()", "pass", (LOCATIONS,)),
     Mutant("Unicode forms differ", "core/location.py", 'unicodedata.normalize("NFC", unicodedata.normalize("NFC", decoded).casefold())', "decoded", (LOCATIONS,)),
@@ -45,23 +44,23 @@ MUTANTS = (
     Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:", (SCAN,)),
     Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:", (SCAN,)),
     Mutant("the floor is no floor", "orphans/scan.py", "if seconds < floor:", "if False:", (SCAN,)),
-    Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", (TRASH,)),
+    Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", TRASH),
     Mutant("any digest approves", "orphans/operation.py", "if found.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("a live file waits in the trash for the hold", "orphans/trash.py", "                _put_back_of(header, store, paths, holds, tell)\n", "                pass\n", (OPERATION,)),
-    Mutant("a live file is put back without the lease", "orphans/trash.py", "                _require(holds)\n                restored", "                restored", (TRASH,)),
-    Mutant("the older of two files of one path is put back", "orphans/trash.py", "key=lambda m: m.marked_ms, reverse=True", "key=lambda m: m.marked_ms", (TRASH,)),
-    Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, reachability)\n    done", "    done", (TRASH,)),
-    Mutant("what is committed during the moves stays away", "orphans/trash.py", "        _put_back_reached(scan, store, reachability, done)\n", "", (TRASH,)),
-    Mutant("a file is not looked at again", "orphans/trash.py", "if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):", "if found is None:", (TRASH,)),
-    Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(mark_location(header), mark_lines", "list(mark_lines(header, ())) and store.create(mark_location(header) + 'x', mark_lines", (TRASH,)),
-    Mutant("the lease does not matter", "orphans/trash.py", "if not holds():", "if False:", (TRASH,)),
+    Mutant("a live file is put back without the lease", "orphans/trash.py", "                _require(holds)\n                restored", "                restored", TRASH),
+    Mutant("the older of two files of one path is put back", "orphans/trash.py", "key=lambda m: m.marked_ms, reverse=True", "key=lambda m: m.marked_ms", TRASH),
+    Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, reachability)\n    done", "    done", TRASH),
+    Mutant("what is committed during the moves stays away", "orphans/trash.py", "        _put_back_reached(scan, store, reachability, done)\n", "", TRASH),
+    Mutant("a file is not looked at again", "orphans/trash.py", "if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):", "if found is None:", TRASH),
+    Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(mark_location(header), mark_lines", "list(mark_lines(header, ())) and store.create(mark_location(header) + 'x', mark_lines", TRASH),
+    Mutant("the lease does not matter", "orphans/trash.py", "if not holds():", "if False:", TRASH),
     Mutant("the lease is looked at once", "orphans/lease.py", "not 0 <= now_ms - self._asked_ms < TRUSTED_MS", "False", (OPERATION,)),
-    Mutant("the hold does not matter", "orphans/trash.py", ">= header.marked_ms + policy.hold_seconds * 1000", "> 0", (TRASH,)),
-    Mutant("a sweep proves nothing anew", "orphans/trash.py", "if paths.reaches(line.path) or found.size", "if found.size", (TRASH,)),
-    Mutant("a sweep takes what lies there", "orphans/trash.py", "if paths.reaches(line.path) or found.size_bytes != line.size_bytes:", "if paths.reaches(line.path):", (TRASH,)),
-    Mutant("the trash of another table is ours", "orphans/trash.py", "if header.table_uuid != target.state.uuid:", "if False:", (TRASH,)),
-    Mutant("a manifest may name any file", "orphans/manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", (TRASH,)),
-    Mutant("what is put back replaces what is there", "catalog/store.py", "if os.path.lexists(new):", "if False:", (TRASH,)),
+    Mutant("the hold does not matter", "orphans/trash.py", ">= header.marked_ms + policy.hold_seconds * 1000", "> 0", TRASH),
+    Mutant("a sweep proves nothing anew", "orphans/trash.py", "if paths.reaches(line.path) or found.size", "if found.size", TRASH),
+    Mutant("a sweep takes what lies there", "orphans/trash.py", "if paths.reaches(line.path) or found.size_bytes != line.size_bytes:", "if paths.reaches(line.path):", TRASH),
+    Mutant("the trash of another table is ours", "orphans/trash.py", "if header.table_uuid != target.state.uuid:", "if False:", TRASH),
+    Mutant("a manifest may name any file", "orphans/manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", TRASH),
+    Mutant("what is put back replaces what is there", "catalog/store.py", "if os.path.lexists(new):", "if False:", TRASH),
     Mutant("snapshots need not have expired", "orphans/operation.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
     Mutant("a neighbour has files where it writes only", "catalog/claims.py", "{}, pointer, folders)", "{}, pointer)", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
-SCAN, TRASH, OPERATION = (f"orphans/test_{name}.py::test" for name in ("scan", "trash", "operation"))
+SCAN, TRASH, PUT_BACK, OPERATION = (
+    f"orphans/test_{name}.py::test" for name in ("scan", "trash", "put_back", "operation")
+)
 RETENTION = "core/test_retention.py::test"
 HOLDS = "core/test_retention_holds.py::test"
 EXPIRY = "core/test_expiry.py::test"
@@ -198,7 +200,9 @@ REMOVING = (
         "StarRocks/starrocks#77394",
         "a slow writer commits a file that was put aside",
         "the sweep proves every path anew and puts back what is reached",
-        known("orphans", "a sweep proves nothing anew", f"{TRASH}_sweep_puts_back_what_is_reached_after_all"),
+        known(
+            "orphans", "a sweep proves nothing anew", f"{PUT_BACK}_sweep_puts_back_what_is_reached_after_all"
+        ),
     ),
     Regression(
         "reached-before-the-hold-is-over",
