@@ -201,7 +201,9 @@ REMOVING = (
         "a slow writer commits a file that was put aside",
         "the sweep proves every path anew and puts back what is reached",
         known(
-            "orphans", "a sweep proves nothing anew", f"{PUT_BACK}_sweep_puts_back_what_is_reached_after_all"
+            "orphans",
+            "a sweep proves nothing anew",
+            f"{PUT_BACK}_what_is_reached_replaces_nothing_and_is_not_swept",
         ),
     ),
     Regression(
