@@ -48,12 +48,17 @@ dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (P
 demo-flink: setup $(FLINK)/.complete  ## let Flink upsert two tables while they are maintained, read every snapshot
 	$(PY) -m iceberg_maint.demo.flink --data $(DATA)-flink --flink $(FLINK)
 
+# A lock, the first prerequisite, in the target's folder, beside the environment.
+define installed_apart
+@rm -rf "$(@D)"
+@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --no-deps --no-build-isolation \
+  --target "$(@D)" -r $<
+@touch $@
+endef
+
 $(FLINK)/.complete: requirements/flink.txt $(STAMP)
-	@rm -rf "$(FLINK)"
 	@echo "==> Fetching Flink into $(FLINK) (about 320 MB)" >&2
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --no-deps --no-build-isolation \
-	  --target "$(FLINK)" -r requirements/flink.txt
-	@touch $@
+	$(installed_apart)
 
 RACE_SECONDS := 120
 
@@ -82,11 +87,8 @@ test-second-spark: setup $(SECOND_SPARK)/.complete  ## every test of Spark on Sp
 	PYTHONPATH="$(abspath $(SECOND_SPARK))" $(PY) -m pytest -n $(WORKERS) iceberg_maint_tests/spark
 
 $(SECOND_SPARK)/.complete: requirements/spark35.txt $(STAMP)
-	@rm -rf "$(SECOND_SPARK)"
 	@echo "==> Building Spark 3.5 into $(SECOND_SPARK) (about 320 MB)" >&2
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --no-deps --no-build-isolation \
-	  --target "$(SECOND_SPARK)" -r requirements/spark35.txt
-	@touch $@
+	$(installed_apart)
 
 .PHONY: test-fast
 test-fast: setup  ## only the tests that need neither a JVM nor a server

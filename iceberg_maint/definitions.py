@@ -2,8 +2,8 @@
 
 `ICEBERG_MAINT_CONFIG` names the configuration, `ICEBERG_MAINT_SHARD=i/n` the share of the tables
 that this code location holds (from 0), `ICEBERG_MAINT_DAGSTER_URL` a webserver that is asked to
-reload the location when tables come or go or the configuration changes, `ICEBERG_MAINT_KEY_PREFIX=a/b` a prefix of the asset
-keys, `ICEBERG_MAINT_TABLE_LIST` the file that lists the tables (default: `tables.json` in the
+reload the location when tables come or go or the configuration changes,
+`ICEBERG_MAINT_KEY_PREFIX=a/b` a prefix of the asset keys, `ICEBERG_MAINT_TABLE_LIST` the file that lists the tables (default: `tables.json` in the
 project's own folder).
 """
 

@@ -150,14 +150,14 @@ def table_stop(
         return Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(format_version)}
     if measured.snapshot_id is None:
         return Verdict.SKIP, Reason.EMPTY, {}
-    if operation in _COPYING and measured.specs_losing_values:
-        specs = ", ".join(map(str, measured.specs_losing_values))
-        return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
     if operation is Operation.REWRITE_DATA_FILES and not policy.rewrite_data_files.enabled:
         return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
     merges = operation is Operation.REWRITE_POSITION_DELETE_FILES
     if merges and not policy.rewrite_position_delete_files.enabled:
         return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_position_delete_files.enabled"}
+    if operation in _COPYING and measured.specs_losing_values:
+        specs = ", ".join(map(str, measured.specs_losing_values))
+        return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
     note = history.paused_reason if history.paused else None
     if rest := resting(policy, note, now_ms):
         return Verdict.DEFER, *rest

@@ -49,8 +49,9 @@ def build_definitions(
 
     `prefix` keeps the asset keys apart from those of assets that load the tables; `shard` is
     (index, count) of this code location; `automation` says whether sensors and schedule are on
-    at the first load; `configuration` is the file that the lake was made of. Connects to nothing. A table that cannot be an asset is left out and told
-    of, in the log and by the sensor; raises what was wrong with the first when none can be.
+    at the first load; `configuration` is the file that the lake was made of. Connects to nothing.
+    A table that cannot be an asset is left out and told of, in the log and by the sensor; raises
+    what was wrong with the first when none can be.
     """
     # Partitioned checks are preview and the sensor in user code is beta in Dagster; both are chosen
     # knowingly, and a thousand tables would say so two thousand times at every start.

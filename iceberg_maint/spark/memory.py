@@ -93,6 +93,7 @@ def _listener(bridge: Bridge, events: Any) -> Any:
 
 def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> int:
     context.listenerBus().waitUntilEmpty()
+    is_spark_3 = bridge.is_spark_3  # asked once, not for every task
     stages: set[int] = set()
     tasks: list[tuple[str, int, int, int]] = []
     for event in [arguments[0] for arguments in bridge.iterate(bridge.jvm.java.util.ArrayList(events))]:
@@ -106,7 +107,7 @@ def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> in
             spent = metrics.executorDeserializeTime() + metrics.executorRunTime()
             begun = int(info.launchTime())
             peak = int(metrics.peakExecutionMemory())
-            if not bridge.is_spark_3:
+            if not is_spark_3:
                 # The older figure leaves out hash relations, the newer one memory off the heap.
                 on_heap, off_heap = metrics.peakOnHeapExecutionMemory(), metrics.peakOffHeapExecutionMemory()
                 peak = max(peak, int(on_heap) + int(off_heap))

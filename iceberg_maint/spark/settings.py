@@ -59,8 +59,8 @@ REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jar
 class SparkSettings:
     """Everything a session is built from.
 
-    `jars` are paths of local files, the locked ones first; `catalogs` are the full settings `catalog_conf` made for each
-    catalog; `conf` is what the user asks for beyond that.
+    `jars` are paths of local files, the locked ones first; `catalogs` are the full settings
+    `catalog_conf` made for each catalog; `conf` is what the user asks for beyond that.
     """
 
     master: str

@@ -1,7 +1,7 @@
 """Verify: prove a maintenance commit again, from what readers see before and after it.
 
-Both snapshots are planned by `scan`, deletes by the spec. Scan tasks that are the same on both sides, the same file
-with the same deletes, give the same rows; the others are read on each side, deletes applied, and
+Both snapshots are planned by `scan`, deletes by the spec. Scan tasks that are the same on both
+sides, the same file with the same deletes, give the same rows; the others are read on each side, deletes applied, and
 what readers see of them compared. That covers the files removed and added, and any other file to
 which different deletes apply, so equality here is equality of the two tables.
 

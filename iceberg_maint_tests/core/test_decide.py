@@ -99,6 +99,13 @@ def test_operation_that_copies_entries_is_refused_where_a_spec_loses_their_value
     assert stop == ((Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": "0, 3"}) if refused else None)
 
 
+def test_operation_that_is_turned_off_is_not_refused_for_a_spec_that_loses_values() -> None:
+    measured = replace(measured_of({"p=a": SICK}), specs_losing_values=(0,))
+    policy = policy_of(rewrite_policy(enabled=False))
+    stop = decisions.table_stop(Operation.REWRITE_DATA_FILES, measured, 2, policy, TableHistory(), NOW_MS)
+    assert stop == (Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"})
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_decide_known_format_versions_run(version: int) -> None:
     assert decide({"p=a": SICK}, format_version=version).verdict is Verdict.RUN
