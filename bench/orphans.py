@@ -177,6 +177,7 @@ def _ours() -> dict[str, Any]:
 def _million() -> dict[str, Any]:
     from iceberg_maint.catalog.store import LocalStore
     from iceberg_maint.core.ids import TableId
+    from iceberg_maint.core.lineage import MetadataLog
     from iceberg_maint.core.state import TableState
     from iceberg_maint.storage_ports import StoredFile
 
@@ -196,6 +197,9 @@ def _million() -> dict[str, Any]:
         class Reached:
             def metadata_location(self) -> str:
                 return f"{location}/metadata/1.metadata.json"
+
+            def log(self) -> MetadataLog:
+                return MetadataLog(f"{location}/metadata/1.metadata.json", 0, 0, 0, ())
 
             def paths(self) -> Iterator[str]:
                 return (path(n) for n in range(PATHS - MADE_UP_ORPHANS))

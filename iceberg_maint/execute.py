@@ -195,6 +195,7 @@ def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
         layout=_layout_gain(batch, written) if written and committed else None,
         counts=counts_of(ended),
         held=ended.work.held if ended.work else None,
+        unlogged=ended.work.unlogged if ended.work else None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.lineage import MetadataLog, UnloggedMetadata
 from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.state import TableState
 
@@ -69,8 +70,9 @@ class OrphanWork:
     """What one pass did. `digest` is what a person approves where `needs_approval`; nothing was
     moved then. `marks` are the trash manifests written; `restored_files` were in the trash and
     reached after all, `left_files` are still in it although their hold is over. `held` is what the
-    trash holds at the end and what waits for approval, None when that cannot be told. `stopped` is
-    what ended the pass after part of this had been done."""
+    trash holds at the end and what waits for approval, None when that cannot be told. `unlogged` is the
+    sign of a second owner, None where nothing was scanned. `stopped` is what ended the pass after part
+    of this had been done."""
 
     listed_files: int
     listed_bytes: int
@@ -86,6 +88,7 @@ class OrphanWork:
     digest: str = ""
     needs_approval: bool = False
     held: tuple[HeldOrphans, ...] | None = None
+    unlogged: UnloggedMetadata | None = None
     stopped: Exception | None = None
 
 
@@ -114,6 +117,11 @@ class Reachability(Protocol):
 
     def metadata_location(self) -> str:
         """The catalog's pointer now. Raises UnknownTableError ICM-126."""
+        ...
+
+    def log(self) -> MetadataLog:
+        """The catalog's pointer and the metadata log that it names, read now. Raises UnknownTableError
+        ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102 when the table is another one by now."""
         ...
 
     def paths(self) -> Iterator[str]:

@@ -21,6 +21,8 @@ from iceberg_maint.catalog.manifests import (
 from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.lineage import MetadataLog
+from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
 
 
@@ -50,19 +52,12 @@ class MetadataWalk:
 
         Raises UnreadableTableError ICM-101, RefusedError ICM-102.
         """
-        location, io = self.metadata_location(), self._catalog.io_of(self._table)
-        data = read_bytes(io, location, f"{self._table}: metadata file")
-        state = parse_metadata(self._table, location, data)
-        if state.uuid != self._uuid:
-            raise RefusedError(
-                "ICM-102",
-                f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
-                "none; the next run looks at the new table.",
-            )
+        io = self._catalog.io_of(self._table)
+        state, document = self._current()
         heads = {state.snapshot and state.snapshot.snapshot_id, *(r.snapshot_id for r in state.refs)}
         self._heads = tuple(s.manifest_list for s in state.snapshots if s.snapshot_id in heads)
-        yield location
-        yield from named_files(metadata_document(data))
+        yield state.metadata_location
+        yield from named_files(document)
         for snapshot in state.snapshots:
             manifest_list = check_manifest_list(self._table, snapshot)
             yield manifest_list
@@ -76,6 +71,33 @@ class MetadataWalk:
                     yield from read_live_entries(io, manifest, str(self._table), (PATH,)).more[0]
                 self._read.add(manifest.path)
             self._read.add(manifest_list)
+
+    def log(self) -> MetadataLog:
+        """The catalog's pointer and the metadata log that it names, read now.
+
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102.
+        """
+        state, document = self._current()
+        entries = document.get("metadata-log") or ()
+        return MetadataLog(
+            state.metadata_location,
+            state.last_sequence_number,
+            state.last_updated_ms,
+            min((int(e["timestamp-ms"]) for e in entries), default=state.last_updated_ms),
+            tuple(e["metadata-file"] for e in entries),
+        )
+
+    def _current(self) -> tuple[TableState, dict[str, Any]]:
+        location, io = self.metadata_location(), self._catalog.io_of(self._table)
+        data = read_bytes(io, location, f"{self._table}: metadata file")
+        state = parse_metadata(self._table, location, data)
+        if state.uuid != self._uuid:
+            raise RefusedError(
+                "ICM-102",
+                f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
+                "none; the next run looks at the new table.",
+            )
+        return state, metadata_document(data)
 
     def second_opinion(self, most: int) -> Iterator[str]:
         """Files of the heads of the branches and tags that `paths` has walked last, decoded by

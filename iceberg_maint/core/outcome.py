@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.layout_gain import LayoutGain
+from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.plan import Batch
@@ -63,7 +64,8 @@ class OutcomeStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
     """What one batch did, with the evidence; `counts` is what housekeeping counted, by name, `held`
-    what an orphan pass left for a later sweep or for a person, None where that is not known."""
+    what an orphan pass left for a later sweep or for a person, `unlogged` the sign of a second owner that
+    it saw; both are None where that is not known."""
 
     batch_id: str
     partitions: tuple[str, ...]
@@ -85,6 +87,7 @@ class BatchOutcome:
     layout: LayoutGain | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     held: tuple[HeldOrphans, ...] | None = None
+    unlogged: UnloggedMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True)

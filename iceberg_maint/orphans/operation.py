@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.location import Claim, equivalences
 from iceberg_maint.core.orphans import HeldOrphans, ScanCounts, held_orphans
 from iceberg_maint.core.state import TableState
@@ -168,7 +169,7 @@ class OrphanPass:
         reachability = self._around.reachability(target.state)
         found = self._scan(target, policy, store, self._scratch(), reachability)
         try:
-            done.counts, done.digest = found.counts, found.digest
+            done.counts, done.digest, done.unlogged = found.counts, found.digest, found.unlogged
             if found.digest != approved and (approved is not None or found.needs_approval):
                 done.needs_approval = True
                 done.waiting = held_orphans(
@@ -256,6 +257,7 @@ class _Done:
     digest: str = ""
     needs_approval: bool = False
     waiting: HeldOrphans | None = None
+    unlogged: UnloggedMetadata | None = None
 
     @property
     def is_something(self) -> bool:
@@ -282,5 +284,6 @@ class _Done:
             digest=self.digest,
             needs_approval=self.needs_approval,
             held=held,
+            unlogged=self.unlogged,
             stopped=stopped,
         )

@@ -124,10 +124,12 @@ class PathTables:
         )
 
     def listed_metadata_files(self) -> Iterator[StoredFile]:
-        """Listed files named as table metadata that the table's own metadata does not reach."""
+        """Listed files named as table metadata that the table's own metadata does not reach, the newest
+        first."""
         rows = self._db.execute(
             "SELECT path, size, ms FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
-            f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}",
+            f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}"
+            " ORDER BY ms DESC",
             (Kept.METADATA_FILE,),
         )
         return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)

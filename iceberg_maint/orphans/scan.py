@@ -18,6 +18,7 @@ from iceberg_maint.core.housekeeping import (
     TRASH_HOLD_FLOOR_SECONDS,
     RemoveOrphanFilesPolicy,
 )
+from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.location import (
     Claim,
     Equivalences,
@@ -32,8 +33,8 @@ from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_unt
 from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.orphans.lineage import check_lineage
 from iceberg_maint.orphans.manifest import files_of, mark_location, read_marks, restored_paths
-from iceberg_maint.orphans.owner import foreign_metadata
 from iceberg_maint.orphans.paths import PathTables
 from iceberg_maint.storage_ports import Reachability, Store, StoredFile
 
@@ -78,7 +79,7 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Scan:
     """What was found; `paths` holds the orphans on disk until it is closed. `digest` is what a
-    person approves."""
+    person approves, `unlogged` the sign of a second owner."""
 
     target: Target
     policy: RemoveOrphanFilesPolicy
@@ -86,6 +87,7 @@ class Scan:
     digest: str
     metadata_location: str
     paths: PathTables
+    unlogged: UnloggedMetadata
 
     @property
     def needs_approval(self) -> bool:
@@ -170,7 +172,7 @@ def scan(
     local disk, where what was read once of old metadata files is known to the next scan. With the digest of an earlier scan as `approved` no file counts that is younger
     than the youngest one then, so that what has come of age since does not change it. The caller
     closes `Scan.paths`. Raises RefusedError, see `check_target`, and
-    ICM-111 for another table's metadata below a prefix, ICM-115, ICM-122, ICM-125;
+    ICM-111 for another table's metadata below a prefix or a second owner of this one, ICM-115, ICM-122, ICM-125;
     UnreadableTableError ICM-101 where anything of the metadata cannot be read.
     """
     check_target(target, policy)
@@ -185,14 +187,28 @@ def scan(
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, reachability)
         _check_reached(paths, target, store, started_ms)
-        _check_foreign(paths, target, store, scratch / f"metadata-{target.state.uuid}.db")
+        # Also of tables that are in no configured catalog, and of this one in another catalog.
+        unlogged = check_lineage(
+            target.state,
+            target.same,
+            paths.listed_metadata_files(),
+            store,
+            reachability,
+            versions_memo(scratch, target.state),
+        )
         counts = paths.counts()
         if counts.orphan_files:
             _check_second_opinion(paths, target, reachability)
-        return Scan(target, policy, counts, orphans_digest(paths.orphans()), metadata_location, paths)
+        digest = orphans_digest(paths.orphans())
+        return Scan(target, policy, counts, digest, metadata_location, paths, unlogged)
     except BaseException:
         paths.close()
         raise
+
+
+def versions_memo(scratch: Path, state: TableState) -> Path:
+    """Where it is kept what the table's old metadata files say."""
+    return scratch / f"metadata-{state.uuid}.db"
 
 
 def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
@@ -296,17 +312,3 @@ def _check_second_opinion(paths: PathTables, target: Target, reachability: Reach
                 f"{target.state.table}: two ways of reading its metadata disagree: one of them does not find {path}.",
                 "report it; nothing is removed meanwhile.",
             )
-
-
-def _check_foreign(paths: PathTables, target: Target, store: Store, memo: Path) -> None:
-    """Every table metadata file below a prefix must be this table's, also of tables that are in
-    no configured catalog."""
-    foreign = foreign_metadata(store, paths.listed_metadata_files(), target.state.uuid, memo)
-    if foreign is not None:
-        path, owner = foreign
-        raise RefusedError(
-            "ICM-111",
-            f"{target.state.table} (uuid {target.state.uuid}) has {path} below its location, of the table "
-            f"with uuid {owner}.",
-            "move that table, or delete the file if it is no table's.",
-        )

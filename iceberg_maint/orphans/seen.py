@@ -1,4 +1,4 @@
-"""Seen: files that need not be read again, kept on local disk from one pass to the next.
+"""Seen: what old metadata files say, kept on local disk from one pass to the next.
 
 A file is told by its path, size and time: one that was put in its place is another one. To lose
 what was seen costs reading again.
@@ -7,47 +7,62 @@ what was seen costs reading again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 
+from iceberg_maint.core.lineage import MetadataVersion
 from iceberg_maint.storage_ports import StoredFile
 
 
 class SeenFiles:
-    """The files of one purpose and table. A damaged `memo` is begun anew."""
+    """The metadata files of the table with this uuid. A damaged `memo` is begun anew."""
 
-    def __init__(self, memo: Path) -> None:
+    def __init__(self, memo: Path, uuid: str) -> None:
+        self._uuid = uuid
         if memo.exists() and not _is_sound(memo):
             memo.unlink()
         self._db = sqlite3.connect(memo)
-        self._db.execute("CREATE TABLE IF NOT EXISTS seen (file BLOB PRIMARY KEY, look INT) WITHOUT ROWID")
-        (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM seen").fetchone()
+        # Earlier versions kept only which files they had seen.
+        self._db.execute("DROP TABLE IF EXISTS seen")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS version"
+            " (file BLOB PRIMARY KEY, look INT, sequence_number INT, updated_ms INT) WITHOUT ROWID"
+        )
+        (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM version").fetchone()
 
     def close(self) -> None:
         """Closes the memo; what was added or met again stays in it."""
         self._db.close()
 
-    def unseen(self, files: Sequence[StoredFile]) -> list[StoredFile]:
-        """Those of the files that were not seen in an earlier look."""
+    def versions(self, files: Iterable[StoredFile]) -> list[MetadataVersion | None]:
+        """What each file said in an earlier look; None for one that was not seen."""
         with self._db:
-            return [file for file in files if not self._meets(file)]
+            return [self._met(file) for file in files]
 
-    def add(self, files: Iterable[StoredFile]) -> None:
-        """Notes these files as seen; not those whose time the store does not tell."""
-        rows = ((_hashed(file), self._look) for file in files if file.modified_ms is not None)
+    def add(self, versions: Iterable[tuple[StoredFile, MetadataVersion]]) -> None:
+        """Notes what these files of the table say; not those whose time the store does not tell."""
+        rows = (
+            (_hashed(file), self._look, v.last_sequence_number, v.last_updated_ms)
+            for file, v in versions
+            if file.modified_ms is not None
+        )
         with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO version VALUES (?, ?, ?, ?)", rows)
 
     def forget_others(self) -> None:
         """Forgets what this look has not met: the files are gone."""
         with self._db:
-            self._db.execute("DELETE FROM seen WHERE look != ?", (self._look,))
+            self._db.execute("DELETE FROM version WHERE look != ?", (self._look,))
 
-    def _meets(self, file: StoredFile) -> bool:
-        row = (self._look, _hashed(file))
-        return self._db.execute("UPDATE seen SET look = ? WHERE file = ?", row).rowcount == 1
+    def _met(self, file: StoredFile) -> MetadataVersion | None:
+        key = _hashed(file)
+        self._db.execute("UPDATE version SET look = ? WHERE file = ?", (self._look, key))
+        row = self._db.execute(
+            "SELECT sequence_number, updated_ms FROM version WHERE file = ?", (key,)
+        ).fetchone()
+        return None if row is None else MetadataVersion(file.path, self._uuid, *row)
 
 
 def _is_sound(memo: Path) -> bool:

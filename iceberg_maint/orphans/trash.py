@@ -14,6 +14,7 @@ from pathlib import Path
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.orphans import MarkHeader, Orphan, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.lineage import check_lineage, listed_metadata
 from iceberg_maint.orphans.manifest import (
     files_folder,
     files_of,
@@ -25,7 +26,14 @@ from iceberg_maint.orphans.manifest import (
     trashed_file,
 )
 from iceberg_maint.orphans.paths import PathTables
-from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
+from iceberg_maint.orphans.scan import (
+    Scan,
+    Target,
+    check_target,
+    checked_clock,
+    read_reached,
+    versions_memo,
+)
 from iceberg_maint.storage_ports import Reachability, Store
 
 _WHY = "no metadata reaches it"
@@ -171,7 +179,8 @@ def sweep(
     """Puts back what is reached after all, then deletes for good, where it `deletes`, what has been in
     the trash for the hold, by the store's clock; of one mark or of all.
 
-    Every path is proved anew against the current metadata. What is reached goes back whatever the hold
+    Every path is proved anew against the current metadata, and nothing is deleted of a table that has a
+    second owner: the table's metadata folders are listed for that. What is reached goes back whatever the hold
     and whatever forbids the deleting: until then nobody can read it. `tell` hears what was done to each
     mark whatever ends it, the result is what was deleted of. Raises RefusedError as `scan` does,
     UnreadableTableError ICM-101, FenceLostError.
@@ -189,6 +198,8 @@ def sweep(
         if not deletes:
             return ()
         due = _due(marks, target, policy, store, now_ms)
+        if due:
+            _check_owner(target, store, reachability, scratch)
         swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in due)
     finally:
         paths.close()
@@ -206,6 +217,13 @@ def _due(
         if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
             due.append(header)
     return sorted(due, key=mark_location)
+
+
+def _check_owner(target: Target, store: Store, reachability: Reachability, scratch: Path) -> None:
+    state = target.state
+    files = listed_metadata(state, reachability.log(), store)
+    memo = versions_memo(scratch, state)
+    check_lineage(state, target.same, files, store, reachability, memo, forgets=False)
 
 
 def _put_back_of(

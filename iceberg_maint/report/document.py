@@ -80,6 +80,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "layout": to_data(batch.layout),
         "counts": dict(batch.counts),
         "held": to_data(batch.held),
+        "unlogged": to_data(batch.unlogged),
         "message": batch.message,
     }
 

@@ -160,7 +160,7 @@ def test_metadata_of_a_table_in_no_catalog_is_refused(run: Run, lake: Lake) -> N
         nested.write_bytes(content)
         with pytest.raises(RefusedError, match="ICM-111"):
             run()
-    nested.write_text(json.dumps({"table-uuid": lake.target().state.uuid}))
+    nested.write_text(json.dumps({"table-uuid": lake.target().state.uuid, "last-updated-ms": 1}))
     run()
 
 

@@ -10,25 +10,34 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.core.lineage import MetadataVersion
 from iceberg_maint.orphans.seen import SeenFiles
 from iceberg_maint.storage_ports import StoredFile
 
 FILES = [StoredFile(f"s3://b/t/{n}.metadata.json", n, 1000 + n) for n in range(3)]
 
 
+VERSIONS = [MetadataVersion(f.path, "mine", n, 100 + n) for n, f in enumerate(FILES)]
+
+
+def noted(files: list[StoredFile]) -> list[tuple[StoredFile, MetadataVersion]]:
+    """The files with what each says."""
+    return [(f, MetadataVersion(f.path, "mine", f.size_bytes, 100 + f.size_bytes)) for f in files]
+
+
 @contextmanager
 def look(memo: Path) -> Iterator[SeenFiles]:
-    with closing(SeenFiles(memo)) as seen:
+    with closing(SeenFiles(memo, "mine")) as seen:
         yield seen
 
 
 def test_files_are_unseen_until_they_are_added(tmp_path: Path) -> None:
     memo = tmp_path / "memo.db"
     with look(memo) as seen:
-        assert seen.unseen(FILES) == FILES
-        seen.add(FILES[:2])
+        assert seen.versions(FILES) == [None, None, None]
+        seen.add(noted(FILES[:2]))
     with look(memo) as seen:
-        assert seen.unseen(FILES) == FILES[2:]
+        assert seen.versions(FILES) == [*VERSIONS[:2], None]
 
 
 @pytest.mark.parametrize(
@@ -36,35 +45,44 @@ def test_files_are_unseen_until_they_are_added(tmp_path: Path) -> None:
 )
 def test_file_of_another_path_size_or_time_is_another(tmp_path: Path, other: dict[str, object]) -> None:
     with look(tmp_path / "memo.db") as seen:
-        seen.add(FILES)
+        seen.add(noted(FILES))
         changed = replace(FILES[1], **other)  # type: ignore[arg-type]
-        assert seen.unseen([changed]) == [changed]
+        assert seen.versions([changed]) == [None]
 
 
 def test_file_without_a_time_is_never_seen(tmp_path: Path) -> None:
     timeless = replace(FILES[0], modified_ms=None)
     with look(tmp_path / "memo.db") as seen:
-        seen.add([timeless])
-        assert seen.unseen([timeless]) == [timeless]
+        seen.add(noted([timeless]))
+        assert seen.versions([timeless]) == [None]
 
 
 def test_what_is_gone_is_forgotten_by_a_look_that_ends(tmp_path: Path) -> None:
     memo = tmp_path / "memo.db"
     with look(memo) as seen:
-        seen.add(FILES)
+        seen.add(noted(FILES))
     with look(memo) as seen:
-        assert seen.unseen(FILES[:1]) == []  # a look that is broken off forgets nothing
+        assert seen.versions(FILES[:1]) == VERSIONS[:1]  # a look that is broken off forgets nothing
     with look(memo) as seen:
-        assert seen.unseen(FILES[:1]) == []
+        assert seen.versions(FILES[:1]) == VERSIONS[:1]
         seen.forget_others()
     with look(memo) as seen:
-        assert seen.unseen(FILES) == FILES[1:]
+        assert seen.versions(FILES) == [VERSIONS[0], None, None]
     with closing(sqlite3.connect(memo)) as db:
-        assert db.execute("SELECT count(*) FROM seen").fetchone() == (1,)
+        assert db.execute("SELECT count(*) FROM version").fetchone() == (1,)
 
 
 def test_damaged_memo_is_begun_anew(tmp_path: Path) -> None:
     memo = tmp_path / "memo.db"
     memo.write_bytes(b"no database at all, but long enough to be taken for one" * 100)
     with look(memo) as seen:
-        assert seen.unseen(FILES) == FILES
+        assert seen.versions(FILES) == [None, None, None]
+
+
+def test_memo_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
+    memo = tmp_path / "memo.db"
+    with closing(sqlite3.connect(memo)) as db:
+        db.execute("CREATE TABLE seen (file BLOB PRIMARY KEY, look INT) WITHOUT ROWID")
+    with look(memo) as seen:
+        seen.add(noted(FILES))
+        assert seen.versions(FILES) == VERSIONS

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iceberg_maint.core.lineage import MetadataLog
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.operation import OrphanPass, Surroundings
@@ -82,6 +83,11 @@ class ProcessReachability:
 
     def metadata_location(self) -> str:
         return self._now().metadata_location
+
+    def log(self) -> MetadataLog:
+        now = self._now()
+        at, seq, ms = now.metadata_location, now.last_sequence_number, now.last_updated_ms
+        return MetadataLog(at, seq, ms, ms, ())
 
     def paths(self) -> Iterator[str]:
         return self._process.step("reach", lambda: iter(self._reached()), _unreachable)  # type: ignore[no-any-return]
