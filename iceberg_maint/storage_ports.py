@@ -111,6 +111,11 @@ class OrphanFiles(Protocol):
         """
         ...
 
+    def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
+        """The sign of a second owner, by one listing of the table's metadata folders. Raises RefusedError
+        ICM-111 where a pass would be refused for it."""
+        ...
+
 
 class Reachability(Protocol):
     """Every file that one table's metadata reaches, read from the catalog anew at each call."""

@@ -17,6 +17,7 @@ import click
 
 from iceberg_maint.cli.session import Session, command
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.lineage import sign
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.errors import (
     EXIT_DONE,
@@ -92,6 +93,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     tables = sorted(table for found in listed.values() for table in found)
     if tables:
         yield _try("policies", lambda: _policies(app, tables))
+        yield from _owners(app, tables)
     yield _clock(app)
     if os.environ.get("DAGSTER_HOME"):
         yield _try("dagster", _dagster)
@@ -209,6 +211,37 @@ def _policies(app: App, tables: list[TableId]) -> str:
         app.config.policy_for(table, state.properties)
     read = "" if len(tables) <= _PROPERTIES_READ else f"; properties of the first {_PROPERTIES_READ} read"
     return f"{len(tables)} tables{read}"
+
+
+def _owners(app: App, tables: list[TableId]) -> Iterator[Check]:
+    """Warnings of the first tables whose metadata folder has a sign of a second owner."""
+    warned = 0
+    for table in tables[:_PROPERTIES_READ]:
+        found = _owner(app, table)
+        if found is not None:
+            warned += 1
+            yield found
+    if not warned:
+        looked = min(len(tables), _PROPERTIES_READ)
+        yield Check(
+            "owners", OK, f"{looked} tables: no metadata file in their folders that is not in their log"
+        )
+
+
+def _owner(app: App, table: TableId) -> Check | None:
+    """A warning of one table; None where there is nothing to tell."""
+    try:
+        state = app.catalogs[table.catalog].pin(table)
+        policy = app.policy_of()(state).remove_orphan_files
+        told = sign(app.tools(table).orphans().second_owner(state, policy))
+    except UnknownTableError:  # dropped since it was listed
+        return None
+    except IcebergMaintError as error:
+        return Check(f"owner of {table}", WARNING, str(error), error.code)
+    except Exception as error:  # noqa: BLE001 - each file system raises its own
+        line = f"its metadata folder cannot be listed: {type(error).__name__}: {' '.join(str(error).split())}"
+        return Check(f"owner of {table}", WARNING, line)
+    return Check(f"owner of {table}", WARNING, told) if told else None
 
 
 def _only_advises(app: App, tables: list[TableId]) -> bool:

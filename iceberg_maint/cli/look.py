@@ -9,7 +9,7 @@ import click
 
 from iceberg_maint.cli.session import Session, command, gravest, overrides_option
 from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, TableId
+from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import Decision, Verdict
 from iceberg_maint.core.state import TableState
@@ -196,6 +196,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     effective = app.effective_policy(table, seen.state.properties, overrides)
     records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
+    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
         seen.decision if partition is None else _narrowed(seen.decision, partition),
         seen.measured,
@@ -205,7 +206,9 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
         last,
         app.clock.now_ms(),
         tuple(
-            explain_upkeep(decision, history, whole.retention, whole.policy)
+            explain_upkeep(
+                decision, history, whole.retention, whole.policy, last_pass.outcome if last_pass else None
+            )
             for decision, history in zip(whole.decisions, whole.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),

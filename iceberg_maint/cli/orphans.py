@@ -79,7 +79,12 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
         if lines is not None:
             lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in found.paths.orphans())
         document = scan_document(
-            str(table), found.counts, summary, digest=found.digest, needs_approval=found.needs_approval
+            str(table),
+            found.counts,
+            summary,
+            digest=found.digest,
+            needs_approval=found.needs_approval,
+            unlogged=found.unlogged,
         )
     session.emit(document, lambda console: draw_scan(console, document, summary, section.max_orphan_ratio))
     return EXIT_DONE

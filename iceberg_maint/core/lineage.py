@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iceberg_maint.core.orphans import told
+
 _CLOCKS_MS = 60_000
 """What the times of a metadata log may differ by between writers (Iceberg's `TableMetadata`)."""
 
@@ -76,7 +78,17 @@ def second_line(entries: Sequence[tuple[str, int]], log: MetadataLog, ours: Coll
 def unlogged(versions: Iterable[MetadataVersion], most_paths: int) -> UnloggedMetadata:
     """Counts the files and keeps so many of their paths."""
     newest = newest_first(versions)
-    return UnloggedMetadata(len(newest), tuple(v.path for v in newest[:most_paths]))
+    return UnloggedMetadata(len(newest), tuple(told(v.path) for v in newest[:most_paths]))
+
+
+def sign(found: UnloggedMetadata | None) -> str:
+    """What files beside the log mean, as a sentence; nothing where there are none."""
+    if found is None or not found.files:
+        return ""
+    return (
+        f"{found.files} metadata files in the table's folder are not in its metadata log, the newest is "
+        f"{found.paths[0]}: commits failed, or another catalog has the table."
+    )
 
 
 def newest_first(versions: Iterable[MetadataVersion]) -> list[MetadataVersion]:

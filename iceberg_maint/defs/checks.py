@@ -19,6 +19,7 @@ from iceberg_maint.core.due import partition_findings
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.lineage import sign
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
 from iceberg_maint.defs.keys import (
@@ -168,8 +169,13 @@ def housekeeping_evaluations(
 
 
 def _waiting(last_pass: Report | None) -> str:
-    files = sum(h.files for h in (last_pass.outcome.held or ())) if last_pass else 0
-    return f" {files} files are in the trash or wait for approval." if files else ""
+    if last_pass is None:
+        return ""
+    files = sum(h.files for h in (last_pass.outcome.held or ()))
+    waiting = f" {files} files are in the trash or wait for approval." if files else ""
+    refused = last_pass.outcome.reason is Reason.REFUSED
+    told = last_pass.outcome.message if refused else sign(last_pass.outcome.unlogged)
+    return f"{waiting} {told}".rstrip()
 
 
 def table_evaluations(

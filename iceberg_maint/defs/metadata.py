@@ -161,6 +161,8 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
         label("last_pass"): dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
         **_counts(last.outcome),
     }
+    if last.outcome.unlogged is not None:
+        data[label("unlogged_metadata_files")] = dg.MetadataValue.int(last.outcome.unlogged.files)
     return data | held_metadata(last.outcome.held, hold_seconds)
 
 

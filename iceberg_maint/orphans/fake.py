@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.state import TableState
 from iceberg_maint.storage_ports import OrphanWork
 
@@ -31,3 +32,7 @@ class FakeOrphanFiles:
         """The work, at once."""
         self.swept.append(sweep)
         return self.work
+
+    def second_owner(self, _state: TableState, _policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
+        """None."""
+        return UnloggedMetadata(0, ())

@@ -73,16 +73,29 @@ def check_lineage(
     return unlogged(beside, _PATHS_TOLD)
 
 
-def metadata_folders(state: TableState, log: MetadataLog) -> tuple[str, ...]:
+def check_folders(
+    state: TableState, same: Equivalences, store: Store, reachability: Reachability, memo: Path
+) -> UnloggedMetadata:
+    """As `check_lineage`, of the metadata files that the table's metadata folders hold now."""
+    files = _listed_metadata(state, reachability.log(), store)
+    return check_lineage(state, same, files, store, reachability, memo, forgets=False)
+
+
+def versions_memo(scratch: Path, state: TableState) -> Path:
+    """Where it is kept what the table's old metadata files say."""
+    return scratch / f"metadata-{state.uuid}.db"
+
+
+def _metadata_folders(state: TableState, log: MetadataLog) -> tuple[str, ...]:
     """Where the table's metadata files are: the folders of those in its log, and that which writers use
     where no property names another."""
     named = (path.rpartition("/")[0] for path in (log.location, *log.files))
     return tuple(dict.fromkeys((*named, f"{state.location.rstrip('/')}/metadata")))
 
 
-def listed_metadata(state: TableState, log: MetadataLog, store: Store) -> Iterator[StoredFile]:
+def _listed_metadata(state: TableState, log: MetadataLog, store: Store) -> Iterator[StoredFile]:
     """The table metadata files in these folders, as storage lists them now."""
-    for folder in metadata_folders(state, log):
+    for folder in _metadata_folders(state, log):
         for file in store.list(folder):
             if file.path.endswith((".metadata.json", ".metadata.json.gz")) and f"/{TRASH}/" not in file.path:
                 yield file

@@ -23,6 +23,7 @@ from iceberg_maint.core.orphans import HeldOrphans, ScanCounts, held_orphans
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.orphans.lease import AskedLease
+from iceberg_maint.orphans.lineage import check_folders, versions_memo
 from iceberg_maint.orphans.manifest import TrashMark, held_in_trash, trash_marks
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
@@ -109,6 +110,12 @@ class OrphanPass:
         """What was put into the table's trash and is not swept yet, oldest first."""
         target = self._target(state, policy, frozenset(), others=())
         return tuple(trash_marks(target.prefixes, self._around.store(state)))
+
+    def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
+        """See `storage_ports.OrphanFiles`."""
+        target = self._target(state, policy, frozenset(), others=())
+        store, reachability = self._around.store(state), self._around.reachability(state)
+        return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))
 
     def restore(
         self,

@@ -33,7 +33,7 @@ from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_unt
 from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint.orphans.lineage import check_lineage
+from iceberg_maint.orphans.lineage import check_lineage, versions_memo
 from iceberg_maint.orphans.manifest import files_of, mark_location, read_marks, restored_paths
 from iceberg_maint.orphans.paths import PathTables
 from iceberg_maint.storage_ports import Reachability, Store, StoredFile
@@ -204,11 +204,6 @@ def scan(
     except BaseException:
         paths.close()
         raise
-
-
-def versions_memo(scratch: Path, state: TableState) -> Path:
-    """Where it is kept what the table's old metadata files say."""
-    return scratch / f"metadata-{state.uuid}.db"
 
 
 def checked_clock(store: Store, prefix: str, now_ms: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.orphans import MarkHeader, Orphan, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.orphans.lineage import check_lineage, listed_metadata
+from iceberg_maint.orphans.lineage import check_folders, versions_memo
 from iceberg_maint.orphans.manifest import (
     files_folder,
     files_of,
@@ -32,7 +32,6 @@ from iceberg_maint.orphans.scan import (
     check_target,
     checked_clock,
     read_reached,
-    versions_memo,
 )
 from iceberg_maint.storage_ports import Reachability, Store
 
@@ -199,7 +198,8 @@ def sweep(
             return ()
         due = _due(marks, target, policy, store, now_ms)
         if due:
-            _check_owner(target, store, reachability, scratch)
+            memo = versions_memo(scratch, target.state)
+            check_folders(target.state, target.same, store, reachability, memo)
         swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in due)
     finally:
         paths.close()
@@ -217,13 +217,6 @@ def _due(
         if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
             due.append(header)
     return sorted(due, key=mark_location)
-
-
-def _check_owner(target: Target, store: Store, reachability: Reachability, scratch: Path) -> None:
-    state = target.state
-    files = listed_metadata(state, reachability.log(), store)
-    memo = versions_memo(scratch, state)
-    check_lineage(state, target.same, files, store, reachability, memo, forgets=False)
 
 
 def _put_back_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, told
 from iceberg_maint.report.document import Document
 from iceberg_maint.report.draw import draw_rows
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def scan_document(
-    table: str, counts: ScanCounts, summary: OrphanSummary, *, digest: str, needs_approval: bool
+    table: str,
+    counts: ScanCounts,
+    summary: OrphanSummary,
+    *,
+    digest: str,
+    needs_approval: bool,
+    unlogged: UnloggedMetadata,
 ) -> Document:
     """What `orphans scan` found."""
     return {
@@ -33,6 +40,7 @@ def scan_document(
         "largest": [orphan_document(o) for o in summary.largest],
         "needs_approval": needs_approval,
         "digest": digest,
+        "unlogged": {"files": unlogged.files, "paths": list(unlogged.paths)},
     }
 
 

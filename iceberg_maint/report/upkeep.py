@@ -11,18 +11,21 @@ from rich.markup import escape
 from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.lineage import sign
+from iceberg_maint.core.outcome import BatchOutcome
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision, Finding, Reason, Verdict
 from iceberg_maint.core.retention import Retention
 from iceberg_maint.report.document import Document
-from iceberg_maint.report.text import moment, number, sentence
+from iceberg_maint.report.text import inert, moment, number, sentence
 
 
 @dataclass(frozen=True, slots=True)
 class UpkeepWhy:
     """One operation of housekeeping explained. `held_by` names who keeps snapshots from expiring;
-    `next_ms` is when it is due by the clock, None where other thresholds decide."""
+    `next_ms` is when it is due by the clock, None where other thresholds decide. `last_pass` is what
+    the last orphan pass was refused for, or its sign of a second owner."""
 
     decision: Decision
     findings: tuple[Finding, ...]
@@ -31,10 +34,15 @@ class UpkeepWhy:
     next_ms: int | None
     held_by: tuple[str, ...]
     change: str
+    last_pass: str = ""
 
 
 def explain_upkeep(
-    decision: Decision, history: TableHistory, retention: Retention, policy: Policy
+    decision: Decision,
+    history: TableHistory,
+    retention: Retention,
+    policy: Policy,
+    last_pass: BatchOutcome | None = None,
 ) -> UpkeepWhy:
     """The explanation of a decision that `core.upkeep.decide_upkeep` took on these values."""
     operation = Operation(decision.operation)
@@ -56,7 +64,14 @@ def explain_upkeep(
         None if every_seconds is None or done is None else done + every_seconds * 1000,
         held,
         _change(decision, past),
+        _last_pass(last_pass) if operation is Operation.REMOVE_ORPHAN_FILES else "",
     )
+
+
+def _last_pass(last: BatchOutcome | None) -> str:
+    if last is None:
+        return ""
+    return last.message if last.reason is Reason.REFUSED else sign(last.unlogged)
 
 
 def upkeep_document(why: UpkeepWhy) -> Document:
@@ -70,6 +85,7 @@ def upkeep_document(why: UpkeepWhy) -> Document:
         "next_ms": why.next_ms,
         "held_by": list(why.held_by),
         "history": to_data(why.history),
+        "last_pass": why.last_pass,
         "change": why.change,
     }
 
@@ -88,6 +104,8 @@ def draw_upkeep(console: Console, why: UpkeepWhy, colour: Mapping[str, str]) -> 
     if why.last_done_ms is not None:
         due = "" if why.next_ms is None else f"; again from {moment(why.next_ms)}"
         console.print(f"  last ended well: {moment(why.last_done_ms)}{due}")
+    if why.last_pass:
+        console.print(f"  the last pass: {escape(inert(why.last_pass))}")
     for holder in why.held_by:
         console.print(f"  held back by {escape(holder)}")
     if why.change:

@@ -45,6 +45,7 @@ def test_sound_lake_passes_every_check(lake: Lake) -> None:
         "warehouse of lake",
         "ledger",
         "policies",
+        "owners",
         "clock",
         "spark",
     ]

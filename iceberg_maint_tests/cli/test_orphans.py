@@ -185,3 +185,67 @@ def test_mark_that_is_not_there_is_a_usage_error(program: Program, arguments: tu
 def test_mode_advise_moves_nothing(program: Program, lake: Lake) -> None:
     result = document(program("trash", "db.t", "--set", "mode=advise", "--json"))
     assert (result["operation"]["reason"], lake.trashed()) == ("advise", 0)
+
+
+def newer_version(lake: Lake, updated_ms: int, sequence_number: int) -> Path:
+    """A metadata file of the table that its catalog does not know."""
+    at = lake.folder / "warehouse/db/t/metadata"
+    document = json.loads((at / "00009-last.metadata.json").read_text())
+    document |= {"last-updated-ms": updated_ms, "last-sequence-number": sequence_number}
+    place: Path = at / "00010-theirs.metadata.json"
+    place.write_text(json.dumps(document))
+    return place
+
+
+def whole(app: App, *arguments: str) -> Any:
+    """The document of a command that is not among those of orphans."""
+    result = CliRunner().invoke(iceberg_maint, [*arguments, "--json"], obj=Session(load=lambda _path: app))
+    return json.loads(result.stdout)
+
+
+def remembered(app: App) -> str:
+    """What `why` tells of the last pass."""
+    [told] = [
+        u["last_pass"]
+        for u in whole(app, "why", "lake.db.t")["housekeeping"]
+        if u["operation"] == "remove_orphan_files"
+    ]
+    return str(told)
+
+
+def owners(app: App) -> list[tuple[str, str, str]]:
+    """What `doctor` tells of second owners."""
+    found = whole(app, "doctor", "--no-spark")["checks"]
+    return [(c["check"], c["status"], c["detail"]) for c in found if c["check"].startswith("owner")]
+
+
+def test_newer_version_in_no_catalog_is_told_by_trash_why_and_doctor(
+    program: Program, lake: Lake, app: App
+) -> None:
+    assert (remembered(app), owners(app)) == (
+        "",
+        [("owners", "ok", "1 tables: no metadata file in their folders that is not in their log")],
+    )
+    place = newer_version(lake, 3_000, 3)
+    refused = document(program("trash", "lake.db.t", "--json"), exit_code=3)
+    told = refused["operation"]["batches"][0]["message"]
+    assert told.startswith("ICM-111 lake.db.t: 1 metadata files of this table are not in its metadata log")
+    assert f"file://{place} (last sequence number 3, last updated 1970-01-01T00:00:03.000+00:00)" in told
+    assert remembered(app) == told
+    assert owners(app) == [("owner of lake.db.t", "warning", told)]
+    assert lake.trashed() == 0
+
+
+def test_version_beside_the_log_is_told_by_trash_why_and_doctor(
+    program: Program, lake: Lake, app: App
+) -> None:
+    place = newer_version(lake, 2_000, 2)
+    done = document(program("trash", "lake.db.t", "--json"))["operation"]["batches"][0]
+    assert done["unlogged"] == {"files": 1, "paths": [f"file://{place}"]}
+    assert done["counts"]["trashed_files"] == ALL
+    told = remembered(app)
+    assert told.startswith(
+        f"1 metadata files in the table's folder are not in its metadata log, the newest is file://{place}"
+    )
+    assert owners(app) == [("owner of lake.db.t", "warning", told)]
+    assert document(program("scan", "lake.db.t", "--json"))["unlogged"] == done["unlogged"]
