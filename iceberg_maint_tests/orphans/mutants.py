@@ -9,6 +9,8 @@ from iceberg_maint_tests.mutants.mutant import Mutant
 
 _HERE = "iceberg_maint_tests/orphans"
 SCAN, LAYOUTS, OPERATION = (f"{_HERE}/test_{name}.py" for name in ("scan", "layouts", "operation"))
+SECOND, LINEAGE, OWNER = (f"{_HERE}/test_{name}.py" for name in ("second_catalog", "lineage", "owner"))
+VERSIONS = "iceberg_maint_tests/core/test_lineage.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_put_back.py")
 LOCATIONS = "iceberg_maint_tests/core/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable.py"
@@ -24,7 +26,7 @@ MUTANTS = (
     Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
     Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", TRASH),
     Mutant("only the head is walked", "catalog/reachable.py", "for snapshot in state.snapshots:", "for snapshot in [state.snapshot]:", (LAYOUTS,)),
-    Mutant("statistics are not reached", "catalog/reachable.py", "yield from named_files(metadata_document(data))", "pass", (LAYOUTS,)),
+    Mutant("statistics are not reached", "catalog/reachable.py", "yield from named_files(document)", "pass", (LAYOUTS,)),
     Mutant("delete files are not reached", "catalog/reachable.py", "if has_live_files(manifest):", "if has_live_files(manifest) and not manifest.is_deletes:", (LAYOUTS,)),
     Mutant("a replaced table is walked", "catalog/reachable.py", "if state.uuid != self._uuid:", "if False:", (REACHABLE,)),
     Mutant("the pointer is remembered", "catalog/reachable.py", "found = self._catalog.pointers([self._table])", "found = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", TRASH),
@@ -39,7 +41,14 @@ MUTANTS = (
     Mutant("one decoder is enough", "orphans/scan.py", "if counts.orphan_files:", "if False:", (SCAN,)),
     Mutant("a table below ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(prefix, location):", (SCAN,)),
     Mutant("a table above ours is none", "core/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(location, prefix):", (SCAN,)),
-    Mutant("metadata of tables in no catalog is none", "orphans/owner.py", "if owner is not None and owner != uuid:", "if False:", (SCAN,)),
+    Mutant("metadata of tables in no catalog is none", "orphans/lineage.py", "if version.owner != state.uuid:", "if False:", (SCAN,)),
+    Mutant("a newer version in another catalog is none", "orphans/lineage.py", "    if newer:\n        raise _newer", "    if False:\n        raise _newer", (SECOND,)),
+    Mutant("a line of commits beside ours is none", "orphans/lineage.py", "if before is not None:", "if False:", (SECOND, LINEAGE)),
+    Mutant("what was committed since the listing is newer", "orphans/lineage.py", "        log = reachability.log()\n        ours", "        ours", (LINEAGE,)),
+    Mutant("a sequence number does not make a version newer", "core/lineage.py", " or (version.last_sequence_number or 0) > log.last_sequence_number", "", (VERSIONS,)),
+    Mutant("a time does not make a version newer", "core/lineage.py", "updated_ms > log.last_updated_ms or ", "", (VERSIONS, SECOND)),
+    Mutant("a number that is cut off is whole", "orphans/owner.py", "(at < len(head) or isinstance(value, str))", "True", (OWNER,)),
+    Mutant("a sweep does not ask for a second owner", "orphans/trash.py", "        if due:\n", "        if False:\n", (SECOND,)),
     Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():", (SCAN,)),
     Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:", (SCAN,)),
     Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:", (SCAN,)),

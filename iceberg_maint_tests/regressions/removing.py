@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
-SCAN, TRASH, PUT_BACK, OPERATION = (
-    f"orphans/test_{name}.py::test" for name in ("scan", "trash", "put_back", "operation")
+SCAN, TRASH, PUT_BACK, OPERATION, SECOND = (
+    f"orphans/test_{name}.py::test" for name in ("scan", "trash", "put_back", "operation", "second_catalog")
 )
 RETENTION = "core/test_retention.py::test"
 HOLDS = "core/test_retention_holds.py::test"
@@ -39,6 +39,41 @@ REMOVING = (
             "orphans",
             "metadata of tables in no catalog is none",
             f"{SCAN}_metadata_of_a_table_in_no_catalog_is_refused",
+        ),
+    ),
+    Regression(
+        "table-in-a-second-catalog",
+        "apache/iceberg#17213, apache/amoro#4292",
+        "the same table is in two catalogs, one of them is not configured and commits: what its pointer reaches goes",
+        "metadata files outside the log are compared with the pointer, and newer ones refuse the pass",
+        known(
+            "orphans",
+            "a newer version in another catalog is none",
+            f"{SECOND}_table_that_another_catalog_commits_to_is_refused",
+            f"{SECOND}_catalog_restored_to_an_older_pointer_is_refused",
+        ),
+    ),
+    Regression(
+        "two-lines-of-commits",
+        "apache/iceberg#17213, apache/amoro#4292",
+        "two catalogs commit to one table in turn, or one goes on from a restored pointer: each removes the other's files",
+        "a version outside the log that follows another one outside it refuses the pass",
+        known(
+            "orphans",
+            "a line of commits beside ours is none",
+            f"{SECOND}_two_catalogs_that_commit_in_turn_are_refused",
+            f"{SECOND}_restored_catalog_that_has_gone_on_is_refused_for_the_line_it_left",
+        ),
+    ),
+    Regression(
+        "second-owner-at-the-sweep",
+        "apache/iceberg#17213, apache/amoro#4292",
+        "another catalog commits files that are in the trash of this one by then",
+        "before anything is deleted the metadata folders are listed and compared again",
+        known(
+            "orphans",
+            "a sweep does not ask for a second owner",
+            f"{SECOND}_sweep_of_a_table_that_another_catalog_commits_to_deletes_nothing",
         ),
     ),
     Regression(
