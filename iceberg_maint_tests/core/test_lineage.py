@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from iceberg_maint.core.codec import from_data, to_data
 from iceberg_maint.core.lineage import (
     MetadataLog,
     MetadataVersion,
@@ -14,6 +17,8 @@ from iceberg_maint.core.lineage import (
     standing,
     unlogged,
 )
+from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.reasons import Reason
 
 LOG = MetadataLog(
     "v9", last_sequence_number=9, last_updated_ms=900_000, oldest_ms=500_000, files=("v5", "v8")
@@ -65,3 +70,12 @@ def test_sign_names_the_newest_of_the_files() -> None:
         "3 metadata files in the table's folder are not in its metadata log, the newest is v3: "
     )
     assert (sign(None), sign(UnloggedMetadata(0, ()))) == ("", "")
+
+
+def test_outcome_that_an_earlier_version_stored_has_no_sign() -> None:
+    outcome = BatchOutcome("b", ("*",), OutcomeStatus.NO_OP, Reason.ORPHAN_FILES, 0, 0, 0, 0, 0, 0.0, None)
+    stored = to_data(outcome)
+    del stored["unlogged"]
+    assert from_data(BatchOutcome, stored).unlogged is None
+    told = replace(outcome, unlogged=UnloggedMetadata(3, ("v3", "v2")))
+    assert from_data(BatchOutcome, to_data(told)) == told

@@ -10,6 +10,7 @@ import pytest
 
 from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.policy import Mode
 from iceberg_maint.defs.keys import asset_key, housekeeping_key, pool_name
@@ -230,6 +231,23 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
     described = world.evaluations("orphan_files")[None].description
     assert described.endswith("9 files are in the trash or wait for approval.")
     assert checked["looked_for_orphans"] > 0
+
+
+def test_check_tells_the_sign_of_a_second_owner_that_the_last_pass_saw(world: World) -> None:
+    world.orphans.work = OrphanWork(
+        10, 100, 0, 0, unlogged=UnloggedMetadata(2, ("/t/metadata/b", "/t/metadata/a"))
+    )
+    world.observe()
+    housekeep(world)
+    world.catalog.made[T].add("d1", 1)
+    world.observe()
+    check = world.evaluations("orphan_files")[None]
+    assert (
+        "2 metadata files in the table's folder are not in its metadata log, the newest is /t/metadata/b"
+        in check.description
+    )
+    assert check.metadata["iceberg_maint/unlogged_metadata_files"].value == 2
+    assert check.passed
 
 
 def test_run_without_a_pass_of_its_own_shows_what_the_last_one_left(world: World) -> None:
