@@ -210,7 +210,7 @@ jars: setup  ## fetch and verify the jars again
 	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.jars --cache $(CACHE)
 
 .PHONY: licences
-licences: setup  ## write docs/licences.md from what is installed
+licences: setup  ## write docs/project/licences.md from what is installed
 	$(PY) docs/licences.py
 
 .PHONY: lock

@@ -20,11 +20,13 @@ from iceberg_maint.core.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.verification import StoredProof, VerificationStatus
 from iceberg_maint.errors import CODES, EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+PROJECT = Path(__file__).resolve().parent.parent
+DOCS = PROJECT / "docs"
+REFERENCE = DOCS / "reference"
 
 
 def page(name: str) -> str:
-    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    return (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
 
 
 def rows(name: str) -> dict[str, str]:
@@ -47,7 +49,7 @@ def test_every_policy_key_is_documented_as_it_is() -> None:
 
 def environment_variables() -> set[str]:
     """Names of our own variables, wherever the program reads them."""
-    sources = (DOCS.parent / "iceberg_maint").rglob("*.py")
+    sources = (PROJECT / "iceberg_maint").rglob("*.py")
     return {
         name for f in sources for name in re.findall(r'"(ICEBERG_MAINT_\w+)"', f.read_text(encoding="utf-8"))
     }
@@ -79,7 +81,7 @@ def test_every_error_code_is_documented() -> None:
 
 
 def test_every_error_code_is_given_by_somebody() -> None:
-    sources = "".join(f.read_text(encoding="utf-8") for f in (DOCS.parent / "iceberg_maint").rglob("*.py"))
+    sources = "".join(f.read_text(encoding="utf-8") for f in (PROJECT / "iceberg_maint").rglob("*.py"))
     given = re.findall(r"""["'](ICM-[0-9]{3})["']""", sources)
     once_in_the_list = 1
     assert [code for code in CODES if given.count(code) == once_in_the_list] == []

@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why. Each value is documented in `docs/reasons.md`."""
+    """Why. Each value is documented in `docs/reference/reasons.md`."""
 
     SMALL_FILES = "small_files"
     TOO_MANY_FILES = "too_many_files"
