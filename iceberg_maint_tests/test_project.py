@@ -14,7 +14,7 @@ import iceberg_maint
 from iceberg_maint.spark.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
-LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35"]
+LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35", "docs"]
 
 
 def locked(name: str) -> dict[str, str]:

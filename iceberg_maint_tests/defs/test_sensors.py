@@ -250,7 +250,7 @@ class _Client:
 
 def _refused() -> Exception:
     """As the client raises it when nobody listens."""
-    error = DagsterGraphQLClientError("Exception occured during execution of query")
+    error = DagsterGraphQLClientError("Exception occurred during execution of query")
     error.__cause__ = ConnectionError("refused")
     return error
 
