@@ -37,8 +37,8 @@ with the code. A metric has the same name everywhere:
 
 | Where | Name |
 |---|---|
-| `iceberg-maint observe --json` | `health.METRIC` of the table and of each partition |
-| `iceberg-maint why` | `METRIC`, beside its threshold |
+| Output of `iceberg-maint observe --json` | `health.METRIC` of the table and of each partition |
+| Output of `iceberg-maint why` | `METRIC`, beside its threshold |
 | Dagster, observation of a partition | `iceberg_maint/METRIC` |
 | Dagster, observation of a table | `iceberg_maint/table_METRIC` |
 

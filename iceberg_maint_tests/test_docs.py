@@ -214,3 +214,12 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert len(named) == len(set(named))
     decisions = set((DOCS / "design" / "decisions").glob("[0-9]*.md"))  # listed by their index
     assert set(named) == {str(p.relative_to(DOCS)) for p in set(DOCS.rglob("*.md")) - decisions}
+
+
+def test_every_reason_is_on_the_page_about_incidents_once() -> None:
+    text = (DOCS / "how-to" / "incidents.md").read_text("utf-8")
+    rows_of_codes = re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE)
+    in_prose = re.findall(
+        r"`([a-z_]+)`", text.split("## Codes that say why something runs")[1].split("\n## ")[0]
+    )
+    assert sorted(rows_of_codes + in_prose) == sorted(r.value for r in Reason)
