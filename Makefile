@@ -215,7 +215,7 @@ DOCS := $(CACHE)/docs
 
 .PHONY: docs
 docs: setup $(DOCS)/.complete  ## build the site of docs/ into build/site; a broken link is an error
-	PYTHONPATH="$(abspath $(DOCS))" $(PY) -m mkdocs build --strict --config-file docs/site/mkdocs.yml
+	PYTHONPATH="$(abspath $(DOCS))" NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 $(DOCS)/.complete: requirements/docs.txt $(STAMP)
 	$(installed_apart)
