@@ -41,7 +41,7 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
             raise ConfigurationError(
                 "ICM-100",
                 f"{where} has the keys {keys}: it must have path and may have sha256.",
-                "write {path: FILE} or {path: FILE, sha256: DIGEST}.",
+                "correct it.",
             )
         if "sha256" in entry:
             sha256 = _checksum(entry["sha256"], f"{where}.sha256")
@@ -67,8 +67,6 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
 def _checksum(value: object, where: str) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", value):
         raise ConfigurationError(
-            "ICM-100",
-            f"{where} is {spelled(value)}: must be text of 64 hexadecimal digits.",
-            "write what sha256sum prints of the jar.",
+            "ICM-100", f"{where} is {spelled(value)}: must be text of 64 hexadecimal digits.", "correct it."
         )
     return value.lower()

@@ -23,8 +23,8 @@ _GZIP = 31
 def foreign_metadata(
     store: Store, files: Iterable[StoredFile], uuid: str, memo: Path
 ) -> tuple[str, str] | None:
-    """The first of these metadata files that is not of the table with this uuid, and its owner
-    (a uuid, a location, or why it is not known); None when all are. Files that are gone since
+    """The first of these metadata files that is not of the table with this uuid, and whose it is
+    (a uuid, a location, or why it cannot be told); None when all are. Files that are gone since
     they were listed count as nobody's.
 
     Old metadata files pile up by the hundred thousand where nothing deletes them: only the head of
