@@ -1,4 +1,4 @@
-"""The rings of docs/design/architecture, enforced: who may import whom, what a light import costs, who may read the environment."""
+"""The rings of docs/architecture, enforced: who may import whom, what a light import costs, who may read the environment."""
 
 from __future__ import annotations
 
