@@ -154,9 +154,11 @@ test-daemon-kills: setup  ## kills Dagster's daemon, code server and run workers
 	$(PY) -m iceberg_maint_tests.daemon_kills --kills $(KILLS) --seed $(KILL_SEED)
 
 .PHONY: lint
-lint: setup  ## ruff: rules and format
+lint: setup  ## ruff: rules and format; codespell and the list of prose habits (.ci/prose.toml)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(PY) .ci/prose.py
 
 .PHONY: format
 format: setup  ## let ruff fix what it can
@@ -209,8 +211,21 @@ screenshots: setup  ## take the pictures of the real UI used in the docs (needs 
 jars: setup  ## fetch and verify the jars again
 	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.jars --cache $(CACHE)
 
+DOCS := $(CACHE)/docs
+
+.PHONY: docs
+docs: setup $(DOCS)/.complete  ## build the site of docs/ into build/site; a broken link is an error
+	PYTHONPATH="$(abspath $(DOCS))" NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file docs/site/mkdocs.yml
+
+$(DOCS)/.complete: requirements/docs.txt $(STAMP)
+	$(installed_apart)
+
+.PHONY: reference
+reference: setup  ## write the reference pages that follow from the code: commands, metrics, policy, reasons
+	$(PY) docs/reference.py
+
 .PHONY: licences
-licences: setup  ## write docs/licences.md from what is installed
+licences: setup  ## write docs/project/licences.md from what is installed
 	$(PY) docs/licences.py
 
 .PHONY: lock

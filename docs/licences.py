@@ -10,7 +10,7 @@ from pathlib import Path
 from iceberg_maint.spark.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
-PAGE = PROJECT / "docs" / "licences.md"
+PAGE = PROJECT / "docs" / "project" / "licences.md"
 JARS = {
     "org.apache.iceberg": "Apache-2.0",
     "org.postgresql": "BSD-2-Clause",

@@ -43,7 +43,7 @@ def conclude(seen: Survey, decision: Decision, run: Run) -> OperationOutcome:
 
 
 def _counting(run: Run) -> tuple[BatchOutcome, ...]:
-    """A batch that went stale and was planned again counts by what came of that, be it nothing."""
+    """A batch that went stale and was planned again counts by the outcome of the second plan, even without one."""
     return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
 
 

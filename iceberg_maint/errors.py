@@ -1,6 +1,6 @@
 """Every failure a user may see: one root, one code, one line, one exit code.
 
-The codes are a public contract (`docs/errors.md`); `CODES` is the closed list.
+The codes are a public contract (`docs/reference/errors.md`); `CODES` is the closed list.
 """
 
 from __future__ import annotations

@@ -2,52 +2,75 @@
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import re
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
+import yaml
 
 from iceberg_maint.cli.root import COMMANDS, iceberg_maint
 from iceberg_maint.config.document import document_keys
-from iceberg_maint.config.policy_keys import rule
 from iceberg_maint.core.health import metric_docs
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus, Rejection
-from iceberg_maint.core.policy import PolicyKey, policy_keys
+from iceberg_maint.core.policy import policy_keys
 from iceberg_maint.core.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.verification import StoredProof, VerificationStatus
 from iceberg_maint.errors import CODES, EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+PROJECT = Path(__file__).resolve().parent.parent
+DOCS = PROJECT / "docs"
+REFERENCE = DOCS / "reference"
 
 
 def page(name: str) -> str:
-    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    return (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
 
 
 def rows(name: str) -> dict[str, str]:
     """Table rows of a page by the code in their first cell."""
-    found = re.findall(r"^\| `([^`]+)`[^|]* \| (.*) \|$", page(name), re.MULTILINE)
-    return dict(found)
+    return dict(re.findall(r"^\| `([^`]+)`[^|]* \| (.*) \|$", page(name), re.MULTILINE))
 
 
-def policy_row(key: PolicyKey) -> str:
-    default = list(key.default) if isinstance(key.default, tuple) else key.default
-    return f"{rule(key.path)} | `{json.dumps(default)}` | {key.doc}"
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_every_policy_key_is_documented_as_it_is() -> None:
-    documented = rows("configuration")
-    assert {k.path: documented.get(k.path) for k in policy_keys()} == {
-        k.path: policy_row(k) for k in policy_keys()
-    }
+def test_generated_pages_equal_what_the_code_says(reference: ModuleType) -> None:
+    pages = reference.pages()
+    assert {f"reference/{n}.md" for n in ("cli", "metrics", "configuration", "reasons")} < set(pages)
+    assert [n for n, text in pages.items() if (DOCS / n).read_text("utf-8") != text] == [], (
+        "run 'make reference'"
+    )
+
+
+def test_every_command_is_on_the_generated_page(reference: ModuleType) -> None:
+    headings = set(re.findall(r"^##+ `([a-z ]+)`$", page("cli"), re.MULTILINE))
+    assert headings == {name for name, _ in reference.commands(iceberg_maint, list(COMMANDS))}
+
+
+def test_table_that_is_not_on_its_page_is_an_error(reference: ModuleType) -> None:
+    with pytest.raises(LookupError, match="no table"):
+        reference.with_table("# Page\n", "| Key |", "")
+
+
+def test_metric_without_a_unit_is_an_error(reference: ModuleType) -> None:
+    with pytest.raises(LookupError, match="UNITS"):
+        reference.unit("loveliness")
 
 
 def environment_variables() -> set[str]:
     """Names of our own variables, wherever the program reads them."""
-    sources = (DOCS.parent / "iceberg_maint").rglob("*.py")
+    sources = (PROJECT / "iceberg_maint").rglob("*.py")
     return {
         name for f in sources for name in re.findall(r'"(ICEBERG_MAINT_\w+)"', f.read_text(encoding="utf-8"))
     }
@@ -79,15 +102,16 @@ def test_every_error_code_is_documented() -> None:
 
 
 def test_every_error_code_is_given_by_somebody() -> None:
-    sources = "".join(f.read_text(encoding="utf-8") for f in (DOCS.parent / "iceberg_maint").rglob("*.py"))
+    sources = "".join(f.read_text(encoding="utf-8") for f in (PROJECT / "iceberg_maint").rglob("*.py"))
     given = re.findall(r"""["'](ICM-[0-9]{3})["']""", sources)
     once_in_the_list = 1
     assert [code for code in CODES if given.count(code) == once_in_the_list] == []
 
 
-def test_every_health_metric_is_documented_as_it_is() -> None:
-    documented = rows("contract")
-    assert {m: documented.get(m) for m in metric_docs()} == metric_docs()
+def test_every_health_metric_has_a_unit_and_its_meaning() -> None:
+    documented = rows("metrics")
+    assert set(documented) == set(metric_docs())
+    assert [m for m, doc in metric_docs().items() if not documented[m].endswith(f"| {doc}")] == []
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -130,3 +154,72 @@ def test_every_option_of_a_command_is_documented(name: str) -> None:
     common = {"--config", "--json", "--set"}
     told = set(re.findall(r"--[a-z-]+", command_lines()[name]))
     assert options - common == told
+
+
+PAGES = sorted(
+    p.relative_to(PROJECT)
+    for p in [*PROJECT.glob("*.md"), *DOCS.rglob("*.md"), *(PROJECT / ".github").rglob("*.md")]
+)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as the site and its host spell them."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w -]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+def broken_links(source: Path) -> list[str]:
+    """Relative links of a page whose file or whose heading is not there."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code((PROJECT / source).read_text("utf-8"))):
+        path, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        target = (PROJECT / source).parent / path if path else PROJECT / source
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("source", PAGES, ids=str)
+def test_every_relative_link_of_a_page_leads_somewhere(source: Path) -> None:
+    assert broken_links(source) == []
+
+
+def test_link_to_a_missing_page_or_heading_is_broken(tmp_path: Path) -> None:
+    text = (
+        "# A b\n[](#a-b) [](#c) [](page.md#a-b) [](page.md#d) [](gone.md) `[](code.md)` [](https://x.org)\n"
+    )
+    (tmp_path / "page.md").write_text(text, "utf-8")
+    assert broken_links(tmp_path / "page.md") == ["#c", "page.md#d", "gone.md"]
+
+
+def nav_pages(nav: object) -> list[str]:
+    """Every page that the navigation of the site names, in its order."""
+    if isinstance(nav, str):
+        return [nav]
+    inner = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else []
+    return [page for item in inner for page in nav_pages(item)]
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    config = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text("utf-8"))
+    named = nav_pages(config["nav"])
+    assert len(named) == len(set(named))
+    decisions = set((DOCS / "design" / "decisions").glob("[0-9]*.md"))  # listed by their index
+    assert set(named) == {str(p.relative_to(DOCS)) for p in set(DOCS.rglob("*.md")) - decisions}
+
+
+def test_every_reason_is_on_the_page_about_incidents_once() -> None:
+    text = (DOCS / "how-to" / "incidents.md").read_text("utf-8")
+    rows_of_codes = re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE)
+    in_prose = re.findall(
+        r"`([a-z_]+)`", text.split("## Codes that say why something runs")[1].split("\n## ")[0]
+    )
+    assert sorted(rows_of_codes + in_prose) == sorted(r.value for r in Reason)

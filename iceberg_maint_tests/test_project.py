@@ -14,7 +14,7 @@ import iceberg_maint
 from iceberg_maint.spark.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
-LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35"]
+LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35", "docs"]
 
 
 def locked(name: str) -> dict[str, str]:
@@ -92,7 +92,7 @@ def test_make_help_lists_every_target() -> None:
 
 def test_every_suite_and_demo_of_the_makefile_is_on_the_page_about_testing() -> None:
     makefile = (PROJECT / "Makefile").read_text("utf-8")
-    page = (PROJECT / "docs" / "testing.md").read_text("utf-8")
+    page = (PROJECT / "docs" / "project" / "testing.md").read_text("utf-8")
     targets = re.findall(r"^\.PHONY: (test(?:-[a-z-]+)?|demo-[a-z-]+)$", makefile, re.MULTILINE)
     assert "test-kill" in targets
     assert [target for target in targets if f"`make {target}`" not in page] == []

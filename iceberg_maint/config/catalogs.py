@@ -58,7 +58,9 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
         )
     if section.type not in TYPES:
         raise ConfigurationError(
-            "ICM-100", f"{path}.type is '{section.type}': must be one of {', '.join(TYPES)}.", "correct it."
+            "ICM-100",
+            f"{path}.type is '{section.type}': must be one of {', '.join(TYPES)}.",
+            f"set {path}.type to the type of your catalog.",
         )
     properties = {k: resolver.text(v, f"{path}.properties.{k}") for k, v in section.properties.items()}
     _check_properties(path, section.type, properties)

@@ -98,7 +98,7 @@ def parse_document(text: str, name: str) -> Document:
         raise ConfigurationError(
             "ICM-100",
             f"{name} is empty or no mapping: it needs at least 'catalogs'.",
-            "see docs/configuration.md.",
+            "see docs/reference/configuration.md.",
         )
     try:
         return Document.model_validate(data)
@@ -114,7 +114,7 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
     if error["type"] == "extra_forbidden":
         return unknown(where, parts[-1], _keys_at(parts[:-1]))
     if error["type"] == "missing":
-        return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/configuration.md.")
+        return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/reference/configuration.md.")
     if any(part in _UNION_BRANCHES for part in error["loc"]):
         rule = "text, or {env: NAME}"
     else:

@@ -120,7 +120,7 @@ def unknown(where: str, name: str, known: typing.Iterable[str]) -> Configuration
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]}?" if close else "."
     return ConfigurationError(
-        "ICM-100", f"{where} is unknown{hint}", "see docs/configuration.md for all keys."
+        "ICM-100", f"{where} is unknown{hint}", "see docs/reference/configuration.md for all keys."
     )
 
 

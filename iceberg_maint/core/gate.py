@@ -23,7 +23,7 @@ from iceberg_maint.core.state import FileKind
 
 
 class Rule(StrEnum):
-    """The gate's rules by the invariant they hold; docs/architecture.md explains each."""
+    """The gate's rules by the invariant they hold; docs/design/architecture.md explains each."""
 
     TABLE_UUID = "table_uuid"
     FORMAT_VERSION = "format_version"

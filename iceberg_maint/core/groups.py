@@ -4,7 +4,7 @@ Which files and groups are worth a rewrite follows Iceberg's `BinPackRewriteFile
 `SizeBasedFileRewritePlanner` (1.12): files outside the desired size range or with too high a
 delete ratio, packed to groups, groups kept when they have enough inputs, enough content, too much
 content or too many deletes. A differential test holds the two against each other; where ours is
-stricter on purpose, `docs/decisions/0004-where-our-planner-is-stricter.md` says why.
+stricter on purpose, `docs/design/decisions/0004-where-our-planner-is-stricter.md` says why.
 """
 
 from __future__ import annotations

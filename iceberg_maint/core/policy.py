@@ -165,7 +165,7 @@ class LayoutPolicy:
     """Section `layout`: by what files are sorted, and how far they may drift from it."""
 
     enabled: bool = _key(
-        True, "whether sort drift is measured and drifted files are sorted anew; needs a sort order"
+        True, "whether sort drift is measured and drifted files are sorted again; needs a sort order"
     )
     sort_by: tuple[str, ...] = _key(
         (), "columns to sort by, ' desc' after a name for descending; empty: the table's own sort order"
@@ -176,12 +176,12 @@ class LayoutPolicy:
     )
     overlap_depth_act: float | None = _key(
         4.0,
-        "overlap depth, as a multiple of the ideal one, above which files are sorted anew",
+        "overlap depth, as a multiple of the ideal one, above which files are sorted again",
         minimum=1.0,
     )
     min_gain_ratio: float = _key(
         0.2,
-        "files are sorted anew when that should lower the depth by at least this share",
+        "files are sorted again when that should lower the depth by at least this share",
         minimum=0.0,
         maximum=1.0,
     )

@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why. Each value is documented in `docs/reasons.md`."""
+    """Why. Each value is documented in `docs/reference/reasons.md`."""
 
     SMALL_FILES = "small_files"
     TOO_MANY_FILES = "too_many_files"
@@ -92,7 +92,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.BATCH_LIMIT: "left for a later run: the number of batches asked for is done",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run is working on the table",
-    Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them anew",
+    Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them again",
     Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no row any more",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
     Reason.DROPPED_SOURCE: "the column by which an older spec partitions live files was dropped; Iceberg loses "

@@ -1,7 +1,7 @@
 """Route: whether a partition's equality deletes are converted or its files rewritten without the rows.
 
 Both planners ask here with the same decision inputs, so that a partition is never taken by both.
-The cost model and its reasons: docs/decisions/0008-convert-or-rewrite.md.
+The cost model and its reasons: docs/design/decisions/0008-convert-or-rewrite.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class ConfigurationFile:
         try:
             self._load()
         except Exception as why:  # noqa: BLE001 - told, and looked at again at the next tick
-            return [f"the configuration changed; runs fail until this is mended: {why}"]
+            return [f"the configuration changed; runs fail until this is fixed: {why}"]
         return [reload()]
 
     def _digest(self) -> str | None:

@@ -1,4 +1,4 @@
-"""JSON documents of the command line: a contract (`docs/contract.md`)."""
+"""JSON documents of the command line: a contract (`docs/reference/contract.md`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents are what docs/contract.md says."""
+"""The documents are what docs/reference/contract.md says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from iceberg_maint_tests.cli.conftest import Lake
 
-CONTRACT = Path(__file__).resolve().parents[2] / "docs" / "contract.md"
+CONTRACT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "contract.md"
 
 
 def keys_of(value: Any) -> set[str]:

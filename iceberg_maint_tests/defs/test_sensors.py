@@ -207,7 +207,7 @@ def test_configuration_that_changed_asks_for_a_reload_when_it_can_be_loaded(tmp_
     for text in (f"{good}defaults: {{mode: advice}}\n", "{"):
         file.write_text(text, "utf-8")
         [told] = loaded.follow(lambda: "reloaded")
-        assert told.startswith("the configuration changed; runs fail until this is mended: ICM-100 ")
+        assert told.startswith("the configuration changed; runs fail until this is fixed: ICM-100 ")
     file.unlink()
     [told] = loaded.follow(lambda: "reloaded")
     assert "cannot be read" in told
@@ -250,7 +250,7 @@ class _Client:
 
 def _refused() -> Exception:
     """As the client raises it when nobody listens."""
-    error = DagsterGraphQLClientError("Exception occured during execution of query")
+    error = DagsterGraphQLClientError("Exception occurred during execution of query")
     error.__cause__ = ConnectionError("refused")
     return error
 

@@ -102,6 +102,6 @@ def test_test_of_a_code_exists_and_names_it(code: str, node: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_code_is_given_with_the_exit_code_that_is_documented(code: str) -> None:
-    page = (PROJECT / "docs" / "errors.md").read_text("utf-8")
+    page = (PROJECT / "docs" / "reference" / "errors.md").read_text("utf-8")
     (exits,) = re.findall(rf"^\| `{code}` \| .* \| (\d[^|]*) \| .* \|$", page, re.MULTILINE)
     assert given()[code] == {int(n) for n in re.findall(r"\d", exits)}

@@ -1,7 +1,7 @@
 """Demands of each known regression that its tests are red without its guard, and green with it.
 
 python -m iceberg_maint_tests.regressions [KEY…]
-python -m iceberg_maint_tests.regressions --page    the tables of docs/regressions.md
+python -m iceberg_maint_tests.regressions --page    the tables of docs/project/regressions.md
 """
 
 from __future__ import annotations

@@ -15,4 +15,4 @@ INVENTORY = {
     "Removing": REMOVING,
     "Naming and telling": TELLING,
 }
-"""By the heading on docs/regressions.md."""
+"""By the heading on docs/project/regressions.md."""

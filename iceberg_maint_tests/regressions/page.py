@@ -1,4 +1,4 @@
-"""The tables of docs/regressions.md."""
+"""The tables of docs/project/regressions.md."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Regression:
 
     @property
     def row(self) -> str:
-        """Its line of docs/regressions.md."""
+        """Its line of docs/project/regressions.md."""
         tests = "<br>".join(f"`{test.removeprefix('iceberg_maint_tests/')}`" for test in self.off.tests)
         return f"| `{self.key}` | {self.happened} ({self.upstream}) | {self.guard} | {tests} |"
 

@@ -34,5 +34,5 @@ def test_guard_stands_in_the_source_and_its_tests_exist(regression: Regression) 
 
 
 def test_page_is_what_the_inventory_says() -> None:
-    page = (PROJECT / "docs" / "regressions.md").read_text("utf-8")
+    page = (PROJECT / "docs" / "project" / "regressions.md").read_text("utf-8")
     assert page[page.index("## ") :] == tables(), "python -m iceberg_maint_tests.regressions --page"

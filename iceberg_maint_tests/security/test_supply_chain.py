@@ -49,7 +49,9 @@ def test_every_jar_has_a_checksum() -> None:
 
 
 def test_list_of_licences_is_complete_and_as_the_packages_say(licences: ModuleType) -> None:
-    assert (PROJECT / "docs" / "licences.md").read_text("utf-8") == licences.page(), "run 'make licences'"
+    assert (PROJECT / "docs" / "project" / "licences.md").read_text("utf-8") == licences.page(), (
+        "run 'make licences'"
+    )
 
 
 def test_every_locked_package_is_listed_or_of_another_platform(licences: ModuleType) -> None:

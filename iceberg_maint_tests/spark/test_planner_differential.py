@@ -2,7 +2,7 @@
 groups.
 
 The tables are real to both planners and made of metadata only: neither opens a data file, and so sizes and
-row counts can be drawn freely. Where ours differs on purpose, `docs/decisions/` says why and a test here
+row counts can be drawn freely. Where ours differs on purpose, `docs/design/decisions/` says why and a test here
 shows the difference:
 
 - groups that would neither shrink in number nor apply a delete nor split a large file are left alone;

@@ -1,0 +1,179 @@
+"""Writes the reference pages, and the tables of others, that follow from the code: `make reference`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from iceberg_maint.cli.root import COMMANDS, iceberg_maint
+from iceberg_maint.config.policy_keys import rule
+from iceberg_maint.core.health import DERIVED_METRICS, PartitionHealth, TableHealth
+from iceberg_maint.core.policy import PolicyKey, policy_keys
+from iceberg_maint.core.reasons import SENTENCES, Reason
+
+DOCS = Path(__file__).resolve().parent
+REFERENCE = DOCS / "reference"
+DECISIONS = DOCS / "design" / "decisions"
+WIDTH = 100
+
+CLI_HEAD = """\
+# Command line
+
+The text that `--help` prints, for every command. `make reference` writes this page and a test compares it with the
+program. What scripts may rely on (exit codes, JSON documents) is in the [contract](contract.md).
+
+"""
+
+METRICS_HEAD = """\
+# Health metrics
+
+Every number that the program measures, from metadata alone. `make reference` writes this page and a test compares it
+with the code. A metric has the same name everywhere:
+
+| Where | Name |
+|---|---|
+| Output of `iceberg-maint observe --json` | `health.METRIC` of the table and of each partition |
+| Output of `iceberg-maint why` | `METRIC`, beside its threshold |
+| Dagster, observation of a partition | `iceberg_maint/METRIC` |
+| Dagster, observation of a table | `iceberg_maint/table_METRIC` |
+
+Dagster shows times as timestamps, without `_ms` in the name. It does not record sequence numbers, `spec_ids` and
+`size_histogram`. Times are milliseconds since epoch, UTC. A time is `null` where it is not known.
+
+"""
+
+DECISIONS_HEAD = """\
+# Decisions
+
+Each page records one choice that took an argument: what was found, what was decided, what it costs. The pages are
+numbered in the order they were written. `make reference` writes this list.
+
+| Number | Decision |
+|---|---|
+"""
+
+UNITS: tuple[tuple[str, str], ...] = (
+    (r"size_histogram", "files per bin"),
+    (r"spec_ids", "ids"),
+    (r".*_ms", "ms since epoch"),
+    (r".*bytes", "bytes"),
+    (r".*_ratio", "rows per row"),
+    (r"(min|max)_data_sequence_number", "sequence number"),
+    (r"(|.*_)records", "rows"),
+    (r".*_files", "files"),
+    (r"deletion_vectors", "deletion vectors"),
+    (r"sort_ranges", "ranges"),
+    (r".*overlap_depth(_sum)?", "files"),
+    (r"(|.*_)(partitions|snapshots|manifests|refs|specs)", "count"),
+)
+"""Unit of a metric by the pattern of its name; the first that matches."""
+
+
+def unit(metric: str) -> str:
+    """Raises LookupError for a metric that no pattern matches."""
+    for pattern, name in UNITS:
+        if re.fullmatch(pattern, metric):
+            return name
+    raise LookupError(f"{metric} has no unit; add its pattern to UNITS in docs/reference.py")
+
+
+def commands(group: click.Group, names: list[str]) -> Iterator[tuple[str, click.Command]]:
+    """(full name, command) of every command below a group, groups before their own commands."""
+    context = click.Context(group)
+    for name in names:
+        command = group.get_command(context, name)
+        if command is None:
+            raise LookupError(f"no command {name}")
+        yield name, command
+        if isinstance(command, click.Group):
+            for inner, leaf in commands(command, list(command.commands)):
+                yield f"{name} {inner}", leaf
+
+
+def cli_page() -> str:
+    """The whole page of the command line."""
+    parts = [CLI_HEAD]
+    for name, command in (("", iceberg_maint), *commands(iceberg_maint, list(COMMANDS))):
+        full = f"iceberg-maint {name}".rstrip()
+        context = click.Context(
+            command,
+            info_name=full,
+            terminal_width=WIDTH,
+            max_content_width=WIDTH,
+            help_option_names=["-h", "--help"],
+        )
+        text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+        heading = f"### `{name}`" if " " in name else f"## `{name or full}`"
+        parts.append(f"{heading}\n\n```text\n{text}\n```\n\n")
+    return "".join(parts).rstrip() + "\n"
+
+
+def metrics_page() -> str:
+    """The whole page of metrics."""
+    of_partitions = {f.name: str(f.metadata["doc"]) for f in fields(PartitionHealth)} | DERIVED_METRICS
+    of_tables = {f.name: str(f.metadata["doc"]) for f in fields(TableHealth)}
+    return (
+        f"{METRICS_HEAD}## Of a partition\n\n"
+        "The table has the same metrics, summed up over its partitions; of times and sequence numbers it has the "
+        f"extremes.\n\n{_metric_table(of_partitions)}\n## Of a table only\n\n{_metric_table(of_tables)}"
+    )
+
+
+def _metric_table(docs: Mapping[str, str]) -> str:
+    rows = "".join(f"| `{name}` | {unit(name)} | {doc} |\n" for name, doc in docs.items())
+    return f"| Metric | Unit | What it measures |\n|---|---|---|\n{rows}"
+
+
+def decisions_page() -> str:
+    """The list of all decisions."""
+    parts = [DECISIONS_HEAD]
+    for path in sorted(DECISIONS.glob("[0-9]*.md")):
+        heading = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        number, _, title = heading.partition(" ")
+        parts.append(f"| {number.rstrip('.:')} | [{title}]({path.name}) |\n")
+    return "".join(parts)
+
+
+def policy_row(key: PolicyKey) -> str:
+    """The row of one policy key."""
+    default = list(key.default) if isinstance(key.default, tuple) else key.default
+    return f"| `{key.path}` | {rule(key.path)} | `{json.dumps(default)}` | {key.doc} |\n"
+
+
+def with_table(page: str, head: str, rows: str) -> str:
+    """The page with other rows in the table of this heading row. Raises LookupError without that table."""
+    found = re.search(rf"^{re.escape(head)}\n\|[-|]+\|\n((?:\|.*\n)*)", page, re.MULTILINE)
+    if found is None:
+        raise LookupError(f"no table {head}")
+    return page[: found.start(1)] + rows + page[found.end(1) :]
+
+
+def pages() -> dict[str, str]:
+    """Every page that follows from the code, whole or by a table of it, by its path below docs/."""
+    configuration = (REFERENCE / "configuration.md").read_text("utf-8")
+    reasons = (REFERENCE / "reasons.md").read_text("utf-8")
+    return {
+        "design/decisions/index.md": decisions_page(),
+        "reference/cli.md": cli_page(),
+        "reference/metrics.md": metrics_page(),
+        "reference/configuration.md": with_table(
+            configuration,
+            "| Key | Must be | Default | What it does |",
+            "".join(map(policy_row, policy_keys())),
+        ),
+        "reference/reasons.md": with_table(
+            reasons,
+            "| Reason | What it means |",
+            "".join(f"| `{r.value}` | {SENTENCES[r]} |\n" for r in Reason),
+        ),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, "utf-8")
