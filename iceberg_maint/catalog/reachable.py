@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyiceberg.manifest import ManifestFile
@@ -19,6 +19,7 @@ from iceberg_maint.catalog.manifests import (
     read_manifest_list,
 )
 from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
+from iceberg_maint.catalog.pending import pending_files
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
@@ -76,6 +77,10 @@ class MetadataWalk:
                     yield from read_live_entries(io, manifest, str(self._table), (PATH,)).more[0]
                 self._read.add(manifest.path)
             self._read.add(manifest_list)
+
+    def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
+        """See `storage_ports.Reachability`."""
+        return pending_files(location, data, certain=certain)
 
     def second_opinion(self, most: int) -> Iterator[str]:
         """Files of the heads of the branches and tags that `paths` has walked last, decoded by

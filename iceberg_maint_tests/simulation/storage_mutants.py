@@ -167,7 +167,7 @@ def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     keeping.test_file_that_is_committed_while_it_is_looked_at_stays_at_its_place,
 )
 def metadata_is_read_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(trash, "read_reached", lambda _paths, _target, _reachability: None)
+    patch.setattr(trash, "read_reached", lambda *_: None)
     patch.setattr(trash, "_put_back_reached", lambda _scan, _store, _reachability, _done: None)
 
 
