@@ -27,7 +27,7 @@ def flink(checkpoint: int | str, job: str = JOB) -> dict[str, str]:
 def state_of(*summaries: dict[str, str], refs: dict[str, int] | None = None, **changes: Any) -> TableState:
     """One snapshot for each summary, numbered from 1, each the parent of the next."""
     snapshots = tuple(
-        replace(snapshot(n, 1_000 * n), parent_id=n - 1 or None, summary=summary)
+        replace(snapshot(n, 0), timestamp_ms=1_000 * n, parent_id=n - 1 or None, summary=summary)
         for n, summary in enumerate(summaries, 1)
     )
     heads = {"main": len(snapshots)} if refs is None else refs
