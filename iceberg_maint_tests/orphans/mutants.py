@@ -12,6 +12,7 @@ SCAN, LAYOUTS, OPERATION = (f"{_HERE}/test_{name}.py" for name in ("scan", "layo
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_put_back.py")
 LOCATIONS = "iceberg_maint_tests/core/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable.py"
+PENDING, CORE_PENDING = f"{_HERE}/test_pending.py", "iceberg_maint_tests/core/test_pending.py"
 
 MUTANTS = (
     Mutant("a file's age does not matter", "orphans/scan.py", "file.modified_ms > youngest_ms", "False", (SCAN,)),
@@ -20,7 +21,18 @@ MUTANTS = (
     Mutant("hidden files are files", "core/orphans.py", "return Kept.HIDDEN", "pass", (SCAN,)),
     Mutant("metadata files may go", "core/orphans.py", "return Kept.METADATA_FILE", "pass", (SCAN,)),
     Mutant("state of Flink jobs may go", "core/orphans.py", "return Kept.FLINK_MANIFEST", "pass", (LAYOUTS,)),
-    Mutant("files of pending manifests may go", "orphans/scan.py", "    add_pending(paths, store, reachability, pending, *_home(target))\n", "", (LAYOUTS,)),
+    Mutant("files of pending manifests may go", "orphans/scan.py", "    add_pending(paths, store, reachability, pending, *_home(target))\n", "", (LAYOUTS, PENDING)),
+    Mutant("pending manifests are read after the metadata", "orphans/scan.py", "    add_pending(paths, store, reachability, pending, *_home(target))\n    try:\n        paths.add_reached(target.in_flight, Kept.IN_FLIGHT)\n        paths.add_reached(reachability.paths(), Kept.REACHABLE)\n", "    try:\n        paths.add_reached(target.in_flight, Kept.IN_FLIGHT)\n        paths.add_reached(reachability.paths(), Kept.REACHABLE)\n        add_pending(paths, store, reachability, pending, *_home(target))\n", (PENDING,)),
+    Mutant("pending manifests are where storage is listed only", "orphans/pending.py", "chain(paths.listed_flink_manifests(), found)", "chain(paths.listed_flink_manifests(), ())", (PENDING,)),
+    Mutant("a folder of another storage holds no manifest", "orphans/pending.py", "if parse_location(folder, same).is_local != home.is_local:", "if False:", (PENDING,)),
+    Mutant("a manifest that names no file is read", "catalog/pending.py", "if not paths or None in paths", "if None in paths", (PENDING,)),
+    Mutant("any format version is known", "catalog/pending.py", "if version not in _VERSIONS:", "if False:", (PENDING,)),
+    Mutant("what is no manifest names nothing", "catalog/pending.py", "if not certain and not metadata", "if not metadata", (PENDING,)),
+    Mutant("committed manifests are pending", "core/pending.py", "return int(numbers[\"checkpoint\"]) <= checkpoint", "return False", (PENDING,)),
+    Mutant("any snapshot commits a manifest", "core/pending.py", "return [_ancestors(by_id, head) for head in heads]", "return [iter(state.snapshots[::-1])]", (CORE_PENDING,)),
+    Mutant("one branch commits a manifest", "core/pending.py", "min(c[writer] for c in of_branches)", "max(c[writer] for c in of_branches)", (CORE_PENDING,)),
+    Mutant("manifests of dead jobs stay", "core/pending.py", "modified_ms < self._before_ms", "False", (PENDING,)),
+    Mutant("ages count from now where Kafka Connect writes", "orphans/scan.py", "youngest_ms = started_ms if since_ms is None else min(started_ms, since_ms)", "youngest_ms = started_ms", (PENDING,)),
     Mutant("the trash is listed", "core/orphans.py", "return Kept.TRASH", "pass", TRASH),
     Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
     Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", TRASH),
