@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant("a manifest that names no file is read", "catalog/pending.py", "if not paths or None in paths", "if None in paths", (PENDING,)),
     Mutant("any format version is known", "catalog/pending.py", "if version not in _VERSIONS:", "if False:", (PENDING,)),
     Mutant("what is no manifest names nothing", "catalog/pending.py", "if not certain and not metadata", "if not metadata", (PENDING,)),
-    Mutant("committed manifests are pending", "core/pending.py", "return int(numbers[\"checkpoint\"]) <= checkpoint", "return False", (PENDING,)),
+    Mutant("committed manifests are pending", "core/pending.py", 'return int(numbers["checkpoint"]) <= checkpoint', "return False", (PENDING,)),
     Mutant("any snapshot commits a manifest", "core/pending.py", "return [_ancestors(by_id, head) for head in heads]", "return [iter(state.snapshots[::-1])]", (CORE_PENDING,)),
     Mutant("one branch commits a manifest", "core/pending.py", "min(c[writer] for c in of_branches)", "max(c[writer] for c in of_branches)", (CORE_PENDING,)),
     Mutant("manifests of dead jobs stay", "core/pending.py", "modified_ms < self._before_ms", "False", (PENDING,)),
