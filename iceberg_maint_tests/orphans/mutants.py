@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():", (SCAN,)),
     Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:", (SCAN,)),
     Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:", (SCAN,)),
-    Mutant("the floor is no floor", "orphans/scan.py", "if seconds < floor:", "if False:", (SCAN,)),
+    Mutant("the floor is no floor", "orphans/scan.py", "if seconds is not None and seconds < floor:", "if False:", (SCAN,)),
     Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", TRASH),
     Mutant("any digest approves", "orphans/operation.py", "if found.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("a live file waits in the trash for the hold", "orphans/trash.py", "                _put_back_of(header, store, paths, holds, tell)\n", "                pass\n", (OPERATION,)),
