@@ -288,3 +288,9 @@ def test_age_counts_from_the_last_commit_of_kafka_connect(
     change(lake, silent)
     make_old(orphan(lake, 3), written_days)
     assert ("orphan-3.parquet" in orphans(lake)) is goes
+
+
+def test_avro_file_that_has_the_whole_name_of_a_manifest_and_is_none_holds_the_pass(lake: Lake) -> None:
+    write_avro(pend(lake, 3), SCHEMA, "row", [], {})
+    with pytest.raises(UnreadableTableError, match="its header has no 'partition-spec'"):
+        orphans(lake)
