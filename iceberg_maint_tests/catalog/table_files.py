@@ -94,7 +94,7 @@ class TableFiles:
         summary: dict[str, str] | None = None,
     ) -> None:
         """Adds a snapshot whose manifest list has these manifests."""
-        listed = [self.write_manifest(m, f"{uuid.uuid4()}-m0.avro") for m in manifests]
+        listed = [self._write_manifest(m) for m in manifests]
         version = self.format_version
         path = self._path(f"snap-{snapshot_id}.avro")
         schema = MANIFEST_LIST_FILE_SCHEMAS[version]
@@ -160,6 +160,9 @@ class TableFiles:
         location = self.publish()
         register(database, name, location)
         return location
+
+    def _write_manifest(self, manifest: ManifestFile) -> dict[str, Any]:
+        return self.write_manifest(manifest, f"{uuid.uuid4()}-m0.avro")
 
     def write_manifest(self, manifest: ManifestFile, name: str) -> dict[str, Any]:
         """Writes a manifest of this name in the metadata folder; returns its entry of a manifest list."""
