@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -137,6 +137,12 @@ class Reachability(Protocol):
         keep what they were given. Raises UnreadableTableError ICM-101 where anything cannot be
         read, RefusedError ICM-102 when the table is another one by now.
         """
+        ...
+
+    def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
+        """The live files of a manifest that no snapshot has, from its bytes. None for an Avro file that
+        is no manifest, unless its name makes it `certain` to be one. Raises UnreadableTableError
+        ICM-101."""
         ...
 
     def second_opinion(self, most: int) -> Iterator[str]:

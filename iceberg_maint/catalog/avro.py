@@ -51,6 +51,16 @@ def read_columns(data: bytes, wanted: tuple[int, ...], map_keys: tuple[int, ...]
     return columns
 
 
+def read_metadata(data: bytes) -> dict[str, bytes]:
+    """The key-value metadata of the file's header. Raises AvroError."""
+    try:
+        return _metadata(new_decoder(data))
+    except AvroError:
+        raise
+    except Exception as error:  # the decoder raises its own
+        raise AvroError(f"{type(error).__name__}: {error}") from error
+
+
 def _append(columns: list[Column], places: Sequence[int | None], records: Sequence[tuple[Any, ...]]) -> None:
     if not records:
         return
@@ -68,7 +78,7 @@ def _records(block: bytes, count: int, decode: RecordDecoder) -> list[tuple[Any,
     return records
 
 
-def _header(decoder: BinaryDecoder) -> tuple[str, Callable[[bytes], bytes] | None, bytes]:
+def _metadata(decoder: BinaryDecoder) -> dict[str, bytes]:
     if decoder.read(len(_MAGIC)) != _MAGIC:
         raise AvroError("not an Avro object container file")
     meta: dict[str, bytes] = {}
@@ -78,6 +88,11 @@ def _header(decoder: BinaryDecoder) -> tuple[str, Callable[[bytes], bytes] | Non
         for _ in range(abs(count)):
             key = decoder.read_utf8()
             meta[key] = decoder.read_bytes()
+    return meta
+
+
+def _header(decoder: BinaryDecoder) -> tuple[str, Callable[[bytes], bytes] | None, bytes]:
+    meta = _metadata(decoder)
     name = meta.get("avro.codec", b"null").decode()
     codec = KNOWN_CODECS[name]  # type: ignore[index]
     return meta["avro.schema"].decode(), codec.decompress if codec else None, decoder.read(_SYNC_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyiceberg.manifest import ManifestFile
@@ -19,6 +19,7 @@ from iceberg_maint.catalog.manifests import (
     read_manifest_list,
 )
 from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
+from iceberg_maint.catalog.pending import pending_files
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.lineage import MetadataLog
@@ -98,6 +99,10 @@ class MetadataWalk:
                 "none; the next run looks at the new table.",
             )
         return state, metadata_document(data)
+
+    def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
+        """See `storage_ports.Reachability`."""
+        return pending_files(location, data, certain=certain)
 
     def second_opinion(self, most: int) -> Iterator[str]:
         """Files of the heads of the branches and tags that `paths` has walked last, decoded by

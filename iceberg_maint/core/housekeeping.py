@@ -124,6 +124,15 @@ class RemoveOrphanFilesPolicy:
             "minimum": TRASH_HOLD_FLOOR_SECONDS,
         },
     )
+    writer_state_max_age_seconds: int | None = field(
+        default=None,
+        metadata={
+            "doc": "age by the store's clock at which a manifest that a Flink job has not committed may go, "
+            "with the files that only it names, and at which a Kafka Connect group that has not committed "
+            "since holds nothing; null: never",
+            "minimum": ORPHAN_AGE_FLOOR_SECONDS,
+        },
+    )
     max_orphan_ratio: float = field(
         default=0.2,
         metadata={

@@ -46,6 +46,11 @@ class Location:
         """What stands for the path in comparisons: equal for all spellings of one path."""
         return path_key(self.path)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on the local file system."""
+        return self.store.startswith("file:")
+
 
 def equivalences(schemes: Iterable[str], authorities: Iterable[str]) -> Equivalences:
     """Of texts `spelling=what it is taken for`. Raises ValueError for a text that is none, or a

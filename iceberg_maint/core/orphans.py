@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iceberg_maint.core.pending import PendingManifests
 from iceberg_maint.core.state import TableState
 
 TRASH = ".iceberg-maint-trash"
@@ -15,18 +16,17 @@ TRASH = ".iceberg-maint-trash"
 
 _FOLDER_LEVELS = 2
 _METADATA_FILE = re.compile(r".*\.json|.*\.metadata\.json\.gz|version-hint.*")
-# FlinkManifestUtil: <job id>-<operator id>-<subtask>-<attempt>-<checkpoint>-<count>.avro
-_FLINK_MANIFEST = re.compile(r"[0-9a-f]{32}-.*\.avro")
 
 
 class Kept(StrEnum):
     """Why a listed file is no orphan. `named_elsewhere`: the metadata reaches a file of the same
     name outside the prefix, which may be the same file by another path. `restored`: a person has
-    put it back from the trash."""
+    put it back from the trash. `pending`: a manifest names it that a Flink job may still commit."""
 
     REACHABLE = "reachable"
     IN_FLIGHT = "in_flight"
     RESTORED = "restored"
+    PENDING = "pending"
     NAMED_ELSEWHERE = "named_elsewhere"
     YOUNG = "young"
     METADATA_FILE = "metadata_file"
@@ -110,22 +110,22 @@ class NameRules:
     (Iceberg's `PartitionAwareHiddenPathFilter`).
     """
 
-    def __init__(self, state: TableState) -> None:
+    def __init__(self, state: TableState, pending: PendingManifests) -> None:
+        self._pending = pending
         self._fields = tuple(
             f"{field.name}="
             for spec in state.specs.values()
             for field in spec.fields
             if field.name.startswith(("_", "."))
         )
-        self._flink_jobs = tuple(
-            {f"{s.summary['flink.job-id']}-" for s in state.snapshots if s.summary.get("flink.job-id")}
-        )
 
-    def kept(self, relative_path: str) -> Kept | None:
+    def kept(self, relative_path: str, modified_ms: int | None) -> Kept | None:
         """Why a file of this path below the prefix stays whatever reaches it, if it does."""
         *folders, name = [s for s in relative_path.split("/") if s]
         if folders and folders[0] == TRASH:
             return Kept.TRASH
+        if self._pending.keeps(name, modified_ms):
+            return Kept.FLINK_MANIFEST
         # Most paths have neither: this runs once per file listed.
         suspect = "/_" in relative_path or "/." in relative_path or relative_path.startswith(("_", "."))
         if suspect and any(
@@ -134,8 +134,6 @@ class NameRules:
             return Kept.HIDDEN
         if _METADATA_FILE.fullmatch(name):
             return Kept.METADATA_FILE
-        if _FLINK_MANIFEST.fullmatch(name) or (self._flink_jobs and name.startswith(self._flink_jobs)):
-            return Kept.FLINK_MANIFEST
         return None
 
 

@@ -21,7 +21,7 @@ _ROWS = 10_000
 _CACHE_KIBIBYTES = 65_536
 
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
-_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED)
+_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING)
 """Why a path keeps the file, strongest first; its rank here is in the column `why`."""
 _ORPHAN = "orphan"
 _RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
@@ -44,6 +44,7 @@ class PathTables:
             "CREATE TABLE listed (key BLOB, name BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)"
         )
         self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, why INT, below INT)")
+        self._db.execute("CREATE TABLE manifests (file BLOB PRIMARY KEY) WITHOUT ROWID")
         # Of reached files outside the prefixes: few, so that the index costs nothing.
         self._db.execute("CREATE TABLE elsewhere (name BLOB PRIMARY KEY) WITHOUT ROWID")
 
@@ -66,8 +67,8 @@ class PathTables:
         return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, kept
 
     def add_reached(self, paths: Iterable[str], why: Kept) -> None:
-        """Paths that the metadata reaches, that a batch in flight has written, or that were put
-        back from the trash."""
+        """Paths that the metadata reaches, that a batch in flight has written, that were put back
+        from the trash, or that a pending manifest names."""
         paths, rank = iter(paths), _KEPT_AS.index(why)
         while some := list(islice(paths, _ROWS)):
             rows, elsewhere = [], []
@@ -133,6 +134,17 @@ class PathTables:
             (Kept.METADATA_FILE,),
         )
         return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
+
+    def listed_flink_manifests(self) -> Iterator[StoredFile]:
+        """Listed files that stay as manifests of Flink jobs."""
+        rows = self._db.execute("SELECT path, size, ms FROM listed WHERE kept = ?", (Kept.FLINK_MANIFEST,))
+        return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
+
+    def add_manifest(self, file: StoredFile) -> bool:
+        """Notes a pending manifest; False where it was noted before."""
+        text = f"{file.size_bytes} {file.modified_ms} {file.path}"
+        row = (_hashed(text.encode("utf-8", "surrogateescape")),)
+        return self._db.execute("INSERT OR IGNORE INTO manifests VALUES (?)", row).rowcount == 1
 
     def other_store(self) -> tuple[str, str] | None:
         """A listed path, and one that is reached under another scheme or authority only."""

@@ -22,6 +22,7 @@ from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.location import (
     Claim,
     Equivalences,
+    Location,
     claim_of,
     is_root,
     is_within,
@@ -30,12 +31,14 @@ from iceberg_maint.core.location import (
     parse_location,
 )
 from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
+from iceberg_maint.core.pending import PendingManifests
 from iceberg_maint.core.retention import gc_enabled
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.orphans.lineage import check_lineage, versions_memo
 from iceberg_maint.orphans.manifest import files_of, mark_location, read_marks, restored_paths
 from iceberg_maint.orphans.paths import PathTables
+from iceberg_maint.orphans.pending import add_pending, pending_manifests
 from iceberg_maint.storage_ports import Reachability, Store, StoredFile
 
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
@@ -88,6 +91,7 @@ class Scan:
     metadata_location: str
     paths: PathTables
     unlogged: UnloggedMetadata
+    pending: PendingManifests
 
     @property
     def needs_approval(self) -> bool:
@@ -110,8 +114,9 @@ def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
     for key, seconds, floor in (
         ("older_than_seconds", policy.older_than_seconds, ORPHAN_AGE_FLOOR_SECONDS),
         ("hold_seconds", policy.hold_seconds, TRASH_HOLD_FLOOR_SECONDS),
+        ("writer_state_max_age_seconds", policy.writer_state_max_age_seconds, ORPHAN_AGE_FLOOR_SECONDS),
     ):
-        if seconds < floor:
+        if seconds is not None and seconds < floor:
             raise RefusedError(
                 "ICM-114",
                 f"remove_orphan_files.{key}={seconds} is below the floor of {floor}.",
@@ -153,7 +158,11 @@ def _check_locations(target: Target) -> None:
 
 
 def _is_local(location: str, same: Equivalences) -> bool:
-    return parse_location(location, same).store.startswith("file:")
+    return parse_location(location, same).is_local
+
+
+def _home(target: Target) -> tuple[Location, Equivalences]:
+    return parse_location(target.state.location, target.same), target.same
 
 
 def scan(
@@ -179,13 +188,16 @@ def scan(
     started_ms = min(checked_clock(store, prefix, now_ms) for prefix in target.prefixes)
     paths = PathTables(scratch / f"orphans-{target.state.uuid}.db", target.prefixes, target.same)
     try:
-        youngest_ms = started_ms - policy.older_than_seconds * 1000
+        pending = pending_manifests(target.state, policy, started_ms)
+        since_ms = pending.unread_since_ms()
+        youngest_ms = started_ms if since_ms is None else min(started_ms, since_ms)
+        youngest_ms -= policy.older_than_seconds * 1000
         if approved is not None:
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
-        read_listed(paths, target, store, youngest_ms)
+        read_listed(paths, target, store, youngest_ms, pending)
         paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
         metadata_location = reachability.metadata_location()
-        read_reached(paths, target, reachability)
+        read_reached(paths, target, store, reachability, pending)
         _check_reached(paths, target, store, started_ms)
         # Also of tables that are in no configured catalog, and of this one in another catalog.
         unlogged = check_lineage(
@@ -200,7 +212,7 @@ def scan(
         if counts.orphan_files:
             _check_second_opinion(paths, target, reachability)
         digest = orphans_digest(paths.orphans())
-        return Scan(target, policy, counts, digest, metadata_location, paths, unlogged)
+        return Scan(target, policy, counts, digest, metadata_location, paths, unlogged, pending)
     except BaseException:
         paths.close()
         raise
@@ -219,10 +231,12 @@ def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
     return store_ms
 
 
-def read_listed(paths: PathTables, target: Target, store: Store, youngest_ms: int) -> None:
+def read_listed(
+    paths: PathTables, target: Target, store: Store, youngest_ms: int, pending: PendingManifests
+) -> None:
     """Adds what storage lists. Raises RefusedError ICM-113 for a file that cannot be where it is said
     to be."""
-    rules = NameRules(target.state)
+    rules = NameRules(target.state, pending)
     try:
         for prefix in target.prefixes:
             paths.add_listed(_judged(store, prefix, rules, youngest_ms))
@@ -230,9 +244,17 @@ def read_listed(paths: PathTables, target: Target, store: Store, youngest_ms: in
         raise RefusedError("ICM-113", f"{target.state.table}: {error}.", "report it.") from error
 
 
-def read_reached(paths: PathTables, target: Target, reachability: Reachability) -> None:
-    """Adds what the current metadata reaches, and what is in flight. Raises RefusedError
-    ICM-113 for paths that cannot be compared."""
+def read_reached(
+    paths: PathTables,
+    target: Target,
+    store: Store,
+    reachability: Reachability,
+    pending: PendingManifests,
+) -> None:
+    """Adds what the current metadata reaches, what is in flight, and what pending manifests name. Raises
+    RefusedError ICM-113 for paths that cannot be compared, UnreadableTableError ICM-101."""
+    # A job deletes its manifest after the commit: what is gone by now, the metadata reaches.
+    add_pending(paths, store, reachability, pending, *_home(target))
     try:
         paths.add_reached(target.in_flight, Kept.IN_FLIGHT)
         paths.add_reached(reachability.paths(), Kept.REACHABLE)
@@ -250,7 +272,7 @@ def _judged(
     for file in store.list(prefix):
         if not file.path.startswith(root + "/"):
             raise ValueError(f"the listing of {prefix} holds {file.path}, which is not below it")
-        kept = rules.kept(file.path[len(root) :])
+        kept = rules.kept(file.path[len(root) :], file.modified_ms)
         if kept is None and (file.modified_ms is None or file.modified_ms > youngest_ms):
             kept = Kept.YOUNG
         if kept is not Kept.TRASH:

@@ -26,13 +26,8 @@ from iceberg_maint.orphans.manifest import (
     trashed_file,
 )
 from iceberg_maint.orphans.paths import PathTables
-from iceberg_maint.orphans.scan import (
-    Scan,
-    Target,
-    check_target,
-    checked_clock,
-    read_reached,
-)
+from iceberg_maint.orphans.pending import pending_manifests
+from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
 from iceberg_maint.storage_ports import Reachability, Store
 
 _WHY = "no metadata reaches it"
@@ -87,7 +82,7 @@ def trash(
             f"(limit {scan.policy.max_orphan_ratio:.0%}).",
             f"inspect what the scan found, then approve it by its digest {scan.digest}.",
         )
-    read_reached(scan.paths, scan.target, reachability)
+    read_reached(scan.paths, scan.target, store, reachability, scan.pending)
     done = _Moved([])
     try:
         for prefix in scan.target.prefixes:
@@ -152,7 +147,7 @@ def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, done
     nobody could read these."""
     if not done.files:
         return
-    read_reached(scan.paths, scan.target, reachability)
+    read_reached(scan.paths, scan.target, store, reachability, scan.pending)
     for header in done.headers:
         for line in files_of(store, header, mark_location(header)):
             if not scan.paths.reaches(line.path) or store.stat(line.trash_path) is None:
@@ -189,7 +184,8 @@ def sweep(
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
-        read_reached(paths, target, reachability)
+        pending = pending_manifests(target.state, policy, now_ms)
+        read_reached(paths, target, store, reachability, pending)
         # Of two marks of one path the newer one holds what was written there last.
         for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
             if header.table_uuid == target.state.uuid:

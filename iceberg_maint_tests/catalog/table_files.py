@@ -162,11 +162,15 @@ class TableFiles:
         return location
 
     def _write_manifest(self, manifest: ManifestFile) -> dict[str, Any]:
+        return self.write_manifest(manifest, f"{uuid.uuid4()}-m0.avro")
+
+    def write_manifest(self, manifest: ManifestFile, name: str) -> dict[str, Any]:
+        """Writes a manifest of this name in the metadata folder; returns its entry of a manifest list."""
         version = manifest.version
         partition = manifest.spec.partition_type(self.schema)
         data_file = _with_int_equality_ids(data_file_with_partition(partition, version))
         schema = manifest_entry_schema_with_data_file(version, data_file)
-        path = self._path(f"{uuid.uuid4()}-m0.avro")
+        path = self._path(name)
         meta = {
             "schema": self.schema.model_dump_json(),
             "partition-spec": json.dumps(json.loads(manifest.spec.model_dump_json())["fields"]),

@@ -16,6 +16,7 @@ from iceberg_maint.core.orphans import (
     orphans_digest,
 )
 from iceberg_maint.core.partition import PartitionField, PartitionSpec
+from iceberg_maint.core.pending import PendingManifests
 from iceberg_maint_tests.core.build import table_of
 from iceberg_maint_tests.core.snapshots import snapshot
 
@@ -26,7 +27,8 @@ def rules() -> NameRules:
     spec = PartitionSpec(0, (PartitionField(1000, 1, "_p", "identity", "string"),))
     state = replace(table_of([], specs=[spec]).state, snapshots=(snapshot(1, 0),))
     flink = replace(state.snapshots[0], summary={"flink.job-id": "my-job"})
-    return NameRules(replace(state, snapshots=(flink,)))
+    state = replace(state, snapshots=(flink,))
+    return NameRules(state, PendingManifests(state))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def rules() -> NameRules:
     ],
 )
 def test_name_says_whether_a_file_stays(path: str, kept: Kept | None) -> None:
-    assert rules().kept(path) is kept
+    assert rules().kept(path, 0) is kept
 
 
 @pytest.mark.parametrize(

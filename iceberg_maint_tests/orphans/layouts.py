@@ -11,7 +11,7 @@ import os
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from iceberg_maint_tests.catalog.table_files import (
     TableFiles,
     register,
     spec,
+    write_avro,
 )
 
 SCHEMA = Schema(
@@ -46,6 +47,7 @@ DAY_MS = 86_400_000
 OLD_SECONDS = 30 * 86_400
 DATA_FILES, ORPHANS = 160, 20
 FLINK_JOB = "fd72014d4c864993a2e5a9287b4a9c5d"
+FLINK_OPERATOR = "cbc357ccb763df2852fee8c4fc7d55f2"
 
 
 class LiteralPath(type(Path())):  # type: ignore[misc]
@@ -304,9 +306,38 @@ def _writers(lake: Lake, at: Path, document: dict[str, Any]) -> None:
     path = at / "data" / "written-not-committed.parquet"
     lake.plant(lake.stays, path)
     lake.in_flight.add(path.as_uri())
-    lake.plant(lake.stays, at / "metadata" / f"{FLINK_JOB}-op-00000-0-17-00001.avro")
-    lake.plant(lake.stays, at / "metadata" / "job-7-state.avro")
+    pending = [f"{at}/data/pending-{n}.parquet" for n in range(4)]
+    for path in pending:
+        lake.plant(lake.stays, path)
+    data, deletes = (
+        [File(f"file://{p}") for p in pending[:2]],
+        [File(f"file://{p}", content=1) for p in pending[2:]],
+    )
+    flink_manifest(lake, at, data, checkpoint=17)
+    flink_manifest(lake, at, deletes, checkpoint=17, count=2)
+    state = at / "metadata" / "job-7-state.avro"
+    write_avro(state, Schema(NestedField(1, "id", LongType(), required=True)), "state", [], {})
+    lake.plant(lake.stays, state)
     document["snapshots"][0]["summary"]["flink.job-id"] = "job-7"
+
+
+def flink_manifest(
+    lake: Lake,
+    at: Path,
+    files: list[File],
+    *,
+    checkpoint: int,
+    count: int = 1,
+    version: int = 2,
+    job: str = FLINK_JOB,
+) -> Path:
+    """Writes a pending manifest as Flink's sink does: entries of the snapshot 0, without sequence number."""
+    name = f"{job}-{FLINK_OPERATOR}-00000-0-{checkpoint}-{count:05d}.avro"
+    added = tuple(replace(f, snapshot_id=0) for f in files)
+    manifest = ManifestFile(added, UNPARTITIONED, 0, 0, is_deletes=bool(files[0].content), version=version)
+    TableFiles(at, SCHEMA, [UNPARTITIONED], version).write_manifest(manifest, name)
+    lake.plant(lake.stays, at / "metadata" / name)
+    return at / "metadata" / name
 
 
 def _declared_prefix(lake: Lake, at: Path, document: dict[str, Any]) -> None:

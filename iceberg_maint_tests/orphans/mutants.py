@@ -14,6 +14,7 @@ VERSIONS = "iceberg_maint_tests/core/test_lineage.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_put_back.py")
 LOCATIONS = "iceberg_maint_tests/core/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable.py"
+PENDING, CORE_PENDING = f"{_HERE}/test_pending.py", "iceberg_maint_tests/core/test_pending.py"
 
 MUTANTS = (
     Mutant("a file's age does not matter", "orphans/scan.py", "file.modified_ms > youngest_ms", "False", (SCAN,)),
@@ -22,6 +23,18 @@ MUTANTS = (
     Mutant("hidden files are files", "core/orphans.py", "return Kept.HIDDEN", "pass", (SCAN,)),
     Mutant("metadata files may go", "core/orphans.py", "return Kept.METADATA_FILE", "pass", (SCAN,)),
     Mutant("state of Flink jobs may go", "core/orphans.py", "return Kept.FLINK_MANIFEST", "pass", (LAYOUTS,)),
+    Mutant("files of pending manifests may go", "orphans/scan.py", "    add_pending(paths, store, reachability, pending, *_home(target))\n", "", (LAYOUTS, PENDING)),
+    Mutant("pending manifests are read after the metadata", "orphans/scan.py", "    add_pending(paths, store, reachability, pending, *_home(target))\n    try:\n        paths.add_reached(target.in_flight, Kept.IN_FLIGHT)\n        paths.add_reached(reachability.paths(), Kept.REACHABLE)\n", "    try:\n        paths.add_reached(target.in_flight, Kept.IN_FLIGHT)\n        paths.add_reached(reachability.paths(), Kept.REACHABLE)\n        add_pending(paths, store, reachability, pending, *_home(target))\n", (PENDING,)),
+    Mutant("pending manifests are where storage is listed only", "orphans/pending.py", "chain(paths.listed_flink_manifests(), found)", "chain(paths.listed_flink_manifests(), ())", (PENDING,)),
+    Mutant("a folder of another storage holds no manifest", "orphans/pending.py", "if parse_location(folder, same).is_local != home.is_local:", "if False:", (PENDING,)),
+    Mutant("a manifest that names no file is read", "catalog/pending.py", "if not paths or None in paths", "if None in paths", (PENDING,)),
+    Mutant("any format version is known", "catalog/pending.py", "if version not in _VERSIONS:", "if False:", (PENDING,)),
+    Mutant("what is no manifest names nothing", "catalog/pending.py", "if not certain and not metadata", "if not metadata", (PENDING,)),
+    Mutant("committed manifests are pending", "core/pending.py", 'return int(numbers["checkpoint"]) <= checkpoint', "return False", (PENDING,)),
+    Mutant("any snapshot commits a manifest", "core/pending.py", "return [_ancestors(by_id, head) for head in heads]", "return [iter(state.snapshots[::-1])]", (CORE_PENDING,)),
+    Mutant("one branch commits a manifest", "core/pending.py", "min(c[writer] for c in of_branches)", "max(c[writer] for c in of_branches)", (CORE_PENDING,)),
+    Mutant("manifests of dead jobs stay", "core/pending.py", "modified_ms < self._before_ms", "False", (PENDING,)),
+    Mutant("ages count from now where Kafka Connect writes", "orphans/scan.py", "youngest_ms = started_ms if since_ms is None else min(started_ms, since_ms)", "youngest_ms = started_ms", (PENDING,)),
     Mutant("the trash is listed", "core/orphans.py", "return Kept.TRASH", "pass", TRASH),
     Mutant("files in flight may go", "orphans/scan.py", "paths.add_reached(target.in_flight, Kept.IN_FLIGHT)", "pass", (LAYOUTS,)),
     Mutant("what was put back may go", "orphans/scan.py", "paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)", "pass", TRASH),
@@ -52,13 +65,13 @@ MUTANTS = (
     Mutant("files elsewhere need no declaration", "orphans/scan.py", "if elsewhere := outside(claim_of(state), prefixes, target.same):", "if elsewhere := ():", (SCAN,)),
     Mutant("a whole bucket may be a table's", "orphans/scan.py", "if is_root(parse_location(prefix, target.same)):", "if False:", (SCAN,)),
     Mutant("the owner may not forbid it", "orphans/scan.py", "if not gc_enabled(state.properties):", "if False:", (SCAN,)),
-    Mutant("the floor is no floor", "orphans/scan.py", "if seconds < floor:", "if False:", (SCAN,)),
+    Mutant("the floor is no floor", "orphans/scan.py", "if seconds is not None and seconds < floor:", "if False:", (SCAN,)),
     Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", TRASH),
     Mutant("any digest approves", "orphans/operation.py", "if found.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("a live file waits in the trash for the hold", "orphans/trash.py", "                _put_back_of(header, store, paths, holds, tell)\n", "                pass\n", (OPERATION,)),
     Mutant("a live file is put back without the lease", "orphans/trash.py", "                _require(holds)\n                restored", "                restored", TRASH),
     Mutant("the older of two files of one path is put back", "orphans/trash.py", "key=lambda m: m.marked_ms, reverse=True", "key=lambda m: m.marked_ms", TRASH),
-    Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, reachability)\n    done", "    done", TRASH),
+    Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, store, reachability, scan.pending)\n    done", "    done", TRASH),
     Mutant("what is committed during the moves stays away", "orphans/trash.py", "        _put_back_reached(scan, store, reachability, done)\n", "", TRASH),
     Mutant("a file is not looked at again", "orphans/trash.py", "if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):", "if found is None:", TRASH),
     Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(mark_location(header), mark_lines", "list(mark_lines(header, ())) and store.create(mark_location(header) + 'x', mark_lines", TRASH),

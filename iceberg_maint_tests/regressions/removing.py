@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
-SCAN, TRASH, PUT_BACK, OPERATION, SECOND = (
-    f"orphans/test_{name}.py::test" for name in ("scan", "trash", "put_back", "operation", "second_catalog")
+SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
+    f"orphans/test_{name}.py::test"
+    for name in ("scan", "trash", "put_back", "operation", "second_catalog", "pending")
 )
 RETENTION = "core/test_retention.py::test"
 HOLDS = "core/test_retention_holds.py::test"
@@ -212,6 +213,64 @@ REMOVING = (
             "orphans",
             "state of Flink jobs may go",
             "core/test_orphans.py::test_name_says_whether_a_file_stays",
+        ),
+    ),
+    Regression(
+        "flink-files",
+        "apache/amoro#930, #1181",
+        "the manifests of a Flink job stay, the files that they name are removed: the job that is restored does not "
+        "find them",
+        "the pass reads pending manifests and counts their entries as reached",
+        known(
+            "orphans",
+            "files of pending manifests may go",
+            f"{PENDING}_files_that_a_pending_manifest_names_are_no_orphans",
+            f"{PENDING}_file_in_the_trash_that_a_manifest_names_comes_back",
+        ),
+    ),
+    Regression(
+        "flink-files-between-reads",
+        "review",
+        "a Flink job commits and deletes its manifest between two reads of a pass: its files look orphaned",
+        "pending manifests are read before the metadata",
+        known(
+            "orphans",
+            "pending manifests are read after the metadata",
+            f"{PENDING}_manifest_that_its_job_commits_and_deletes_after_the_listing_loses_no_file",
+        ),
+    ),
+    Regression(
+        "flink-manifest-unreadable",
+        "review",
+        "a pending manifest that cannot be read is passed over: the files that it names look orphaned",
+        "the pass ends with ICM-101 before a file is moved or deleted",
+        known(
+            "orphans",
+            "a manifest that names no file is read",
+            f"{PENDING}_pending_manifest_that_cannot_be_read_holds_the_pass",
+        ),
+    ),
+    Regression(
+        "flink-position-rolled-back",
+        "review",
+        "a commit of Flink is rolled back: the manifest that the job commits again counts as committed",
+        "a manifest counts as committed where every branch has its checkpoint",
+        known(
+            "orphans",
+            "any snapshot commits a manifest",
+            "core/test_pending.py::test_manifest_committed_by_a_snapshot_that_was_rolled_back_is_pending",
+        ),
+    ),
+    Regression(
+        "connect-files",
+        "apache/iceberg#12357",
+        "files that Kafka Connect has listed in its control topic and not committed are removed while the connector "
+        "stands still",
+        "the age of a file counts from the last commit of the group",
+        known(
+            "orphans",
+            "ages count from now where Kafka Connect writes",
+            f"{PENDING}_age_counts_from_the_last_commit_of_kafka_connect",
         ),
     ),
     Regression(

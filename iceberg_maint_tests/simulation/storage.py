@@ -6,7 +6,7 @@ import atexit
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,9 @@ class ProcessReachability:
 
     def paths(self) -> Iterator[str]:
         return self._process.step("reach", lambda: iter(self._reached()), _unreachable)  # type: ignore[no-any-return]
+
+    def pending(self, _location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
+        return data.decode().splitlines()
 
     def second_opinion(self, _most: int) -> Iterator[str]:
         return iter(self._reached())

@@ -153,6 +153,14 @@ def files_in_flight_are_orphans(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
+    "files that a pending manifest names are no orphans",
+    keeping.test_files_that_a_pending_manifest_names_are_no_orphans_until_it_is_gone,
+)
+def pending_manifests_are_not_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(scan, "add_pending", lambda *_: None)
+
+
+@planted(
     "a young file is no orphan", keeping.test_files_written_lately_are_no_orphans_though_nobody_reaches_them
 )
 def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +175,7 @@ def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     keeping.test_file_that_is_committed_while_it_is_looked_at_stays_at_its_place,
 )
 def metadata_is_read_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(trash, "read_reached", lambda _paths, _target, _reachability: None)
+    patch.setattr(trash, "read_reached", lambda *_: None)
     patch.setattr(trash, "_put_back_reached", lambda _scan, _store, _reachability, _done: None)
 
 

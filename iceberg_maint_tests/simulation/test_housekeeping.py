@@ -126,6 +126,23 @@ def test_files_written_lately_are_no_orphans_though_nobody_reaches_them() -> Non
         assert written(world) <= there(world)
 
 
+def test_files_that_a_pending_manifest_names_are_no_orphans_until_it_is_gone() -> None:
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        pending = world.lake.new_file(table, "p=a", [1], 0).path
+        folder = table.state.metadata_location.rpartition("/")[0]
+        manifest = f"{folder}/{'f' * 32}-op-00000-0-17-00001.avro"
+        world.lake.disk.put(manifest, 1, [pending.encode()])
+        for _ in range(3):
+            world.pass_time(25 * HOUR_MS)
+            keep_house(world)
+            assert {pending, manifest} <= there(world)
+        world.lake.disk.delete(manifest)
+        world.pass_time(25 * HOUR_MS)
+        keep_house(world)
+        assert pending not in there(world)
+
+
 def test_orphans_stay_in_the_trash_for_the_hold() -> None:
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()
