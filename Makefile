@@ -153,6 +153,14 @@ KILL_SEED := 1
 test-daemon-kills: setup  ## kills Dagster's daemon, code server and run workers at drawn moments (KILLS=20, KILL_SEED=1)
 	$(PY) -m iceberg_maint_tests.daemon_kills --kills $(KILLS) --seed $(KILL_SEED)
 
+.PHONY: dist
+dist: setup  ## build the sdist and the wheel into dist/
+	$(PY) -m iceberg_maint_tests.wheel.build dist
+
+.PHONY: test-wheel
+test-wheel: setup  ## sdist and wheel built; the wheel installed outside the checkout and used: init, doctor, Dagster, demo
+	$(PY) -m iceberg_maint_tests.wheel
+
 .PHONY: lint
 lint: setup  ## ruff: rules and format; codespell and the list of prose habits (.ci/prose.toml)
 	$(BIN)/ruff check .
@@ -234,7 +242,7 @@ lock:  ## compile requirements/*.in into hashed locks
 
 .PHONY: clean
 clean:  ## remove the demo lake, Dagster's storage and tool caches (keeps .venv and jars)
-	rm -rf $(DATA) $(DATA)-flink $(DATA)-race build *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
+	rm -rf $(DATA) $(DATA)-flink $(DATA)-race build dist *.egg-info .ruff_cache $(CACHE)/mypy $(CACHE)/pytest spark-warehouse
 	find iceberg_maint iceberg_maint_tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean

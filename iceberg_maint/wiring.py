@@ -199,7 +199,7 @@ class App:
         Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
         """
         from iceberg_maint.spark.declared_jars import check_declared
-        from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
+        from iceberg_maint.spark.jars import environment_fetch, load_lock, resolve
         from iceberg_maint.spark.java import find_java, quiet_home
 
         settings = self.spark_settings()
@@ -208,7 +208,7 @@ class App:
             check_declared(jar.path, jar.sha256)
         java = find_java(os.environ, shim_dir=self.config.cache / "java")
         os.environ["JAVA_HOME"] = str(quiet_home(java, self.config.cache / "java"))
-        jars = resolve(load_lock(), self.config.cache / "jars", ivy_fetch(java))
+        jars = resolve(load_lock(), self.config.cache / "jars", environment_fetch(java, os.environ))
         return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
 
     def launched_spark_conf(self) -> dict[str, str]:

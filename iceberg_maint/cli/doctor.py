@@ -304,7 +304,7 @@ def _dagster() -> str:
         raise ConfigurationError(
             "ICM-100",
             f"DAGSTER_HOME is {os.environ['DAGSTER_HOME']}, which cannot be used: {' '.join(str(why).split())}.",
-            "name the folder of a Dagster instance, with the dagster.yaml of this project in it.",
+            "name the folder of a Dagster instance; 'iceberg-maint init' writes one.",
         ) from why
 
 

@@ -16,6 +16,7 @@ from iceberg_maint.errors import IcebergMaintError
 
 # Command → (module, what it does), in the order a person meets them.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("init", "Write a configuration and a DAGSTER_HOME to begin with."),
     "tables": ("look", "List tables with status, backlog and the time it takes."),
     "observe": ("look", "Measure health from metadata, store it, print it."),
     "plan": ("look", "Show what would run and why; changes nothing."),

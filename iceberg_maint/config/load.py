@@ -13,7 +13,13 @@ from iceberg_maint.config.catalogs import (
     check_hive_table,
     check_spark_conf,
 )
-from iceberg_maint.config.document import CatalogSection, Document, SparkSection, read_document
+from iceberg_maint.config.document import (
+    CatalogSection,
+    Document,
+    SparkSection,
+    parse_document,
+    read_document,
+)
 from iceberg_maint.config.inherit import (
     COMMAND_LINE,
     DEFAULTS,
@@ -118,13 +124,18 @@ def load_config(path: Path | None, environ: Mapping[str, str], mounts: str | Non
     """
     if path is None and environ.get(CONFIG_VARIABLE):
         path = Path(environ[CONFIG_VARIABLE])
-    beside = Path.cwd() if path is None else path.absolute().parent
-    home = Path(environ.get(HOME_VARIABLE) or beside / ".iceberg_maint").absolute()
+    home = _home(path, environ)
     document = embedded_document(home) if path is None else read_document(path)
     source = "embedded default" if path is None else str(path)
     if mounts is None:
         mounts = _read_mounts()
     return _checked(document, source, home, cache_dir(environ), environ, mounts)
+
+
+def check_text(text: str, path: Path, environ: Mapping[str, str]) -> Config:
+    """The configuration that a file at `path` with this text would give. The file need not exist."""
+    document = parse_document(text, str(path))
+    return _checked(document, str(path), _home(path, environ), cache_dir(environ), environ, _read_mounts())
 
 
 def embedded_document(home: Path) -> Document:
@@ -150,6 +161,11 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
         return checkout / ".cache"
     user = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"  # noqa: S108
     return Path(user) / "iceberg_maint"
+
+
+def _home(path: Path | None, environ: Mapping[str, str]) -> Path:
+    beside = Path.cwd() if path is None else path.absolute().parent
+    return Path(environ.get(HOME_VARIABLE) or beside / ".iceberg_maint").absolute()
 
 
 def _checked(

@@ -14,7 +14,7 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.defs.keys import OBSERVE_JOB, pool_name
 from iceberg_maint.errors import RefusedError
 
-_FIX = "copy dagster.yaml of this project into DAGSTER_HOME."
+_FIX = "copy dagster.yaml of this project into DAGSTER_HOME; 'iceberg-maint init' writes one."
 
 
 def check_instance(instance: dg.DagsterInstance) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from iceberg_maint.core.record import Record
-from iceberg_maint.demo import show
+from iceberg_maint.demo import show, sources
 from iceberg_maint.demo.build import build_lake
 from iceberg_maint.demo.heal import Healing, heal, open_headless
 from iceberg_maint.demo.place import Place, place, table_id
@@ -58,15 +58,15 @@ class Report:
 def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None) -> Report:
     """Builds the lake in `root` unless it is there, heals it, and proves that no row changed.
 
-    Raises ConfigurationError ICM-100 for a folder with something else in it, RefusedError ICM-103
-    without a Java.
+    Raises ConfigurationError ICM-100 for a folder with something else in it and without the packages
+    of the demo, RefusedError ICM-103 without a Java.
     """
     started = time.monotonic()
+    reader = SecondReader()
     app, where = open_lake(root, console, fresh=fresh, scale=scale)
     show.heading(console, "Before", "measured from metadata; nothing was read from data files")
     before = _looks(app)
     show.looks(console, before)
-    reader = SecondReader()
     for table, seen in before.items():
         reader.copy(seen.measured.metadata_location, _copy(where, table))
     console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
@@ -86,6 +86,7 @@ def open_lake(
     root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None
 ) -> tuple[App, Place]:
     """The lake of this folder, built when it is missing, incomplete or asked for afresh."""
+    sources.check()
     where = place(root)
     if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from iceberg_maint.config.load import Config, load_config
 from iceberg_maint.core.ids import TableId
+from iceberg_maint.defs.home import INSTANCE, home_file
 from iceberg_maint.errors import ConfigurationError
 
 CATALOG = "lake"
 NAMESPACE = "demo"
 
-_DAGSTER_YAML = Path(__file__).resolve().parents[2] / "dagster.yaml"
 _LAKE = """\
 ledger: sqlite:///{root}/ledger.db
 catalogs:
@@ -73,19 +73,14 @@ class Place:
         """Makes the folders, writes the configuration where there is none, sets up the Dagster
         instance as the project's `dagster.yaml` says, and loads the configuration.
 
-        Raises ConfigurationError ICM-100 for a folder that holds something else or cannot be made, and
-        outside of a checkout, where there is no `dagster.yaml`.
+        Raises ConfigurationError ICM-100 for a folder that holds something else or cannot be made.
         """
-        if not _DAGSTER_YAML.is_file():
-            raise ConfigurationError(
-                "ICM-100", f"{_DAGSTER_YAML} is missing.", "run the demo from a checkout of the project."
-            )
         refuse_other(self.root, self.config, "demo lake")
         for folder in (self.root, self.before, self.sources, self.dagster_home):
             make_folder(folder)
         if not self.config.exists():
             write_config(self.config, "iceberg-maint demo", _POLICY)
-        shutil.copyfile(_DAGSTER_YAML, self.dagster_home / "dagster.yaml")
+        (self.dagster_home / INSTANCE).write_text(home_file(INSTANCE), encoding="utf-8")
         # Dagster's UI would open with an invitation to its newsletter.
         welcomed = self.dagster_home / ".nux" / "nux.yaml"
         welcomed.parent.mkdir(exist_ok=True)

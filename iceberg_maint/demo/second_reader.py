@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from iceberg_maint.demo.sources import INSTALL
 from iceberg_maint.errors import ConfigurationError
 
 _EXTENSIONS = ("avro", "iceberg")
@@ -38,7 +39,7 @@ class SecondReader:
             raise ConfigurationError(
                 "ICM-100",
                 "the demo needs the packages duckdb, duckdb-extension-iceberg and -avro.",
-                "run 'make setup', or install them.",
+                INSTALL,
             ) from why
         self._db: Any = duckdb.connect(
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
@@ -109,6 +110,6 @@ def _extension_file(name: str) -> str:
         raise ConfigurationError(
             "ICM-100",
             f"the demo needs the package duckdb-extension-{name}.",
-            "run 'make setup', or install it.",
+            INSTALL,
         )
     return str(found[-1])

@@ -127,7 +127,9 @@ def ending(
     config = f"--config {place.config}"
     console.print(
         "\nWhere to look next\n"
-        "  make dev                          the same lake in Dagster's UI, made sick again as you watch\n"
+        "  the same lake in Dagster's UI, made sick again as you watch: make dev, or without a checkout\n"
+        f"  DAGSTER_HOME={place.dagster_home} ICEBERG_MAINT_CONFIG={place.config} dagster dev "
+        "-m iceberg_maint.definitions -m iceberg_maint.demo.definitions\n"
         f"  iceberg-maint tables {config}\n"
         f"  iceberg-maint why lake.demo.cdc_planes {config}\n"
         f"  iceberg-maint history {config}\n"

@@ -21,11 +21,20 @@ import pyarrow.parquet
 
 from iceberg_maint.errors import ConfigurationError
 
+INSTALL = "run 'make setup' in a checkout, or install iceberg-maint with its extra 'demo'."
+"""What brings a package that the demo needs."""
+
 _NULLS = pyarrow.csv.ConvertOptions(
     null_values=["NA", ""],
     strings_can_be_null=True,
     column_types={"time_hour": pa.timestamp("us", tz="UTC")},
 )
+
+
+def check() -> None:
+    """Raises ConfigurationError ICM-100 where a package that the data comes from is missing."""
+    _nycflights()
+    _tpchgen()
 
 
 def flights() -> pa.Table:
@@ -49,11 +58,8 @@ def lineitem(scale: float, folder: Path) -> pa.Table:
 
     Raises ConfigurationError ICM-100 without the generator.
     """
-    program = shutil.which("tpchgen-cli", path=sysconfig.get_path("scripts"))
-    if program is None:
-        raise _missing("tpchgen-cli")
     subprocess.run(
-        [program, "parquet", "-s", str(scale), "--tables=lineitem", "-q", "--output-dir", str(folder)],
+        [_tpchgen(), "parquet", "-s", str(scale), "--tables=lineitem", "-q", "--output-dir", str(folder)],
         check=True,
     )
     table = pyarrow.parquet.read_table(folder / "lineitem.parquet")
@@ -88,7 +94,12 @@ def _nycflights() -> Path:
     return Path(spec.origin).parent / "data"
 
 
+def _tpchgen() -> str:
+    program = shutil.which("tpchgen-cli", path=sysconfig.get_path("scripts"))
+    if program is None:
+        raise _missing("tpchgen-cli")
+    return program
+
+
 def _missing(package: str) -> ConfigurationError:
-    return ConfigurationError(
-        "ICM-100", f"the demo needs the package {package}.", "run 'make setup', or install it."
-    )
+    return ConfigurationError("ICM-100", f"the demo needs the package {package}.", INSTALL)

@@ -52,6 +52,20 @@ class Scale:
     cdc_rows: int = 5_000
 
 
+SMALL = Scale(
+    days=6,
+    weather_batches=7,
+    weather_days=31,
+    updates=4,
+    update_rows=600,
+    lineitem=0.001,
+    lineitem_batches=5,
+    upserts=3,
+    cdc_rows=500,
+)
+"""Every kind of table, few rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Writers:
     """What writes: PyIceberg's catalog, and a Spark session that starts when first asked for."""

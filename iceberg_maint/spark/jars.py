@@ -171,6 +171,12 @@ def ivy_fetch(java: JavaHome, java_options: Sequence[str] = (), certificates: Pa
     return fetch
 
 
+def environment_fetch(java: JavaHome, environ: Mapping[str, str]) -> Fetch:
+    """A `Fetch` with the options in JAVA_OPTS and the PEM bundle that SSL_CERT_FILE names."""
+    bundle = environ.get("SSL_CERT_FILE")
+    return ivy_fetch(java, shlex.split(environ.get("JAVA_OPTS", "")), Path(bundle) if bundle else None)
+
+
 def _trust_stores(certificates: Path | None, folder: Path) -> Iterator[Path]:
     yield from (store for store in SYSTEM_TRUST_STORES if store.is_file())
     if certificates is not None and certificates.is_file():
@@ -225,8 +231,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     options = parser.parse_args(arguments)
     try:
         java = find_java(environ, shim_dir=options.cache / "java")
-        bundle = environ.get("SSL_CERT_FILE")
-        fetch = ivy_fetch(java, shlex.split(environ.get("JAVA_OPTS", "")), Path(bundle) if bundle else None)
+        fetch = environment_fetch(java, environ)
         paths = resolve(load_lock(options.spark), options.cache / "jars", fetch)
     except IcebergMaintError as refusal:
         sys.stderr.write(f"{refusal}\n")

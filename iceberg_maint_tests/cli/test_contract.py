@@ -37,6 +37,7 @@ def test_every_key_of_every_document_is_in_the_contract(lake: Lake) -> None:
             ("resume",),
             ("release", "db.sick"),
             ("reconcile",),
+            ("init", str(lake.home / "new")),
         )
     ]
     contract = set(re.findall(r'"([a-z_]+)"', CONTRACT.read_text(encoding="utf-8")))

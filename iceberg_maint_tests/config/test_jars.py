@@ -82,3 +82,21 @@ def test_declared_jar_that_is_not_as_said_is_refused(
     assert (refusal.value.code, refusal.value.exit_code) == ("ICM-103", EXIT_REFUSED)
     assert refusal.value.message.startswith("spark.jars: ")
     assert refusal.value.message.endswith(says)
+
+
+def test_missing_jar_is_fetched_with_the_java_options_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A Java that notes its arguments and fetches nothing.
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/bash\nprintf '%s\\n' \"$@\" >> {tmp_path}/arguments\n")
+    java.chmod(0o755)
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("JAVA_OPTS", "-Dhttps.proxyHost=localhost -Djavax.net.ssl.trustStore=/mine")
+    with pytest.raises(RefusedError) as refusal:
+        app(tmp_path, "[]", ICEBERG_MAINT_CACHE=str(tmp_path / "cache")).ready_spark_settings()
+    assert refusal.value.code == "ICM-103"
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert arguments[:2] == ["-Dhttps.proxyHost=localhost", "-Djavax.net.ssl.trustStore=/mine"]

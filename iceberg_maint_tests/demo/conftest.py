@@ -12,20 +12,8 @@ from iceberg_maint.core.health import Measured
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.demo.build import writers_of
 from iceberg_maint.demo.place import Place, place, table_id
-from iceberg_maint.demo.tables import Scale, Writers
+from iceberg_maint.demo.tables import SMALL, Writers
 from iceberg_maint.wiring import App, build
-
-SMALL = Scale(
-    days=6,
-    weather_batches=7,
-    weather_days=31,
-    updates=4,
-    update_rows=600,
-    lineitem=0.001,
-    lineitem_batches=5,
-    upserts=3,
-    cdc_rows=500,
-)
 
 
 @dataclass

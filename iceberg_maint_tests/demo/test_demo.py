@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.ids import DATA_OPERATIONS
-from iceberg_maint.demo.tables import ORPHANS
-from iceberg_maint_tests.demo.conftest import SMALL
+from iceberg_maint.demo.tables import ORPHANS, SMALL
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +22,16 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
     }
     project = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-m", "iceberg_maint_tests.demo.small_demo", str(tmp_path / "data")],
+        [
+            sys.executable,
+            "-m",
+            "iceberg_maint",
+            "--json",
+            "demo",
+            "--small",
+            "--data",
+            str(tmp_path / "data"),
+        ],
         capture_output=True,
         text=True,
         cwd=project,
@@ -31,7 +39,7 @@ def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, ja
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = json.loads(done.stdout)
     assert report["good"], done.stderr[-4000:]
     tables = {t["table"].removeprefix("lake.demo."): t for t in report["tables"]}
     assert {name: t["end"] for name, t in tables.items()} == {

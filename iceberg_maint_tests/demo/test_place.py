@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.defs.home import INSTANCE, home_file
 from iceberg_maint.demo.place import place, table_id
 from iceberg_maint.errors import ConfigurationError
 
@@ -21,6 +22,12 @@ def test_prepared_folder_loads_as_configuration_of_one_sqlite_catalog(tmp_path: 
         config.policy_for(table_id("weather")).policy.rewrite_data_files.equality_delete_max_age_seconds
         == 3600
     )
+
+
+def test_dagster_home_has_the_settings_of_the_package(tmp_path: Path) -> None:
+    where = place(tmp_path / "data")
+    where.prepare(os.environ)
+    assert (where.dagster_home / "dagster.yaml").read_text("utf-8") == home_file(INSTANCE)
 
 
 def test_preparing_again_keeps_a_configuration_that_was_edited(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
-from iceberg_maint.demo import sources
+from iceberg_maint.demo import open_lake, sources
 from iceberg_maint.errors import ConfigurationError
 
 
@@ -44,3 +45,13 @@ def test_lineitem_without_its_generator_says_what_is_missing(
     monkeypatch.setattr(sources.shutil, "which", lambda _name, path: None)
     with pytest.raises(ConfigurationError, match="tpchgen-cli"):
         sources.lineitem(0.001, tmp_path)
+
+
+def test_lake_without_a_package_of_the_demo_is_refused_before_its_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources.shutil, "which", lambda _name, path: None)
+    with pytest.raises(ConfigurationError, match="tpchgen-cli") as refusal:
+        open_lake(tmp_path / "data", Console())
+    assert refusal.value.fix.endswith("install iceberg-maint with its extra 'demo'.")
+    assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,9 @@ from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.reasons import Verdict
 from iceberg_maint.demo import tables
 from iceberg_maint.demo.place import CATALOG, NAMESPACE, table_id
-from iceberg_maint.demo.tables import TABLES, Writers
+from iceberg_maint.demo.tables import SMALL, TABLES, Writers
 from iceberg_maint.demo.verdict import look
-from iceberg_maint_tests.demo.conftest import SMALL, SmallLake
+from iceberg_maint_tests.demo.conftest import SmallLake
 
 
 def test_tables_are_ten_with_names_of_their_own() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,14 @@ from pathlib import Path
 from iceberg_maint.config import Config
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.spark.jars import ivy_fetch, load_lock, parse_jars, pyspark_jars_dir, resolve, resolve_jars
+from iceberg_maint.spark.jars import (
+    environment_fetch,
+    load_lock,
+    parse_jars,
+    pyspark_jars_dir,
+    resolve,
+    resolve_jars,
+)
 from iceberg_maint.spark.java import find_java
 from iceberg_maint.spark.settings import catalog_conf
 
@@ -97,7 +103,7 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
     if not flink.is_dir():
         raise ConfigurationError("ICM-100", f"{folder} holds no Flink.", "run 'make demo-flink'.")
     java = find_java(os.environ, shim_dir=config.cache / "java")
-    fetch = ivy_fetch(java, shlex.split(os.environ.get("JAVA_OPTS", "")))
+    fetch = environment_fetch(java, os.environ)
     lock = json.loads(
         resources.files("iceberg_maint.demo.flink").joinpath("jars.lock.json").read_text("utf-8")
     )

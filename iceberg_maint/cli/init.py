@@ -1,0 +1,155 @@
+"""A configuration and a Dagster home to begin with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import click
+
+from iceberg_maint.cli.session import Session, command
+from iceberg_maint.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from iceberg_maint.config.catalogs import CatalogConfig
+
+_CONFIG = "iceberg_maint.yaml"
+_HOME = "dagster_home"
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+@click.option(
+    "--catalog-type",
+    type=click.Choice(["jdbc", "rest", "hive", "glue"]),
+    default="jdbc",
+    show_default=True,
+    help="Type of the catalog.",
+)
+@click.option("--uri", help="Address of the catalog; without it a jdbc catalog is a SQLite file in FOLDER.")
+@click.option("--warehouse", help="Root of new tables; without it, for SQLite in FOLDER, a folder there.")
+@click.option("--ledger", help="Address of the ledger; without it a SQLite file in FOLDER.")
+@command
+def init(
+    session: Session,
+    folder: Path,
+    catalog_type: str,
+    uri: str | None,
+    warehouse: str | None,
+    ledger: str | None,
+) -> None:
+    """Write a commented configuration and a DAGSTER_HOME into FOLDER, the working directory by default.
+
+    The mode is advise: no table is changed. A value may be '{env: NAME}'. A file that exists is not
+    overwritten. A SQLite catalog in FOLDER is made empty where there is none.
+    """
+    from iceberg_maint.config.load import EMBEDDED_CATALOG, check_text
+    from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
+
+    if session.config_path is not None:
+        raise click.UsageError(f"init reads no configuration: it writes {_CONFIG} into FOLDER")
+    folder = folder.resolve()
+    if "?" in str(folder):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{folder} has a question mark: a SQLite address cannot name a file in it.",
+            "name another folder.",
+        )
+    own_catalog = folder / "catalog.db" if catalog_type == "jdbc" and uri is None else None
+    if own_catalog is not None:
+        uri, warehouse = f"sqlite:///{own_catalog}", warehouse or (folder / "warehouse").as_uri()
+    config, home = folder / _CONFIG, folder / _HOME
+    text = _text(catalog_type, uri, warehouse, ledger or f"sqlite:///{folder / 'ledger.db'}")
+    files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: home_file(WORKSPACE)}
+    _refuse_existing(files)
+    checked = check_text(text, config, os.environ)
+    _write(files)
+    written = [str(path) for path in files]
+    if own_catalog is not None and not own_catalog.exists():
+        _make_catalog(checked.catalogs[EMBEDDED_CATALOG])
+        written.append(str(own_catalog))
+
+    quoted = {path: shlex.quote(str(path)) for path in (config, home, home / WORKSPACE)}
+    variables = f"DAGSTER_HOME={quoted[home]} ICEBERG_MAINT_CONFIG={quoted[config]}"
+    commands = [
+        f"iceberg-maint doctor --config {quoted[config]}",
+        f"iceberg-maint observe --config {quoted[config]}",
+        f"{variables} dagster dev -w {quoted[home / WORKSPACE]}",
+    ]
+
+    def draw(console: Console) -> None:
+        lines = [*(f"wrote {path}" for path in written), "", "Next:", *(f"  {line}" for line in commands)]
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+    session.emit(
+        {
+            "config": str(config),
+            "dagster_home": str(home),
+            "files": written,
+            "next": commands,
+        },
+        draw,
+    )
+
+
+def _text(catalog_type: str, uri: str | None, warehouse: str | None, ledger: str) -> str:
+    """The configuration file. A key without a value stands as a comment."""
+    template = resources.files("iceberg_maint.cli").joinpath("init.yaml").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        type=catalog_type,
+        uri=_entry("uri", uri),
+        warehouse=_entry("warehouse", warehouse),
+        ledger=_scalar(ledger),
+    )
+
+
+def _entry(key: str, value: str | None) -> str:
+    return f"# {key}:" if value is None else f"{key}: {_scalar(value)}"
+
+
+def _scalar(value: str) -> str:
+    """A text as YAML: quoted, unless it is a reference to the environment."""
+    reference = re.fullmatch(r"\{env: *\w+\}", value)
+    return value if reference else json.dumps(value, ensure_ascii=False)
+
+
+def _refuse_existing(files: dict[Path, str]) -> None:
+    existing = [str(path) for path in files if os.path.lexists(path)]
+    if existing:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{', '.join(existing)} exists: init overwrites no file.",
+            "name another folder, or move the file.",
+        )
+
+
+def _make_catalog(catalog: CatalogConfig) -> None:
+    """Makes the database of a SQLite catalog. It has no table."""
+    from pyiceberg.catalog import load_catalog
+
+    load_catalog(catalog.name, **catalog.pyiceberg_properties()).close()
+
+
+def _write(files: dict[Path, str]) -> None:
+    """Writes all files, or none of them."""
+    written: list[Path] = []
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as why:
+        for path in written:
+            path.unlink()
+        raise ConfigurationError(
+            "ICM-100", f"{path} cannot be written: {why.strerror}.", "name another folder."
+        ) from why
