@@ -34,7 +34,7 @@ def metadata(built: Built) -> Message:
 def test_sdist_holds_every_file_of_the_project(built: Built) -> None:
     with tarfile.open(built.sdist) as sdist:
         names = {n.removeprefix(f"iceberg_maint-{VERSION}/") for n in sdist.getnames()}
-    assert {"docs/configuration.md", "iceberg_maint_tests/conftest.py"} < built.sources
+    assert {"docs/reference/configuration.md", "iceberg_maint_tests/conftest.py"} < built.sources
     assert built.sources - names == set()
 
 
