@@ -29,6 +29,7 @@ from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.housekeep import (
     NOTHING_WRITTEN,
     counts_of,
+    doubtful_clocks,
     judge_housekeeping,
     may_expire,
     remove_orphans,
@@ -91,6 +92,12 @@ def _attempt(
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
 ) -> Ended:
+    try:
+        doubtful = doubtful_clocks(batch, tools)
+    except Exception as why:  # noqa: BLE001 - nothing was begun
+        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+    if doubtful is not None:
+        return doubtful
     if batch.operation == Operation.REMOVE_ORPHAN_FILES:
         try:
             return remove_orphans(batch, policy, tools, lease)
@@ -213,7 +220,7 @@ def _histories(
         return {p: succeeded() for p in past}
     if ended.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if ended.reason is Reason.STALE:
+    if ended.reason in (Reason.STALE, Reason.CLOCKS_DISAGREE):
         return {p: undone(h) for p, h in past.items()}
     now_ms = tools.clock.now_ms()
     why = ended.message or ended.reason.value

@@ -19,7 +19,7 @@ from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.ledger_ports import Ledger, Report
 from iceberg_maint.ports import Catalog, Clock, Engine
 from iceberg_maint.storage_ports import OrphanFiles
-from iceberg_maint.survey import Tools, decide_stored
+from iceberg_maint.survey import Tools, decide_stored, no_store_clock
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Lake:
 
     `policy_for(table, properties)` is the effective policy; `spark_conf()` the settings of the
     session; `engine_of(session)` an engine that starts it only when it has something to write;
-    `orphan_files(table)` the orphan pass of a table.
+    `orphan_files(table)` the orphan pass of a table; `store_now_ms(state)` the clock of a table's store.
     `secrets` are values that Dagster must never be told.
     """
 
@@ -44,6 +44,7 @@ class Lake:
     spark_conf: Callable[[], Mapping[str, str]]
     engine_of: Callable[[SessionFactory], Engine]
     orphan_files: Callable[[TableId], OrphanFiles]
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def catalog_of(self, table: TableId) -> Catalog:
@@ -70,6 +71,7 @@ class Lake:
             engine,
             lambda: self.orphan_files(table),
             self.masked,
+            self.store_now_ms,
         )
 
     def masked(self, text: str) -> str:

@@ -22,6 +22,7 @@ from iceberg_maint.maintain import Request, maintain
 from iceberg_maint.orphans.operation import OrphanPass, Scope, Surroundings
 from iceberg_maint.survey import Tools
 from iceberg_maint.wiring import SystemClock
+from iceberg_maint_tests.core.loop import AtClock
 from iceberg_maint_tests.orphans.layouts import Lake, ShiftedStore
 
 TABLE = TableId.parse("lake.db.t")
@@ -38,6 +39,9 @@ class StoreClock(SystemClock):
 
     def now_ms(self) -> int:
         return self._store.local_now_ms()
+
+    def uptime(self) -> None:
+        return None
 
     def sleep(self, seconds: float) -> None:
         pass
@@ -78,7 +82,7 @@ class Passes:
     def tools(self) -> Tools:
         return Tools(
             catalog=self.lake.catalog,
-            ledger=self.ledger,
+            ledger=AtClock(self.ledger, StoreClock(self.store)),  # type: ignore[arg-type]
             clock=StoreClock(self.store),
             engine=NoEngine,  # type: ignore[arg-type]
             orphans=self.orphan_pass,
