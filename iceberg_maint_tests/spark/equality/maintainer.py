@@ -156,7 +156,9 @@ class Maintainer:
     ) -> tuple[OperationOutcome, ...]:
         """One run over the table, as the command line would start it."""
         engine: Any = self.engine if between is None else Interleaved(self.engine, between)
-        tools = Tools(self.catalog, AtClock(self.ledger, self.clock), self.clock, lambda: engine, self.orphans)
+        tools = Tools(
+            self.catalog, AtClock(self.ledger, self.clock), self.clock, lambda: engine, self.orphans
+        )
         request = Request(f"run-{next(self._names)}", partitions=partitions, operations=operations)
         # Stock compaction is one of the writers here, and what is done beside it is to be seen.
         beside_others = replace(policy, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
