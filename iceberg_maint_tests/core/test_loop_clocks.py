@@ -73,7 +73,7 @@ def test_clock_set_between_the_plan_and_the_swap_expires_nothing() -> None:
     world.ledger_clock = SetClock(world.clock.ms)
     snapshots = world.ids()
     world.before_commit = lambda _batch: world.clock.sleep(MONTH_SECONDS)
-    with pytest.raises(Exception, match="ICM-115 lake.db.t: the clocks of this machine"):
+    with pytest.raises(Exception, match=r"ICM-115 lake\.db\.t: the clocks of this machine"):
         world.run(operations=(EXPIRE,))
     assert unharmed(world, snapshots)
 
@@ -105,7 +105,7 @@ def test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing() -> None:
     assert "set forwards by 2591999 s while it ran" in outcome.message
     assert unharmed(world, snapshots)
     world.clock.up = Uptime("boot-2", 5)
-    assert world.run(operations=(EXPIRE,)).outcome is OutcomeStatus.IMPROVED
+    assert world.run(operations=(EXPIRE,), force=True).outcome is OutcomeStatus.IMPROVED
 
 
 def test_table_updated_in_the_future_keeps_its_snapshots() -> None:

@@ -63,6 +63,7 @@ class Passes:
     policy: Policy = field(default_factory=lambda: Policy(remove_orphan_files=DAILY))
     scope: Scope = field(default_factory=Scope)
     around: dict[str, Any] = field(default_factory=dict)
+    ledger_clock: Any = None
 
     @property
     def ledger(self) -> SqlLedger:
@@ -82,7 +83,7 @@ class Passes:
     def tools(self) -> Tools:
         return Tools(
             catalog=self.lake.catalog,
-            ledger=AtClock(self.ledger, StoreClock(self.store)),  # type: ignore[arg-type]
+            ledger=AtClock(self.ledger, self.ledger_clock or StoreClock(self.store)),  # type: ignore[arg-type]
             clock=StoreClock(self.store),
             engine=NoEngine,  # type: ignore[arg-type]
             orphans=self.orphan_pass,
