@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from iceberg_maint.adopt import adopted
-from iceberg_maint.core.backoff import failed, held, succeeded, undone, write_ahead
+from iceberg_maint.core.backoff import failed, held, refused, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.judge import size_limits
@@ -92,12 +92,6 @@ def _attempt(
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
 ) -> Ended:
-    try:
-        doubtful = doubtful_clocks(batch, tools)
-    except Exception as why:  # noqa: BLE001 - nothing was begun
-        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
-    if doubtful is not None:
-        return doubtful
     if batch.operation == Operation.REMOVE_ORPHAN_FILES:
         try:
             return remove_orphans(batch, policy, tools, lease)
@@ -108,6 +102,8 @@ def _attempt(
             raise
     engine = tools.engine()
     try:
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, tools)):
+            return doubtful
         written = _write(batch, policy, tools, lease)
     except FenceLostError:
         raise
@@ -220,8 +216,12 @@ def _histories(
         return {p: succeeded() for p in past}
     if ended.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if ended.reason in (Reason.STALE, Reason.CLOCKS_DISAGREE):
+    if ended.reason is Reason.STALE:
         return {p: undone(h) for p, h in past.items()}
+    if ended.reason is Reason.CLOCKS_DISAGREE:
+        # By the clock that is behind: one that is ahead would make it wait until its time is reached.
+        earliest_ms = min(tools.clock.now_ms(), tools.ledger.now_ms())
+        return {p: refused(h, policy.retry, earliest_ms, ended.message) for p, h in past.items()}
     now_ms = tools.clock.now_ms()
     why = ended.message or ended.reason.value
     if ended.reason is Reason.LOST:

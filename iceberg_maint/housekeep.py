@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from iceberg_maint.clocks import checked_clocks, clock_refusal, table_clocks
 from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.expiry import expired
-from iceberg_maint.core.ids import REMOVING_OPERATIONS, Operation
+from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.manifests import manifest_findings
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
@@ -36,6 +36,8 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
         return Ended(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
     open_attempts = tools.ledger.open_attempts(batch.table_uuid)
     try:
+        if doubtful := doubtful_clocks(batch, tools):
+            return doubtful
         work = tools.orphans().run(
             state,
             policy.remove_orphan_files,
@@ -79,10 +81,8 @@ def _reason(why: Exception) -> Reason:
 
 
 def doubtful_clocks(batch: Batch, tools: Tools) -> Ended | None:
-    """How a batch that removes something ends where clocks disagree, its store's included; None where
-    they agree or it removes nothing. Raises what the store raises."""
-    if batch.operation not in REMOVING_OPERATIONS:
-        return None
+    """How a batch that removes something by its age ends where clocks disagree, its store's included; None where
+    they agree. Raises what the store raises."""
     state = pin_same(batch, tools)
     if state is None:
         return None  # told by what follows

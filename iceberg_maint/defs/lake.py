@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iceberg_maint.clocks import read_clocks
 from iceberg_maint.config import redact, redact_error
+from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import REMOVING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
@@ -111,9 +113,16 @@ class Lake:
         """Whether nothing stored holds this operation of housekeeping back."""
         history = self.ledger.history(measured.table_uuid, str(measured.table), operation)
         policy = self.stored_policy(measured)
+        if operation in REMOVING_OPERATIONS and self._clocks_disagree(measured):
+            return False
         return policy.mode is Mode.ACT and not held_back(
             operation, measured, policy, history, self.clock.now_ms()
         )
+
+    def _clocks_disagree(self, measured: Measured) -> bool:
+        """Whether a run would be refused for its clocks, as far as is stored."""
+        updated_ms = measured.table_health.last_change_ms
+        return disagreement(read_clocks(self.clock, self.ledger, updated_ms=updated_ms)) is not None
 
     def last_orphan_pass(self, table_uuid: str) -> Report | None:
         """What the table's last orphan pass reported, whoever ran it."""

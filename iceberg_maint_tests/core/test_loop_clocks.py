@@ -64,7 +64,9 @@ def test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_
     assert "of the store are 2592000 s apart" in outcome.batches[0].message
     assert unharmed(world, snapshots)
     assert world.past(EXPIRE).ineffective == 0
+    assert world.run(operations=(EXPIRE,)).reason is Reason.BACK_OFF
     world.store_clock = world.clock
+    world.clock.sleep(100)
     assert world.run(operations=(EXPIRE,)).outcome is OutcomeStatus.IMPROVED
 
 
