@@ -50,7 +50,19 @@ def clock_refusal(table: str, doubt: str) -> RefusedError:
 
 
 def keep_mark(tools: Tools, clocks: Clocks) -> None:
-    """Notes in the ledger a reading of clocks that agree: later readings are compared with it."""
+    """Notes in the ledger a reading of clocks that agree, the store's included: later readings are
+    compared with it."""
+    _keep(tools, clocks, clocks.ledger_ms)
+
+
+def keep_boot(tools: Tools, clocks: Clocks) -> None:
+    """Notes when this boot of the machine began, unless that is known: from now on the ledger tells
+    whether the clock is set. The time itself is left to `keep_mark`, as no store was asked."""
+    if clocks.uptime_ms is not None and clocks.mark.booted_ms is None:
+        _keep(tools, clocks, 0)
+
+
+def _keep(tools: Tools, clocks: Clocks, newest_ms: int) -> None:
     uptime = tools.clock.uptime()
-    booted_ms = None if uptime is None else tools.clock.now_ms() - uptime.ms
-    tools.ledger.keep_clock_mark(uptime.boot if uptime else None, booted_ms, clocks.ledger_ms)
+    booted_ms = None if clocks.uptime_ms is None else clocks.machine_ms - clocks.uptime_ms
+    tools.ledger.keep_clock_mark(uptime.boot if uptime else None, booted_ms, newest_ms)

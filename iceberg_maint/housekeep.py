@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iceberg_maint.clocks import checked_clocks, clock_refusal, table_clocks
+from iceberg_maint.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
 from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.expiry import expired
 from iceberg_maint.core.ids import Operation
@@ -86,8 +86,10 @@ def doubtful_clocks(batch: Batch, tools: Tools) -> Ended | None:
     state = pin_same(batch, tools)
     if state is None:
         return None  # told by what follows
-    doubt = disagreement(table_clocks(tools, state, store=True))
+    clocks = table_clocks(tools, state, store=True)
+    doubt = disagreement(clocks)
     if doubt is None:
+        keep_mark(tools, clocks)
         return None
     why = str(clock_refusal(batch.table, doubt))
     return Ended(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)

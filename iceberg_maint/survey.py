@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_maint.clocks import keep_mark, table_clocks
+from iceberg_maint.clocks import keep_boot, table_clocks
 from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.decide import decide, other_data_operation
 from iceberg_maint.core.foreign import in_company
@@ -128,7 +128,7 @@ def survey(
         clocks = table_clocks(tools, state, store=False)
         doubt = disagreement(clocks)
         if doubt is None:
-            keep_mark(tools, clocks)
+            keep_boot(tools, clocks)
         retention = retention_of(state, policy, tools, clocks.earliest_ms)
         expiry = tools.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
         hold_seconds = policy.remove_orphan_files.hold_seconds

@@ -43,7 +43,9 @@ def app(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) -> App
         f"catalogs:\n  lake: {{type: jdbc, uri: 'sqlite:///{lake.database}', warehouse: '{lake.folder.as_uri()}'}}\n"
     )
     config = load_config(file, {"ICEBERG_MAINT_HOME": f"{lake.folder}/home"}, "")
-    return App(config, clock=StoreClock(store), engine=NoEngine())  # type: ignore[arg-type]
+    app = App(config, clock=StoreClock(store), engine=NoEngine())  # type: ignore[arg-type]
+    monkeypatch.setattr(app.ledger, "now_ms", StoreClock(store).now_ms)
+    return app
 
 
 @pytest.fixture

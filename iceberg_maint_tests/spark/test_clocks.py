@@ -110,11 +110,11 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing(
     keeper: Keeper, workshop: Workshop, young: tuple[str, Any]
 ) -> None:
     name, table = young
-    assert keeper.run(name, EXPIRE, days=3).reason is Reason.HEALTHY
+    keeper.with_policy(max_snapshot_age_seconds=0, min_snapshots_to_keep=5)
+    assert keeper.run(name, EXPIRE, days=3).outcome is OutcomeStatus.IMPROVED
     append(workshop, table, 7)
-    keeper.with_policy(max_snapshot_age_seconds=0)
     outcome = keeper.run(name, EXPIRE, days=1)
-    assert kept(keeper, name) == (7, REFS)
+    assert kept(keeper, name) == (6, REFS)
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
     assert "a clock moved backwards: the ledger holds a time 17" in outcome.message
     keeper.ledger.forget_clock_marks()
