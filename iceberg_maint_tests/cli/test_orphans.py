@@ -14,9 +14,10 @@ from iceberg_maint.catalog import store as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.session import Session
 from iceberg_maint.config import load_config
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint.orphans.operation import OrphanPass
-from iceberg_maint.wiring import App
+from iceberg_maint.wiring import App, SystemClock
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.orphans.passes import NoEngine, StoreClock
 
@@ -187,3 +188,21 @@ def test_mark_that_is_not_there_is_a_usage_error(program: Program, arguments: tu
 def test_mode_advise_moves_nothing(program: Program, lake: Lake) -> None:
     result = document(program("trash", "db.t", "--set", "mode=advise", "--json"))
     assert (result["operation"]["reason"], lake.trashed()) == ("advise", 0)
+
+
+def test_tools_of_the_program_read_the_clock_of_the_store(app: App, store: ShiftedStore) -> None:
+    state = app.catalogs["lake"].pin(TableId.parse("lake.db.t"))
+    store.ahead_ms = 30 * 86_400_000
+    told = app.tools(state.table).store_now_ms(state)
+    assert told is not None
+    assert abs(told - app.clock.now_ms()) < 60_000
+    assert [p.name for p in Path(state.location.removeprefix("file://")).glob(".iceberg-maint-*")] == []
+
+
+def test_uptime_goes_on_and_names_its_boot() -> None:
+    clock = SystemClock()
+    first, second = clock.uptime(), clock.uptime()
+    if first is None or second is None:
+        pytest.skip("this machine tells no uptime")
+    assert first.boot == second.boot
+    assert 0 <= second.ms - first.ms < 60_000

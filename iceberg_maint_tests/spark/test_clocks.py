@@ -113,6 +113,7 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing(
     keeper.with_policy(max_snapshot_age_seconds=0, min_snapshots_to_keep=5)
     assert keeper.run(name, EXPIRE, days=3).outcome is OutcomeStatus.IMPROVED
     append(workshop, table, 7)
+    keeper.with_policy(min_snapshots_to_keep=1)
     outcome = keeper.run(name, EXPIRE, days=1)
     assert kept(keeper, name) == (6, REFS)
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
