@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from iceberg_maint.clocks import clock_refusal
 from iceberg_maint.core.codec import digest
 from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, operation_status
 from iceberg_maint.core.reasons import Decision, Reason, Verdict
@@ -34,12 +35,17 @@ def conclude(seen: Survey, decision: Decision, run: Run) -> OperationOutcome:
         ),
         batches=tuple(run.outcomes),
         partitions=_partition_outcomes(decision, run),
-        message=run.message,
+        message=run.message or _clocks(decision),
     )
     terminated = run.stopped_by is Reason.TERMINATED
     if run.outcomes or terminated or status is not OutcomeStatus.NO_OP:
         _record(seen, outcome, run)
     return outcome
+
+
+def _clocks(decision: Decision) -> str:
+    doubt = decision.evidence.get("clocks") if decision.reason is Reason.CLOCKS_DISAGREE else None
+    return "" if doubt is None else str(clock_refusal(decision.table, doubt))
 
 
 def _counting(run: Run) -> tuple[BatchOutcome, ...]:

@@ -61,6 +61,7 @@ def lake_of(app: wiring.App) -> Lake:
         spark_conf=app.launched_spark_conf,
         engine_of=lambda session: app.engine_of(_checked(session)),
         orphan_files=app.orphan_files,
+        store_now_ms=app.store_now_ms,
         secrets=app.config.secrets,
     )
 

@@ -20,6 +20,7 @@ REJECTIONS = {
     Rejection.STALE: Reason.STALE,
     Rejection.CONFLICT: Reason.CONFLICT,
     Rejection.REFUSED: Reason.GATE,
+    Rejection.CLOCKS: Reason.CLOCKS_DISAGREE,
     Rejection.ERROR: Reason.ERROR,
 }
 

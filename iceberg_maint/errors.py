@@ -22,7 +22,7 @@ CODES: dict[str, str] = {
     "ICM-112": "the table writes outside its location and no exclusive prefix is declared for that",
     "ICM-113": "locations that cannot be compared: schemes or authorities without a mapping",
     "ICM-114": "age or hold of orphan files below the floor of 24 hours",
-    "ICM-115": "clocks of this machine and of the store are more than five minutes apart",
+    "ICM-115": "clocks are more than five minutes apart, or one moved backwards",
     "ICM-116": "SQLite on a network file system, or with more than one concurrent run",
     "ICM-117": "Dagster instance settings under which a crashed run would block a table",
     "ICM-118": "secret written in the configuration file",

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from iceberg_maint.adopt import adopted
-from iceberg_maint.core.backoff import failed, held, succeeded, undone, write_ahead
+from iceberg_maint.core.backoff import failed, held, refused, succeeded, undone, write_ahead
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.judge import size_limits
@@ -29,6 +29,7 @@ from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.housekeep import (
     NOTHING_WRITTEN,
     counts_of,
+    doubtful_clocks,
     judge_housekeeping,
     may_expire,
     remove_orphans,
@@ -101,6 +102,8 @@ def _attempt(
             raise
     engine = tools.engine()
     try:
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, tools)):
+            return doubtful
         written = _write(batch, policy, tools, lease)
     except FenceLostError:
         raise
@@ -216,6 +219,10 @@ def _histories(
         return {}  # The write-ahead back-off stays until the commit is settled.
     if ended.reason is Reason.STALE:
         return {p: undone(h) for p, h in past.items()}
+    if ended.reason is Reason.CLOCKS_DISAGREE:
+        # By the clock that is behind: one that is ahead would make it wait until its time is reached.
+        earliest_ms = min(tools.clock.now_ms(), tools.ledger.now_ms())
+        return {p: refused(h, policy.retry, earliest_ms, ended.message) for p, h in past.items()}
     now_ms = tools.clock.now_ms()
     why = ended.message or ended.reason.value
     if ended.reason is Reason.LOST:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iceberg_maint.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
+from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.expiry import expired
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.manifests import manifest_findings
@@ -13,6 +15,7 @@ from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.retention import Retention
+from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import SWEEP_AND_MARK
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
@@ -33,24 +36,26 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
         return Ended(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
     open_attempts = tools.ledger.open_attempts(batch.table_uuid)
     try:
+        if doubtful := doubtful_clocks(batch, tools):
+            return doubtful
         work = tools.orphans().run(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=batch.strategy == SWEEP_AND_MARK,
-            holds=lambda: tools.ledger.holds(lease),
+            holds=lambda: _holds(state, tools, lease),
         )
     except FenceLostError:
         raise
     except RefusedError as why:
-        return Ended(OutcomeStatus.UNSUPPORTED, Reason.REFUSED, str(why))
+        return Ended(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
     except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
         return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     if work.stopped is not None:
         refused = isinstance(work.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
         message = str(work.stopped) if refused else one_line(work.stopped)
-        return Ended(status, Reason.REFUSED if refused else Reason.ERROR, message, work=work)
+        return Ended(status, _reason(work.stopped), message, work=work)
     if work.needs_approval:
         message = (
             f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
@@ -62,13 +67,43 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
     return Ended(status, batch.reasons[0], work=work)
 
 
+def _holds(state: TableState, tools: Tools, lease: Lease) -> bool:
+    """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
+    have been set since the pass began."""
+    checked_clocks(tools, state, store=False)
+    return tools.ledger.holds(lease)
+
+
+def _reason(why: Exception) -> Reason:
+    if not isinstance(why, RefusedError):
+        return Reason.ERROR
+    return Reason.CLOCKS_DISAGREE if why.code == "ICM-115" else Reason.REFUSED
+
+
+def doubtful_clocks(batch: Batch, tools: Tools) -> Ended | None:
+    """How a batch that removes something by its age ends where clocks disagree, its store's included; None where
+    they agree. Raises what the store raises."""
+    state = pin_same(batch, tools)
+    if state is None:
+        return None  # told by what follows
+    clocks = table_clocks(tools, state, store=True)
+    doubt = disagreement(clocks)
+    if doubt is None:
+        keep_mark(tools, clocks)
+        return None
+    why = str(clock_refusal(batch.table, doubt))
+    return Ended(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)
+
+
 def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: str) -> Retention | None:
     """What may expire of the batch's table at this moment; None when its metadata is no longer that
-    at `metadata_location`, so that what is said of it would be of another one."""
+    at `metadata_location`, so that what is said of it would be of another one. Raises RefusedError
+    ICM-115 where clocks disagree; age counts by the clock that is behind."""
     state = pin_same(batch, tools)
     if state is None or state.metadata_location != metadata_location:
         return None
-    return retention_of(state, policy, tools, tools.clock.now_ms())
+    clocks = checked_clocks(tools, state, store=True)
+    return retention_of(state, policy, tools, clocks.earliest_ms)
 
 
 def judge_housekeeping(

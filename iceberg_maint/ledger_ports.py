@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from iceberg_maint.core.account import RunTrace
+from iceberg_maint.core.clocks import ClockMark
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
@@ -101,6 +102,20 @@ class Ledger(Protocol):
 
     def now_ms(self) -> int:
         """The database's clock."""
+        ...
+
+    # clocks
+    def clock_mark(self, boot: str | None) -> ClockMark:
+        """What is kept of earlier readings of clocks, of this boot and of all machines."""
+        ...
+
+    def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
+        """Notes a reading of clocks that agreed: when the machine booted by its clock, and the
+        database's time."""
+        ...
+
+    def forget_clock_marks(self) -> None:
+        """Forgets all readings: an operator says that the clocks are right now."""
         ...
 
     # leases

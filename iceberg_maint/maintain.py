@@ -6,11 +6,14 @@ line, the Dagster assets and the tests all call `maintain`; none of them decides
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from iceberg_maint.clocks import clock_refusal, table_clocks
 from iceberg_maint.conclude import conclude
+from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.decide import resting
 from iceberg_maint.core.health import PartitionHealth
 from iceberg_maint.core.ids import TableId
@@ -45,6 +48,8 @@ __all__ = [
     "Request",
     "maintain",
 ]
+
+_log = logging.getLogger(__name__)
 
 MAX_REPLANS = 2
 """How often one run plans stale work again before it leaves it to the next run."""
@@ -129,8 +134,17 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
         # Under the lease: who has it next takes a run without a record for one that died.
         outcome = conclude(seen, decision, run)
         if seen.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
-            tools.ledger.prune(seen.state.uuid, seen.policy.ledger_keep_days)
+            _prune(seen, seen.policy.ledger_keep_days, tools)
         return outcome
+
+
+def _prune(seen: Survey, keep_days: int, tools: Tools) -> None:
+    """Forgets what of the table is old in the ledger, unless a clock may be wrong."""
+    doubt = disagreement(table_clocks(tools, seen.state, store=False))
+    if doubt is not None:
+        _log.warning("%s The ledger keeps its old records.", clock_refusal(str(seen.state.table), doubt))
+        return
+    tools.ledger.prune(seen.state.uuid, keep_days)
 
 
 def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Survey:
@@ -179,6 +193,7 @@ def _halted(decision: Decision) -> bool:
         Reason.DROPPED_SOURCE,
         Reason.LEASE_HELD,
         Reason.FOREIGN_MAINTAINER,
+        Reason.CLOCKS_DISAGREE,
     )
 
 

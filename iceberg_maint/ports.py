@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from iceberg_maint.core.clocks import Uptime
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.memory import MemoryUse
@@ -202,6 +203,11 @@ class Clock(Protocol):
 
     def monotonic_seconds(self) -> float:
         """For durations."""
+        ...
+
+    def uptime(self) -> Uptime | None:
+        """How long the machine has run, which no setting of its clock changes; None where it does not
+        tell."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from iceberg_maint.clocks import keep_boot, table_clocks
+from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.decide import decide, other_data_operation
 from iceberg_maint.core.foreign import in_company
 from iceberg_maint.core.health import Measured
@@ -40,10 +42,16 @@ def no_orphan_pass() -> OrphanFiles:
     raise RuntimeError("these tools have no orphan pass")
 
 
+def no_store_clock(_state: TableState) -> int | None:
+    """For tables without files."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """The outside systems one table is maintained with; `engine` starts Spark when called, `orphans`
-    finds and removes files that nothing reaches, `masked` takes secrets out of what is told and stored."""
+    finds and removes files that nothing reaches, `masked` takes secrets out of what is told and stored,
+    `store_now_ms` is the clock of a table's store, None where it has none."""
 
     catalog: Catalog
     ledger: Ledger
@@ -51,6 +59,7 @@ class Tools:
     engine: Callable[[], Engine]
     orphans: Callable[[], OrphanFiles] = no_orphan_pass
     masked: Callable[[str], str] = str
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +123,13 @@ def survey(
     decisions = []
     now_ms = tools.clock.now_ms()
     policy = in_company(policy, measured.foreign, now_ms)
-    retention, sweeps = NOTHING_EXPIRES, False
+    retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
-        retention = retention_of(state, policy, tools, now_ms)
+        clocks = table_clocks(tools, state, store=False)
+        doubt = disagreement(clocks)
+        if doubt is None:
+            keep_boot(tools, clocks)
+        retention = retention_of(state, policy, tools, clocks.earliest_ms)
         expiry = tools.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
         hold_seconds = policy.remove_orphan_files.hold_seconds
         expires = policy.expire_snapshots.enabled
@@ -132,7 +145,17 @@ def survey(
         histories.append(history)
         if operation in HOUSEKEEPING_OPERATIONS:
             decisions.append(
-                decide_upkeep(operation, state, measured, policy, history, retention, now_ms, force=force)
+                decide_upkeep(
+                    operation,
+                    state,
+                    measured,
+                    policy,
+                    history,
+                    retention,
+                    now_ms,
+                    doubt=doubt,
+                    force=force,
+                )
             )
             continue
         decisions.append(

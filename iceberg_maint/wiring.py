@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import Config, EffectivePolicy, load_config, redact
 from iceberg_maint.core.change import MetadataReader
+from iceberg_maint.core.clocks import Uptime
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
     from iceberg_maint.orphans.operation import OrphanPass, Scope
     from iceberg_maint.spark.settings import SparkSettings
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 SessionFactory = Callable[[], Any]
 """Gives the process's Spark session, which starts at the first call."""
@@ -41,6 +44,14 @@ class SystemClock:
     def monotonic_seconds(self) -> float:
         """For durations."""
         return time.monotonic()
+
+    def uptime(self) -> Uptime | None:
+        """By Linux, the sleep of the machine included; None elsewhere."""
+        try:
+            boot = _BOOT_ID.read_text(encoding="ascii").strip()
+            return Uptime(boot[:64], time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
+        except (OSError, AttributeError, UnicodeDecodeError):
+            return None
 
     def sleep(self, seconds: float) -> None:
         """Waits."""
@@ -148,7 +159,18 @@ class App:
             self.engine,
             lambda: self._orphans(table),
             lambda text: redact(text, secrets),
+            self.store_now_ms,
         )
+
+    def store_now_ms(self, state: TableState) -> int | None:
+        """The clock of a table's store; None of a catalog that has no files."""
+        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+        from iceberg_maint.catalog.store import open_store
+
+        catalog = self.catalogs[state.table.catalog]
+        if not isinstance(catalog, PyIcebergCatalog):
+            return None
+        return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
 
     def orphan_files(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
         """The orphan pass of one table, which is held against all tables of all catalogs."""

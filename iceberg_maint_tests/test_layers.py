@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "iceberg_maint"
 ADAPTERS = frozenset({"catalog", "spark", "ledger", "metrics", "audit", "alerts"})
 LOOP = frozenset(
     {
+        "clocks",
         "survey",
         "adopt",
         "execute",

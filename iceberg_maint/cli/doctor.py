@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from iceberg_maint.cli.session import Session, command
+from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.lineage import sign
 from iceberg_maint.core.policy import Mode
@@ -50,14 +51,21 @@ class Check:
 
 @click.command()
 @click.option("--no-spark", is_flag=True, help="Do not start Spark; its versions stay unchecked.")
+@click.option(
+    "--accept-clock",
+    is_flag=True,
+    help="Forget the times that the ledger has noted: a clock was wrong and is right now.",
+)
 @command
-def doctor(session: Session, no_spark: bool) -> int:
+def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
     """Check environment, configuration, catalogs, ledger, versions and permissions.
 
     Exits with the code of the first check that failed.
     """
     from iceberg_maint.report.draw import draw_rows
 
+    if accept_clock:
+        session.app().ledger.forget_clock_marks()
     checks = list(_checks(session, with_spark=not no_spark))
     colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
 
@@ -94,7 +102,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     if tables:
         yield _try("policies", lambda: _policies(app, tables))
         yield from _owners(app, tables)
-    yield _clock(app)
+    yield _try("clock", lambda: _clocks(app, tables))
     if os.environ.get("DAGSTER_HOME"):
         yield _try("dagster", _dagster)
     if with_spark:
@@ -283,14 +291,26 @@ def _probe(warehouse: str) -> str:
     return f"{folder}: written, read, deleted"
 
 
-def _clock(app: App) -> Check:
-    """The ledger's clock decides on leases, ours on ages of files."""
-    try:
-        difference_seconds = abs(app.ledger.now_ms() - app.clock.now_ms()) / 1000
-    except ConfigurationError as error:
-        return Check("clock", FAILED, str(error), error.code, error.exit_code)
-    status = OK if difference_seconds < 300 else WARNING
-    return Check("clock", status, f"{difference_seconds:.1f} s between this machine and the ledger")
+def _clocks(app: App, tables: list[TableId]) -> str:
+    """Reads all clocks, of the first table and its store too where files may be written there. Raises
+    RefusedError ICM-115 where they disagree."""
+    from iceberg_maint.clocks import clock_refusal, read_clocks
+
+    state = app.catalogs[tables[0].catalog].pin(tables[0]) if tables else None
+    probed = None if _only_advises(app, tables) else state
+    clocks = read_clocks(
+        app.clock,
+        app.ledger,
+        store_ms=None if probed is None else app.store_now_ms(probed),
+        updated_ms=None if state is None else state.last_updated_ms,
+    )
+    if doubt := disagreement(clocks):
+        raise clock_refusal("every table", doubt)
+    told = f"{abs(clocks.machine_ms - clocks.ledger_ms) / 1000:.1f} s between this machine and the ledger"
+    if clocks.store_ms is None:
+        return told
+    apart = abs(clocks.machine_ms - clocks.store_ms) / 1000
+    return f"{told}, {apart:.1f} s between it and the store of {tables[0]}"
 
 
 def _dagster() -> str:

@@ -50,6 +50,7 @@ _REFUSALS = {
     Reason.FOREIGN_MAINTAINER: "ICM-109",
     Reason.APPROVAL: "ICM-122",
     Reason.GC_DISABLED: "ICM-110",
+    Reason.CLOCKS_DISAGREE: "ICM-115",
 }
 
 

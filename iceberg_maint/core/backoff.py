@@ -52,6 +52,12 @@ def failed(past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str
     )
 
 
+def refused(past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
+    """After an attempt that its surroundings forbade: it waits, and counts as no failure. `past` is the
+    history before `write_ahead`."""
+    return replace(past, not_before_ms=now_ms + policy.backoff_seconds * 1000, reason=reason)
+
+
 def held(past: PartitionHistory, reason: str) -> PartitionHistory:
     """After what only a person can put right: nothing more until it is released. `past` is the
     history before `write_ahead`."""

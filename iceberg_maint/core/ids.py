@@ -61,6 +61,9 @@ HOUSEKEEPING_OPERATIONS = (
 )
 """What one materialization of a table's housekeeping does, in this order: each to the table as a whole."""
 
+REMOVING_OPERATIONS = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
+"""What removes something by its age."""
+
 CYCLE = (*DATA_OPERATIONS, *HOUSEKEEPING_OPERATIONS)
 """All operations that run, in the order of a cycle."""
 

@@ -28,12 +28,13 @@ class Rejection(StrEnum):
     """Why a commit was rejected, by what may be done next.
 
     STALE: plan again; CONFLICT: try again later; REFUSED: the gate found an invariant broken;
-    ERROR: something else, nothing was committed.
+    CLOCKS: clocks disagree, so nothing may be removed; ERROR: something else, nothing was committed.
     """
 
     STALE = "STALE"
     CONFLICT = "CONFLICT"
     REFUSED = "REFUSED"
+    CLOCKS = "CLOCKS"
     ERROR = "ERROR"
 
 

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     ORPHAN_FILES = "orphan_files"
     APPROVAL = "approval"
     GC_DISABLED = "gc_disabled"
+    CLOCKS_DISAGREE = "clocks_disagree"
     REFUSED = "refused"
     LOST = "lost"
 
@@ -115,6 +116,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ORPHAN_FILES: "the last look for orphan files is longer ago than allowed",
     Reason.APPROVAL: "so many files look orphaned that a person must approve it; see orphans trash --approve",
     Reason.GC_DISABLED: "the table's owner keeps its files from being deleted (gc.enabled=false)",
+    Reason.CLOCKS_DISAGREE: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
     Reason.REFUSED: "refused with a code; nothing was changed",
     Reason.LOST: "what others set at that moment went with what expired: the catalog does not compare "
     "what a commit is based on",

@@ -13,7 +13,7 @@ from functools import partial
 from iceberg_maint.core.decide import backs_off, decision_of, table_stop
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.ids import REMOVING_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.manifests import due_manifests, manifest_findings
 from iceberg_maint.core.plan import Batch, Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.policy import Mode, Policy
@@ -50,17 +50,21 @@ def decide_upkeep(
     retention: Retention,
     now_ms: int,
     *,
+    doubt: str | None = None,
     force: bool = False,
 ) -> Decision:
     """The decision on one operation of housekeeping, `history` being that operation's and
     `retention` what `core.retention.retain` says of the table now.
 
-    `force` makes it due whatever the thresholds and back-off say.
+    `doubt` is what is wrong with the clocks: nothing is removed then. `force` makes it due whatever the
+    thresholds and back-off say.
     """
     found = upkeep_findings(operation, state, policy, history, retention, now_ms)
     unit = _unit(operation, found, history, now_ms, force=force)
     evidence = _evidence(operation, state, retention)
     stop = _stop(operation, state, measured, policy, history, now_ms)
+    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:
+        stop = Verdict.REFUSE, Reason.CLOCKS_DISAGREE, {"clocks": doubt}
     if stop is not None:
         verdict, reason, why = stop
         if unit.verdict is Verdict.RUN:

@@ -151,11 +151,14 @@ def housekeeping_evaluations(
             continue
         found = [f for p in decision.partitions for f in p.findings]
         idle = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
-        passed = not found or idle
+        doubt = decision.evidence.get("clocks")
+        passed = (not found or idle) and doubt is None
         name = CHECK_OF[operation].value
         told = "; ".join(map(_sentence, found)) or (
             SENTENCES[decision.reason] if idle else _DESCRIPTIONS[name]
         )
+        if doubt is not None:
+            told = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {told}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
             told += _waiting(last_pass)
         yield dg.AssetCheckEvaluation(

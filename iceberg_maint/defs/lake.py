@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iceberg_maint.clocks import read_clocks
 from iceberg_maint.config import redact, redact_error
+from iceberg_maint.core.clocks import disagreement
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import Operation, TableId
+from iceberg_maint.core.ids import REMOVING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.policy import Mode, Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.state import TableState
@@ -19,7 +21,7 @@ from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.ledger_ports import Ledger, Report
 from iceberg_maint.ports import Catalog, Clock, Engine
 from iceberg_maint.storage_ports import OrphanFiles
-from iceberg_maint.survey import Tools, decide_stored
+from iceberg_maint.survey import Tools, decide_stored, no_store_clock
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class Lake:
 
     `policy_for(table, properties)` is the effective policy; `spark_conf()` the settings of the
     session; `engine_of(session)` an engine that starts it only when it has something to write;
-    `orphan_files(table)` the orphan pass of a table.
+    `orphan_files(table)` the orphan pass of a table; `store_now_ms(state)` the clock of a table's store.
     `secrets` are values that Dagster must never be told.
     """
 
@@ -44,6 +46,7 @@ class Lake:
     spark_conf: Callable[[], Mapping[str, str]]
     engine_of: Callable[[SessionFactory], Engine]
     orphan_files: Callable[[TableId], OrphanFiles]
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def catalog_of(self, table: TableId) -> Catalog:
@@ -70,6 +73,7 @@ class Lake:
             engine,
             lambda: self.orphan_files(table),
             self.masked,
+            self.store_now_ms,
         )
 
     def masked(self, text: str) -> str:
@@ -109,9 +113,16 @@ class Lake:
         """Whether nothing stored holds this operation of housekeeping back."""
         history = self.ledger.history(measured.table_uuid, str(measured.table), operation)
         policy = self.stored_policy(measured)
+        if operation in REMOVING_OPERATIONS and self._clocks_disagree(measured):
+            return False
         return policy.mode is Mode.ACT and not held_back(
             operation, measured, policy, history, self.clock.now_ms()
         )
+
+    def _clocks_disagree(self, measured: Measured) -> bool:
+        """Whether a run would be refused for its clocks, as far as is stored."""
+        updated_ms = measured.table_health.last_change_ms
+        return disagreement(read_clocks(self.clock, self.ledger, updated_ms=updated_ms)) is not None
 
     def last_orphan_pass(self, table_uuid: str) -> Report | None:
         """What the table's last orphan pass reported, whoever ran it."""

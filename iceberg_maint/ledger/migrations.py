@@ -53,11 +53,23 @@ def _hear_runs(conn: Connection) -> None:
     )
 
 
+def _keep_clock_marks(conn: Connection) -> None:
+    # What was recorded until now was recorded in the past.
+    conn.execute(
+        text(
+            "CREATE TABLE icm_clock (boot VARCHAR(64) NOT NULL, booted_ms BIGINT, newest_ms BIGINT NOT NULL, "
+            "PRIMARY KEY (boot))"
+        )
+    )
+    conn.execute(text("INSERT INTO icm_clock SELECT '', NULL, COALESCE(MAX(appended_ms), 0) FROM icm_record"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
     4: _keep_what_files_are_of,
     5: _hear_runs,
+    6: _keep_clock_marks,
 }
 """Version → what turns the version before it into this one; versions follow each other from 2."""
 

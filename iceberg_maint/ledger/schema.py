@@ -238,6 +238,16 @@ reader = Table(
     Column("seen_ms", BigInteger, nullable=False),
 )
 
+# Readings of clocks that agreed, by boot of the machine that read them: when it booted by its clock,
+# which only setting the clock changes, and the newest time of the database's clock.
+clock = Table(
+    "icm_clock",
+    metadata,
+    Column("boot", String(64), primary_key=True),
+    Column("booted_ms", BigInteger),
+    Column("newest_ms", BigInteger, nullable=False),
+)
+
 # Runs of Dagster's at work, each by when its process last said that it lives.
 run = Table(
     "icm_run",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sqlalchemy import select
 
 from iceberg_maint.core.account import RunTrace
+from iceberg_maint.core.clocks import ClockMark
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import TableId
@@ -17,7 +18,7 @@ from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.record import Record
 from iceberg_maint.core.retention import RegisteredReader
 from iceberg_maint.core.settle import Settlement
-from iceberg_maint.ledger import accounts, attempts, batches, healths, leases, readers, records, runs
+from iceberg_maint.ledger import accounts, attempts, batches, clocks, healths, leases, readers, records, runs
 from iceberg_maint.ledger import histories as past
 from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
@@ -44,6 +45,19 @@ class SqlLedger:
     def now_ms(self) -> int:
         with self._database.read() as conn:
             return conn.scalar(select(db_now_ms())) or 0
+
+    # clocks
+    def clock_mark(self, boot: str | None) -> ClockMark:
+        with self._database.read() as conn:
+            return clocks.read(conn, boot)
+
+    def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
+        with self._database.write(f"clock {boot}") as conn:
+            clocks.keep(conn, boot, booted_ms, newest_ms)
+
+    def forget_clock_marks(self) -> None:
+        with self._database.write("clock") as conn:
+            clocks.forget(conn)
 
     # leases
     def acquire_lease(

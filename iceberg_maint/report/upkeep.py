@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.markup import escape
 
+from iceberg_maint.core.clocks import FIX
 from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import WHOLE_TABLE, Operation
@@ -140,6 +141,8 @@ def _change(decision: Decision, past: PartitionHistory) -> str:
         return f"policy key {decision.evidence.get('key', '')}: true"
     if reason is Reason.GC_DISABLED:
         return "only the table's owner should set gc.enabled=true"
+    if reason is Reason.CLOCKS_DISAGREE:
+        return f"{FIX} {decision.evidence.get('clocks', '')}"
     if reason is Reason.QUARANTINED:
         return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {table}"
     if reason is Reason.BACK_OFF and past.not_before_ms is not None:

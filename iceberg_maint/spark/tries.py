@@ -18,7 +18,7 @@ from typing import Any
 from iceberg_maint.core import gate as rules
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.state import TOKEN_PROPERTY
-from iceberg_maint.errors import FenceLostError, StaleBatchError
+from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports import Ticket
 from iceberg_maint.spark.bridge import Bridge, cause_classes, one_line
 from iceberg_maint.spark.gate import Gate
@@ -103,6 +103,8 @@ def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResul
     if gate.error is not None:
         if isinstance(gate.error, FenceLostError) or not isinstance(gate.error, Exception):
             raise gate.error
+        if isinstance(gate.error, RefusedError) and gate.error.code == "ICM-115":
+            return rejected(Rejection.CLOCKS, str(gate.error), tries)
         return rejected(Rejection.ERROR, one_line(gate.error), tries)
     if failure is not None:
         return rejected(_before_swap(failure), one_line(failure), tries)

@@ -26,7 +26,7 @@ from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports import Ticket, Written, WrittenFile
 from iceberg_maint.wiring import App
-from iceberg_maint_tests.core.loop import SetClock
+from iceberg_maint_tests.core.loop import AtClock, SetClock
 
 NOW_MS = 1_800_000_000_000
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
@@ -161,7 +161,7 @@ def lake_of(folder: Path, tables: Mapping[str, Mapping[str, int]]) -> Lake:
     app = App(
         config,
         catalogs={"lake": catalog},
-        ledger=memory_ledger(),
+        ledger=AtClock(memory_ledger(), clock),  # type: ignore[arg-type]
         clock=clock,
         engine=engine,
         orphans=lambda _table: orphans,

@@ -146,9 +146,26 @@ def test_wrong_configuration_is_the_check_that_fails(lake: Lake, monkeypatch: py
     assert list(found) == ["python", "packages", "configuration"]
 
 
-def test_clock_far_from_the_ledger_s_is_a_warning(lake: Lake) -> None:
+def test_clocks_that_disagree_fail_with_every_time_and_the_fix(lake: Lake) -> None:
     lake.clock.ms += 3_600_000
-    assert checks(lake, "--no-spark")["clock"] == ("warning", "3600.0 s between this machine and the ledger")
+    status, told = checks(lake, "--no-spark", exit_code=3)["clock"]
+    assert status == "failed"
+    assert told == (
+        "ICM-115 every table: the clocks of this machine and of the ledger are 3600 s apart. this machine "
+        "2027-01-15T09:00:00+00:00, ledger 2027-01-15T08:00:00+00:00, last-updated-ms "
+        "2027-01-15T08:00:00+00:00; the limit is 300 s; nothing is removed. Fix: set the clock that is wrong by "
+        "NTP; where this machine's clock was put right since, run 'iceberg-maint doctor --accept-clock'."
+    )
+
+
+def test_clock_that_moved_backwards_fails_until_a_person_accepts_it(lake: Lake) -> None:
+    lake.app.ledger.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
+    status, told = checks(lake, "--no-spark", exit_code=3)["clock"]
+    assert (status, "the ledger holds a time 2592000 s later" in told) == ("failed", True)
+    assert checks(lake, "--no-spark", "--accept-clock")["clock"] == (
+        "ok",
+        "0.0 s between this machine and the ledger",
+    )
 
 
 def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from iceberg_maint.catalog import store as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.session import Session
 from iceberg_maint.config import load_config
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint.orphans.operation import OrphanPass
-from iceberg_maint.wiring import App
+from iceberg_maint.wiring import App, SystemClock
 from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.orphans.passes import NoEngine, StoreClock
 
@@ -43,7 +44,9 @@ def app(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) -> App
         f"catalogs:\n  lake: {{type: jdbc, uri: 'sqlite:///{lake.database}', warehouse: '{lake.folder.as_uri()}'}}\n"
     )
     config = load_config(file, {"ICEBERG_MAINT_HOME": f"{lake.folder}/home"}, "")
-    return App(config, clock=StoreClock(store), engine=NoEngine())  # type: ignore[arg-type]
+    app = App(config, clock=StoreClock(store), engine=NoEngine())  # type: ignore[arg-type]
+    monkeypatch.setattr(app.ledger, "now_ms", StoreClock(store).now_ms)
+    return app
 
 
 @pytest.fixture
@@ -249,3 +252,21 @@ def test_version_beside_the_log_is_told_by_trash_why_and_doctor(
     )
     assert owners(app) == [("owner of lake.db.t", "warning", told)]
     assert document(program("scan", "lake.db.t", "--json"))["unlogged"] == done["unlogged"]
+
+
+def test_tools_of_the_program_read_the_clock_of_the_store(app: App, store: ShiftedStore) -> None:
+    state = app.catalogs["lake"].pin(TableId.parse("lake.db.t"))
+    store.ahead_ms = 30 * 86_400_000
+    told = app.tools(state.table).store_now_ms(state)
+    assert told is not None
+    assert abs(told - app.clock.now_ms()) < 60_000
+    assert [p.name for p in Path(state.location.removeprefix("file://")).glob(".iceberg-maint-*")] == []
+
+
+def test_uptime_goes_on_and_names_its_boot() -> None:
+    clock = SystemClock()
+    first, second = clock.uptime(), clock.uptime()
+    if first is None or second is None:
+        pytest.skip("this machine tells no uptime")
+    assert first.boot == second.boot
+    assert 0 <= second.ms - first.ms < 60_000

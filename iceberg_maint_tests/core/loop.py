@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import update
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
+from iceberg_maint.core.clocks import Uptime
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.intent import keeps_data_files, merges_position_deletes
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OperationOutcome, Rejection, together
@@ -41,6 +42,7 @@ class Killed(BaseException):
 @dataclass
 class SetClock:
     ms: int = NOW_MS
+    up: Uptime | None = None
 
     def now_ms(self) -> int:
         return self.ms
@@ -48,8 +50,28 @@ class SetClock:
     def monotonic_seconds(self) -> float:
         return self.ms / 1000
 
+    def uptime(self) -> Uptime | None:
+        return self.up
+
     def sleep(self, seconds: float) -> None:
         self.ms += int(seconds * 1000)
+
+
+class AtClock:
+    """A ledger whose database tells the time of a set clock, so that both agree. What it stores is dated by
+    the machine's; `database_ms` tells that."""
+
+    def __init__(self, ledger: Any, clock: Any) -> None:
+        self._ledger, self._clock = ledger, clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def now_ms(self) -> int:
+        return int(self._clock.now_ms())
+
+    def database_ms(self) -> int:
+        return int(self._ledger.now_ms())
 
 
 @dataclass
@@ -101,6 +123,7 @@ class World:
         self.catalog = FakeCatalog("lake")
         self.ledger = memory_ledger()
         self.clock = SetClock()
+        self.ledger_clock = self.clock
         self.policy = policy
         self.runs = itertools.count(1)
         files = [f for p in partitions for f in small(6, partition=f"p={p}")]
@@ -193,7 +216,7 @@ class World:
         engine = LoopEngine(self, process)
         return Tools(
             catalog=self.catalog,
-            ledger=MortalLedger(self.ledger, process),  # type: ignore[arg-type]
+            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
             clock=self.clock,  # type: ignore[arg-type]
             engine=lambda: engine,
         )

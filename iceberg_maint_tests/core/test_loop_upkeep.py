@@ -21,7 +21,7 @@ from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
 from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.survey import make_plans, survey
-from iceberg_maint_tests.core.loop import TABLE, Killed, Process
+from iceberg_maint_tests.core.loop import TABLE, Killed, Process, SetClock
 from iceberg_maint_tests.core.upkeep_loop import EXPIRE, REGROUP, UPKEEP, UpkeepEngine, UpkeepWorld
 
 LEDGER_STEPS = (
@@ -289,6 +289,7 @@ def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
     world = UpkeepWorld()
     on_its_way(world)
     world.append("p=a", 1)
+    world.ledger_clock = SetClock(world.ledger.now_ms())  # tries are dated by the database
     for age_seconds, status in ((0, CommitStatus.UNKNOWN), (3600, CommitStatus.REJECTED)):
         with world.ledger._database.write(world.now.state.uuid) as conn:
             conn.execute(update(tries).values(recorded_ms=tries.c.recorded_ms - age_seconds * 1000))

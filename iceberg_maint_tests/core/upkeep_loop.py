@@ -13,7 +13,7 @@ from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.state import FENCE_PROPERTY, TOKEN_PROPERTY, Manifest, Ref, TableState
 from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.survey import Tools
-from iceberg_maint_tests.core.loop import POLICY, LoopEngine, MortalLedger, Process, World
+from iceberg_maint_tests.core.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
 
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS
 UPKEEP = replace(
@@ -30,6 +30,7 @@ class UpkeepWorld(World):
 
     def __init__(self) -> None:
         super().__init__("a", UPKEEP)
+        self.store_clock = self.clock
         for _ in range(4):
             self.clock.sleep(7 * DAY_SECONDS)
             self.append("p=a", 1)
@@ -65,9 +66,10 @@ class UpkeepWorld(World):
         engine = UpkeepEngine(self, process)
         return Tools(
             catalog=self.catalog,
-            ledger=MortalLedger(self.ledger, process),  # type: ignore[arg-type]
+            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
             clock=self.clock,  # type: ignore[arg-type]
             engine=lambda: engine,
+            store_now_ms=lambda _state: self.store_clock.now_ms(),
         )
 
 

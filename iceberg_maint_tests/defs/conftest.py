@@ -27,7 +27,7 @@ from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.memory import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports import Ticket, Written, WrittenFile
-from iceberg_maint_tests.core.loop import SetClock
+from iceberg_maint_tests.core.loop import AtClock, SetClock
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
 TARGET_BYTES = 1_000_000
@@ -185,7 +185,7 @@ class World:
         self.engine = MemoryEngine(self.catalog)
         self.orphans = FakeOrphanFiles()
         self.clock = SetClock(NOW_MS)
-        self.ledger = memory_ledger()
+        self.ledger = AtClock(memory_ledger(), self.clock)
         self.policy = POLICY
         self.instance = instance
         self.table_list = folder / "tables.json"

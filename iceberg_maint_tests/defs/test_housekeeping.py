@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.lineage import UnloggedMetadata
 from iceberg_maint.core.orphans import HeldOrphans
 from iceberg_maint.core.policy import Mode
@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 @pytest.fixture
 def world(world: World) -> World:
     """With one healthy table of twelve snapshots, two of which may expire."""
-    world.clock.ms = world.ledger.now_ms()  # when an operation last ended is told by the ledger's clock
+    world.clock.ms = world.ledger.database_ms()  # when an operation last ended is told by the ledger's clock
     world.policy = replace(world.policy, expire_snapshots=ExpireSnapshotsPolicy(min_snapshots_to_keep=10))
     table = world.catalog.create("db.t")
     for _ in range(12):
@@ -264,3 +264,16 @@ def test_trash_that_could_not_be_read_is_not_shown_as_empty(world: World) -> Non
     world.observe()
     housekeep(world)
     assert not [name for name in told(world)[-1] if name.startswith("would_remove")]
+
+
+def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
+    measured = world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files)
+    operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
+    assert [world.lake.allows(measured, o) for o in operations] == [True, True, True]
+    world.ledger.keep_clock_mark(None, None, world.clock.ms + 301_000)
+    assert [world.lake.allows(measured, o) for o in operations] == [True, False, False]
+
+
+def test_tools_of_the_lake_read_the_clock_of_the_store(world: World) -> None:
+    lake = replace(world.lake, store_now_ms=lambda _state: 7)
+    assert lake.tools(T, lambda: world.engine).store_now_ms(world.catalog.pin(T)) == 7

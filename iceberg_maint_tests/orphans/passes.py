@@ -22,6 +22,7 @@ from iceberg_maint.maintain import Request, maintain
 from iceberg_maint.orphans.operation import OrphanPass, Scope, Surroundings
 from iceberg_maint.survey import Tools
 from iceberg_maint.wiring import SystemClock
+from iceberg_maint_tests.core.loop import AtClock
 from iceberg_maint_tests.orphans.layouts import Lake, ShiftedStore
 
 TABLE = TableId.parse("lake.db.t")
@@ -38,6 +39,9 @@ class StoreClock(SystemClock):
 
     def now_ms(self) -> int:
         return self._store.local_now_ms()
+
+    def uptime(self) -> None:
+        return None
 
     def sleep(self, seconds: float) -> None:
         pass
@@ -59,6 +63,7 @@ class Passes:
     policy: Policy = field(default_factory=lambda: Policy(remove_orphan_files=DAILY))
     scope: Scope = field(default_factory=Scope)
     around: dict[str, Any] = field(default_factory=dict)
+    ledger_clock: Any = None
 
     @property
     def ledger(self) -> SqlLedger:
@@ -78,7 +83,7 @@ class Passes:
     def tools(self) -> Tools:
         return Tools(
             catalog=self.lake.catalog,
-            ledger=self.ledger,
+            ledger=AtClock(self.ledger, self.ledger_clock or StoreClock(self.store)),  # type: ignore[arg-type]
             clock=StoreClock(self.store),
             engine=NoEngine,  # type: ignore[arg-type]
             orphans=self.orphan_pass,

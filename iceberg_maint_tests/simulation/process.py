@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.catalog.fake import FakeTable, measure_files
+from iceberg_maint.core.clocks import Uptime
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import OperationOutcome
@@ -172,6 +173,9 @@ class ProcessClock:
 
     def monotonic_seconds(self) -> float:
         return self._process.world.lake.now_ms / 1000
+
+    def uptime(self) -> Uptime | None:
+        return None
 
     def sleep(self, seconds: float) -> None:
         self._process.give_way(until_ms=self._process.world.lake.now_ms + int(seconds * 1000))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint_tests.simulation.faults import Answer, At
@@ -308,3 +310,20 @@ def test_expiry_stopped_past_its_lease_expires_nothing_that_is_in_use_by_then() 
         world.run_until_idle()
         assert zombie.ended
         assert oldest in {s.snapshot_id for s in table.state.snapshots}
+
+
+@pytest.mark.parametrize("skew_days", [30, -30])
+def test_run_whose_clock_is_a_month_off_removes_nothing(skew_days: int) -> None:
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        stray = world.lake.new_file(table, "p=a", [1000], table.next_number())
+        for _ in range(3):
+            world.pass_time(HOUR_MS)
+            world.lake.append(table, "p=a", 1)
+        snapshots = [s.snapshot_id for s in table.state.snapshots]
+        for operation in (EXPIRE, ORPHANS):
+            run = world.start(TABLE, operations=(operation,), skew_ms=skew_days * 24 * HOUR_MS, force=True)
+            world.run_until_idle()
+            assert "clocks_disagree" in run.ended
+        assert [s.snapshot_id for s in table.state.snapshots] == snapshots
+        assert stray.path in there(world)

@@ -348,7 +348,8 @@ class World:
 def _ledger() -> tuple[SqlLedger, Any, bytes]:
     """The one ledger of all worlds, which take turns, its connection and its image when empty."""
     ledger = memory_ledger()
-    ledger.now_ms()
+    # Not `now_ms`: its statement would stay prepared with the machine's time.
+    ledger.known_tables()
     assert ledger._database._engine is not None
     connection: Any = ledger._database._engine.raw_connection().driver_connection
     return ledger, connection, connection.serialize()

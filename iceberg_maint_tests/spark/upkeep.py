@@ -26,8 +26,8 @@ from iceberg_maint.maintain import Request, maintain
 from iceberg_maint.orphans.operation import OrphanPass, Surroundings
 from iceberg_maint.ports import Ticket, Written
 from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.survey import Tools, make_plans, survey
-from iceberg_maint_tests.core.loop import SetClock
+from iceberg_maint.survey import Tools, make_plans, no_store_clock, survey
+from iceberg_maint_tests.core.loop import AtClock, SetClock
 from iceberg_maint_tests.orphans.layouts import ShiftedStore
 from iceberg_maint_tests.spark.workshop import Workshop
 
@@ -62,8 +62,8 @@ class Interposed:
 
 @dataclass
 class Keeper:
-    """Keeps the tables of one workshop; time is the machine's own, `days` ahead. An orphan pass needs
-    a folder for `scratch`."""
+    """Keeps the tables of one workshop; time is the machine's own, `days` ahead, and the ledger's is
+    the same unless it has a `ledger_clock`. An orphan pass needs a folder for `scratch`."""
 
     workshop: Workshop
     policy: Policy = KEEP_ONE
@@ -72,6 +72,8 @@ class Keeper:
     after_commit: Callable[[Batch], None] = lambda _batch: None
     runs: Any = field(default_factory=itertools.count)
     scratch: Path = Path("no scratch")
+    ledger_clock: Any = None
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
 
     def run(self, name: str, *operations: Operation, days: float = 0, **request: Any) -> OperationOutcome:
         """Runs one operation."""
@@ -99,10 +101,11 @@ class Keeper:
         clock = SetClock(newest + int(days * DAY_MS))
         return Tools(
             catalog=self.workshop.catalog,
-            ledger=self.ledger,
+            ledger=AtClock(self.ledger, self.ledger_clock or clock),  # type: ignore[arg-type]
             clock=clock,
             engine=lambda: engine,  # type: ignore[arg-type, return-value]
             orphans=lambda: self._orphan_pass(days),
+            store_now_ms=self.store_now_ms,
         )
 
     def _orphan_pass(self, days: float) -> OrphanPass:

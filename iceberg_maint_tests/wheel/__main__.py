@@ -87,7 +87,7 @@ def install(place: Place) -> None:
     with tarfile.open(built.sdist) as archive:
         archive.extractall(place.folder / "sdist", filter="data")
     [project] = (place.folder / "sdist").iterdir()
-    for name in ("docs/contract.md", "iceberg_maint_tests/wheel/__main__.py"):
+    for name in ("docs/reference/contract.md", "iceberg_maint_tests/wheel/__main__.py"):
         assert (project / name).is_file(), name
     print(f"    {built.sdist.name}, {built.wheel.name}", flush=True)
 

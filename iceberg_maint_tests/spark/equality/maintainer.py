@@ -31,6 +31,7 @@ from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import Tools, no_orphan_pass
+from iceberg_maint_tests.core.loop import AtClock
 from iceberg_maint_tests.spark.equality.twin import Twin
 from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER
 from iceberg_maint_tests.spark.writers import Writers
@@ -62,6 +63,9 @@ class MachineClock:
 
     def monotonic_seconds(self) -> float:
         return time.monotonic()
+
+    def uptime(self) -> None:
+        return None
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -152,7 +156,9 @@ class Maintainer:
     ) -> tuple[OperationOutcome, ...]:
         """One run over the table, as the command line would start it."""
         engine: Any = self.engine if between is None else Interleaved(self.engine, between)
-        tools = Tools(self.catalog, self.ledger, self.clock, lambda: engine, self.orphans)
+        tools = Tools(
+            self.catalog, AtClock(self.ledger, self.clock), self.clock, lambda: engine, self.orphans
+        )
         request = Request(f"run-{next(self._names)}", partitions=partitions, operations=operations)
         # Stock compaction is one of the writers here, and what is done beside it is to be seen.
         beside_others = replace(policy, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
