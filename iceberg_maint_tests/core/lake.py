@@ -111,6 +111,11 @@ class Lake:
         since = Since(seq, operation, adds, removes, ours=False)
         return Lake(manifests, seq, marked, (since, *self.since))
 
+    def registered_again(self, path: str) -> Lake:
+        """The file removed and its path registered once more, in one commit: with a new sequence number."""
+        [file] = [f for f in self.files if f.path == path]
+        return self.commit(replace(file, seq=self.seq + 1), operation="overwrite", without=[path])
+
     def rows(self) -> list[int]:
         """What a reader sees, sorted; it refuses two deletion vectors of one file with a ValueError."""
         return sorted(row for data in self.data for row in self.visible(data))
