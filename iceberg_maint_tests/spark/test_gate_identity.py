@@ -5,14 +5,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.codec import dumps, loads
 from iceberg_maint.core.gate import Rule
+from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.outcome import CommitStatus, Rejection
+from iceberg_maint.core.plan import Batch
+from iceberg_maint.prepare import still_valid
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint_tests.spark.cleaning import rows_of
+from iceberg_maint_tests.spark.merging import mark, paths, registered_again, unguarded
+from iceberg_maint_tests.spark.merging import table as table_of
 from iceberg_maint_tests.spark.rewrites import (
     Output,
     Rewrite,
@@ -20,7 +29,11 @@ from iceberg_maint_tests.spark.rewrites import (
     prepare,
     prepare_conversion,
 )
+from iceberg_maint_tests.spark.workshop import FULL, workshop_of
 from iceberg_maint_tests.spark.writers import Writers
+
+if TYPE_CHECKING:
+    from iceberg_maint.survey import Tools
 
 pytestmark = pytest.mark.spark
 
@@ -223,3 +236,33 @@ def test_examined_file_registered_again_is_stale(writers: Writers) -> None:
     name, conversion, loose = case()
     assert Rule.IDENTITY in {v.rule for v in conversion.by_hand(loose)}
     assert ids(writers, name) == [1, 2, 3, 4]
+
+
+def test_stored_batch_whose_sources_were_registered_again_is_stale(
+    spark: SparkSession, lake_dir: Path
+) -> None:
+    """As a later run reads it from the ledger, under a v2 delete file that is scoped to the partition."""
+    shop = workshop_of(spark, lake_dir)
+
+    def case() -> tuple[str, Batch]:
+        name = table_of(shop, range(10), range(10, 20))
+        sources = paths(shop, name)
+        mark(shop, name, {path: [0] for path in sources})
+        batch = loads(Batch, dumps(shop.batch(name)))
+        tools = cast("Tools", SimpleNamespace(catalog=shop.catalog))
+        shop.writers.append(shop.writers.load(name), rows_of([99]))
+        assert still_valid(batch, shop.catalog.pin(TableId.parse(name)), tools)
+        for path in sources:
+            registered_again(shop, name, path)
+        assert not still_valid(batch, shop.catalog.pin(TableId.parse(name)), tools)
+        return name, batch
+
+    name, batch = case()
+    assert unguarded(shop, batch, shop.engine.write(batch, FULL)).status is CommitStatus.COMMITTED
+    assert len(shop.writers.rows(name)) == 19
+
+    name, batch = case()
+    result = shop.commit(batch, shop.engine.write(batch, FULL))
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert Rule.IDENTITY in result.message
+    assert len(shop.writers.rows(name)) == 21

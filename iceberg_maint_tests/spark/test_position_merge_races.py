@@ -12,11 +12,8 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.gate import Rule
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
-from iceberg_maint.core.plan import Batch
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.ports import Written
 from iceberg_maint.spark import position_merge
-from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint_tests.spark.cleaning import deletes_of, rows_of
 from iceberg_maint_tests.spark.merging import (
     POSITIONS,
@@ -24,11 +21,12 @@ from iceberg_maint_tests.spark.merging import (
     mark,
     paths,
     planned,
+    registered_again,
     swap,
     table,
     twice_marked,
+    unguarded,
 )
-from iceberg_maint_tests.spark.rewrites import open_gate
 from iceberg_maint_tests.spark.workshop import FULL, Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -50,13 +48,6 @@ def raced(shop: Workshop, name: str, then: Any) -> tuple[CommitResult, list[tupl
     return result, before
 
 
-def unguarded(shop: Workshop, batch: Batch, written: Written) -> CommitResult:
-    """The commit as if the gate had no rules."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_batch, "__kwdefaults__", {**commit_batch.__kwdefaults__, "check": open_gate})
-        return shop.commit(batch, written)
-
-
 def test_merge_beside_an_append_and_another_delete_is_committed(shop: Workshop) -> None:
     name, a, _ = twice_marked(shop)
 
@@ -76,14 +67,6 @@ def test_merge_of_a_data_file_that_was_rewritten_meanwhile_is_stale(shop: Worksh
     done = shop.engine.write(batch, FULL)
     result, _ = raced(shop, name, lambda: shop.commit(batch, done))
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
-
-
-def registered_again(shop: Workshop, name: str, path: str) -> None:
-    """Another removes the data file and registers the same path: with a sequence number of its own."""
-    java = shop.writers.load(name)
-    [file] = [f for f in shop.writers.files(java) if str(f.location()) == path]
-    java.newDelete().deleteFile(file).commit()
-    java.newAppend().appendFile(file).commit()
 
 
 def test_merge_of_a_data_file_that_was_registered_again_is_stale(shop: Workshop) -> None:
