@@ -287,6 +287,7 @@ REWRITING = (
             "    planned: set[PlannedFile] = set()\n",
             "core/test_loop_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
             "core/test_loop_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
+            "spark/test_gate_identity.py::test_stored_batch_whose_sources_were_registered_again_is_stale",
         ),
     ),
     Regression(
