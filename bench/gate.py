@@ -37,6 +37,7 @@ from iceberg_maint.core.change import MetadataReader
 from iceberg_maint.core.gate import check
 from iceberg_maint.core.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.partition import FIRST_SPEC_ID, encode_partition
+from iceberg_maint.core.planned import PlannedFile
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.gate import CommitGate
@@ -80,6 +81,8 @@ class Commit:
 
     groups: tuple[GroupIntent, ...]
     dropped: frozenset[str]
+    data_files: tuple[PlannedFile, ...]
+    delete_files: tuple[PlannedFile, ...]
     prepare: Callable[[Any], Any]
 
 
@@ -193,6 +196,7 @@ def _rewrite(bridge: Bridge, table: Any, partitions: Sequence[Partition], chosen
     """Some files of every partition become one."""
     spec_id, pinned = int(table.spec().specId()), bridge.load_table(TABLE).currentSnapshot()
     groups, removed, added = [], [], []
+    planned: list[PlannedFile] = []
     for number, partition in enumerate(partitions):
         sources = partition.data[chosen]
         path = f"{table.location()}/data/rewritten-{name}-{number}.parquet"
@@ -206,6 +210,7 @@ def _rewrite(bridge: Bridge, table: Any, partitions: Sequence[Partition], chosen
             .build()
         )
         groups.append(GroupIntent(partition.key, spec_id, spec_id, _paths(sources), frozenset({path})))
+        planned += _planned(sources, partition.key)
         removed += sources
         added.append(output)
 
@@ -218,7 +223,7 @@ def _rewrite(bridge: Bridge, table: Any, partitions: Sequence[Partition], chosen
             rewrite.addFile(file)
         return rewrite
 
-    return Commit(tuple(groups), frozenset(), prepare)
+    return Commit(tuple(groups), frozenset(), tuple(planned), (), prepare)
 
 
 def _conversion(bridge: Bridge, table: Any, partition: Partition, number: int) -> Commit:
@@ -263,7 +268,26 @@ def _conversion(bridge: Bridge, table: Any, partition: Partition, number: int) -
         return delta
 
     group = GroupIntent(partition.key, spec_id, spec_id, examined=_paths(partition.data), deletes=deletes)
-    return Commit((group,), _paths(partition.equality_deletes), prepare)
+    deleting = [*partition.equality_deletes, *partition.vectors]
+    return Commit(
+        (group,),
+        _paths(partition.equality_deletes),
+        _planned(partition.data, partition.key),
+        _planned(deleting, partition.key),
+        prepare,
+    )
+
+
+def _planned(files: Iterable[Any], key: str) -> tuple[PlannedFile, ...]:
+    found = []
+    for file in files:
+        offset = file.contentOffset() if str(file.content().toString()) != "DATA" else None
+        size = file.fileSizeInBytes() if offset is None else file.contentSizeInBytes()
+        number, spec_id = file.dataSequenceNumber() or 0, int(file.specId())
+        found.append(
+            PlannedFile((str(file.location()), offset), spec_id, key, number, file.recordCount(), size)
+        )
+    return tuple(found)
 
 
 def _paths(files: Iterable[Any]) -> frozenset[str]:
@@ -281,6 +305,8 @@ def _commit(bridge: Bridge, commit: Commit, holds: Callable[[], bool]) -> TimedG
         int(table.schema().schemaId()),
         commit.groups,
         commit.dropped,
+        data_files=commit.data_files,
+        delete_files=commit.delete_files,
     )
     io = PyArrowFileIO()
     reader = MetadataReader(

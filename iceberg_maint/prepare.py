@@ -12,6 +12,12 @@ from iceberg_maint.core.history import TableHistory
 from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.intent import is_conversion
 from iceberg_maint.core.plan import Batch, Plan
+from iceberg_maint.core.planned import (
+    PlannedFile,
+    planned_data_files,
+    planned_delete_files,
+    unknown_deletes,
+)
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import FileKind, TableState
 from iceberg_maint.ledger_ports import Lease
@@ -138,7 +144,8 @@ def _without(seen: Survey, resumed: list[Batch]) -> Survey:
 
 def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
     """Whether an open batch may be executed as it stands: same table, schema and format, its
-    snapshot an ancestor of the head, every input live at the head with no delete it did not know.
+    snapshot an ancestor of the head, every data file and delete file it stands on live at the head as the
+    same file, with no delete it did not know. One stored without the facts to tell is not.
     """
     if (state.uuid, state.schema_id, state.format_version) != (
         batch.table_uuid,
@@ -146,12 +153,13 @@ def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
         batch.format_version,
     ):
         return False
-    if batch.snapshot_id not in {s.snapshot_id for s in state.ancestors()}:
+    if batch.snapshot_id not in {s.snapshot_id for s in state.ancestors()} or unknown_deletes(batch):
         return False
     if state.snapshot is not None and state.snapshot.snapshot_id == batch.snapshot_id:
         return True
     live = tools.catalog.live_files(state, batch.partitions)
     deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
-    deleting = {d.path for d in batch.equality_deletes} | {d.path for d in batch.position_deletes}
-    needed = batch.paths() | deleting
-    return needed <= {f.path for f in live} and max(deletes, default=0) <= batch.snapshot_sequence_number
+    planned = {*planned_data_files(batch), *planned_delete_files(batch)}
+    return planned <= set(map(PlannedFile.of_live, live)) and (
+        max(deletes, default=0) <= batch.snapshot_sequence_number
+    )

@@ -40,7 +40,7 @@ _STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth 
 _LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513, 507, 520)
 _ENTRY_FIELDS = (
     *(STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, CONTENT, PATH, FORMAT),
-    *(PARTITION, RECORDS, REFERENCED_FILE, CONTENT_OFFSET),
+    *(PARTITION, RECORDS, REFERENCED_FILE, CONTENT_OFFSET, FILE_BYTES, CONTENT_BYTES),
 )
 
 _REFERENCED = _ENTRY_FIELDS.index(REFERENCED_FILE)
@@ -104,9 +104,11 @@ def make_reader(io: FileIO) -> ManifestReader:
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
         columns = read_fields(io, path, _ENTRY_FIELDS, "manifest")
-        statuses, snapshots, numbers, contents, files, formats, partitions, rows, _, offsets = columns
+        statuses, snapshots, numbers, contents, files, formats, partitions, rows, _, offsets, *sizes = columns
         kinds = list(zip(contents, formats, strict=True))
         kind_by = {both: KINDS[kind_of(*both)] for both in set(kinds)}
+        whole, own = sizes
+        vectors = FileKind.DELETION_VECTOR in kind_by.values()
         return map(
             ManifestEntry._make,
             zip(
@@ -117,6 +119,7 @@ def make_reader(io: FileIO) -> ManifestReader:
                 [kind_by[both] for both in kinds],
                 partitions,
                 rows,
+                _sizes(whole, own, kinds) if vectors else whole,
                 _referenced(io, path, columns),
                 offsets,
                 strict=True,
@@ -124,6 +127,14 @@ def make_reader(io: FileIO) -> ManifestReader:
         )
 
     return read
+
+
+def _sizes(whole: Column, own: Column, kinds: Sequence[tuple[int | None, str]]) -> Column:
+    """Sizes of the files, of deletion vectors those of their blobs."""
+    return [
+        blob if kind_of(*kind) == DELETION_VECTOR and blob is not None else size
+        for size, blob, kind in zip(whole, own, kinds, strict=True)
+    ]
 
 
 def only_path(lower: Bounds, upper: Bounds) -> str | None:

@@ -98,10 +98,11 @@ class Entry(NamedTuple):
     record_count: int
     referenced_data_file: str | None = None
     content_offset: int | None = None
+    size_bytes: int = 0
 
     @property
     def identity(self) -> Identity:
-        """What tells this entry's file from every other."""
+        """What tells this entry's file from every other that is live with it."""
         return self.path, self.content_offset
 
 
@@ -114,7 +115,9 @@ class FileChange:
     live twice in the manifests read; `new_deletes`: deletes live before the commit with a data
     sequence number above the pinned one; `survivors`: live data files after the commit to which a
     vanished delete could apply; `lost`: data files to mark that were live at the pinned snapshot
-    and are not before the commit; `outlived`: delete files that mark positions of them, as a new
+    and are not before the commit; `arrivals`: files of the plan, by path, that are live before the commit in
+    a manifest that the pinned snapshot does not list; `departures`: delete files of the plan that were live
+    at the pinned snapshot and are not before the commit; `outlived`: delete files that mark positions of them, as a new
     deletion vector does, and are live after it; `live_before` and `live_after`: live data files by
     the manifest lists, None where a writer left counts out.
     """
@@ -126,6 +129,8 @@ class FileChange:
     new_deletes: tuple[Entry, ...]
     survivors: tuple[Entry, ...]
     lost: tuple[str, ...]
+    arrivals: tuple[Entry, ...]
+    departures: tuple[Identity, ...]
     outlived: tuple[Entry, ...]
     live_before: int | None
     live_after: int | None

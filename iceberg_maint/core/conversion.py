@@ -17,7 +17,7 @@ from iceberg_maint.core.equality import (
     memory_need,
     planned_deletes,
 )
-from iceberg_maint.core.groups import input_file
+from iceberg_maint.core.groups import applied_deletes, input_file
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.judge import DANGLING
 from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
@@ -174,6 +174,7 @@ def _batch(
     return replace(
         _dropping(state, deletes, target_bytes, paths),
         groups=groups,
+        applied_deletes=applied_deletes(c for unit in chunk for some in unit.files.values() for c in some),
         equality_deletes=planned_deletes(deletes, kept, state.specs),
         memory=memory_need(deletes, rows, state.key_types, memory_correction),
     )

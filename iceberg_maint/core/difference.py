@@ -8,6 +8,9 @@ replaced and, when a delete file vanishes, the data manifests it could still app
 For a delete that the plan drops these are the ones that came after the pinned snapshot: a
 manifest never changes, so what the pinned snapshot listed holds only files that the plan knew. Of
 these the smallest are opened all the same, up to `SPOT_CHECK_FILES`: all of them, in most tables.
+
+Whether a file of the plan is still the same file shows in the manifests that came after the pinned snapshot
+and, for delete files, in the delete manifests that went since.
 """
 
 from __future__ import annotations
@@ -78,6 +81,8 @@ def read_file_change(
         new_deletes=tuple(new_deletes),
         survivors=tuple(survivors),
         lost=tuple(_lost(intent, known, old, opened)),
+        arrivals=tuple(_arrivals(intent, pinned, base.manifests, opened)),
+        departures=tuple(_departures(intent, pinned, base.manifests, opened)),
         outlived=tuple(_outlived(intent, removed, new.manifests, opened)),
         live_before=_live_data_files(base.manifests),
         live_after=_live_data_files(new.manifests),
@@ -115,6 +120,38 @@ def _lost(
     missing = {e.path for m in replaced for e in opened.contents(m).live} & marked
     since = [m for p, m in before.items() if p not in known and not m.is_deletes] if missing else []
     return sorted(missing - {e.path for m in since for e in opened.contents(m).live})
+
+
+def _arrivals(
+    intent: Intent, pinned: Sequence[Manifest] | None, before: Sequence[Manifest], opened: _Opened
+) -> Iterator[Entry]:
+    """Data files only where they stay: those that the commit removes show in what it removes."""
+    if pinned is None:
+        return
+    planned = intent.planned
+    asked = {False: bool(intent.examined), True: bool(intent.delete_files)}
+    known = {m.path for m in pinned}
+    for manifest in before:
+        if manifest.path not in known and asked[manifest.is_deletes]:
+            yield from (e for e in opened.contents(manifest).live if e.identity in planned)
+
+
+def _departures(
+    intent: Intent, pinned: Sequence[Manifest] | None, before: Sequence[Manifest], opened: _Opened
+) -> list[Identity]:
+    planned = {f.identity for f in intent.delete_files}
+    if pinned is None or not planned:
+        return []
+    old, now = {m.path for m in pinned if m.is_deletes}, {m.path for m in before if m.is_deletes}
+    gone = {
+        e.identity
+        for m in pinned
+        if m.path in old - now
+        for e in opened.contents(m).live
+        if e.identity in planned
+    }
+    come = {e.identity for m in before if gone and m.path in now - old for e in opened.contents(m).live}
+    return sorted(gone - come, key=lambda i: (i[0], i[1] or 0))
 
 
 def _outlived(
@@ -195,7 +232,7 @@ class _Opened:
         counts = dict.fromkeys(EntryStatus, 0)
         scopes: dict[tuple[object, ...], Scope] = {}
         own_id, deleted = self.snapshot_id, EntryStatus.DELETED
-        for status, snapshot_id, number, path, kind, partition, rows, referenced, offset in self.read(
+        for status, snapshot_id, number, path, kind, partition, rows, size, referenced, offset in self.read(
             manifest.path, manifest.sequence_number, manifest.added_snapshot_id
         ):
             counts[status] += 1
@@ -207,7 +244,7 @@ class _Opened:
                 scope = scope_of(manifest.spec_id, partition, self.unpartitioned)
                 if not any(isinstance(v, float) for v in partition):  # 0.0 == -0.0 as a key
                     scopes[partition] = scope
-            value = Entry(path, kind, scope, number, rows, referenced, offset)
+            value = Entry(path, kind, scope, number, rows, referenced, offset, size)
             if status is deleted:
                 found.deleted.append(value)
                 continue

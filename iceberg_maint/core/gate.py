@@ -18,6 +18,7 @@ from enum import StrEnum
 from iceberg_maint.core.change import Change, Entry, Scope, TableVersion, scope_of
 from iceberg_maint.core.intent import GroupIntent, Intent
 from iceberg_maint.core.partition import ALL, FIRST_SPEC_ID, decode_partition
+from iceberg_maint.core.planned import PlannedFile, partition_key
 from iceberg_maint.core.reach import Reach, covers, vanished
 from iceberg_maint.core.state import FileKind
 
@@ -30,6 +31,7 @@ class Rule(StrEnum):
     SCHEMA = "schema"
     SPEC = "spec"
     PINNED_SNAPSHOT = "pinned_snapshot"
+    IDENTITY = "identity"
     NEW_DELETE = "new_delete"
     NEEDED_DELETE = "needed_delete"
     LOST_FILE = "lost_file"
@@ -57,6 +59,7 @@ STALE_RULES = frozenset(
         Rule.SCHEMA,
         Rule.SPEC,
         Rule.PINNED_SNAPSHOT,
+        Rule.IDENTITY,
         Rule.NEW_DELETE,
         Rule.NEEDED_DELETE,
         Rule.LOST_FILE,
@@ -102,6 +105,7 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
     """
     found = (
         *_planned_on(intent, change),
+        *_identities(intent, change),
         *_metadata(change),
         *_files(intent, change),
         *_groups(intent, change),
@@ -135,6 +139,29 @@ def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
         yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} has expired")
     elif not change.lineage.reaches_pinned:
         yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} is no ancestor of main's head")
+
+
+def _identities(intent: Intent, change: Change) -> Iterator[Violation]:
+    """Each path of the plan still names the file that was planned on: what applies to a file removed and
+    registered again follows from its new sequence number, and a delete that somebody took back is not to
+    be applied."""
+    planned, specs = intent.planned, change.base.specs
+    needed = {(path, None) for path in intent.removed | intent.examined | intent.dropped} | intent.replaced
+    if unknown := {path for path, _ in needed - planned.keys()} | intent.unknown:
+        yield Violation(Rule.IDENTITY, f"the plan does not say which files {_some(unknown)} were")
+    keys: dict[Scope, str] = {}
+    for entry in (*change.files.removed, *change.files.arrivals):
+        own = planned.get(entry.identity)
+        if own is None:
+            continue
+        if entry.scope not in keys:
+            keys[entry.scope] = partition_key(entry.scope, specs)
+        if other := own.difference(PlannedFile.of_entry(entry, keys[entry.scope])):
+            yield Violation(Rule.IDENTITY, f"{entry.path} is another file than was planned on: {other}")
+    if departures := change.files.departures:
+        yield Violation(
+            Rule.IDENTITY, f"delete file {_some(p for p, _ in departures)} of the plan is no longer live"
+        )
 
 
 def _metadata(change: Change) -> Iterator[Violation]:

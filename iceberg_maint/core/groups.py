@@ -9,17 +9,17 @@ stricter on purpose, `docs/design/decisions/0004-where-our-planner-is-stricter.m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iceberg_maint.core.binpack import pack
 from iceberg_maint.core.candidate import Candidate
 from iceberg_maint.core.health import SizeLimits
 from iceberg_maint.core.judge import DANGLING, expected_output_files, size_limits, too_many_average_bytes
-from iceberg_maint.core.plan import FileGroup, InputFile
+from iceberg_maint.core.plan import FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.policy import OutputSpec, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.reasons import PartitionDecision, Reason, Severity
-from iceberg_maint.core.state import TableState
+from iceberg_maint.core.state import LiveFile, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +124,25 @@ def input_file(candidate: Candidate) -> InputFile:
         record_count=candidate.file.record_count,
         data_sequence_number=candidate.file.data_sequence_number,
         delete_files=tuple(sorted({d.path for d in candidate.position_deletes})),
+    )
+
+
+def applied_deletes(candidates: Iterable[Candidate]) -> tuple[PositionDeleteFile, ...]:
+    """The position deletes and deletion vectors that apply to these data files, each once."""
+    found = {(d.path, d.content_offset): d for c in candidates for d in c.position_deletes}
+    return tuple(planned_delete(found[key]) for key in sorted(found, key=lambda k: (k[0], k[1] or 0)))
+
+
+def planned_delete(delete: LiveFile, *, void: bool = False) -> PositionDeleteFile:
+    """The position delete file or deletion vector as a plan carries it."""
+    return PositionDeleteFile(
+        path=delete.path,
+        spec_id=delete.spec_id,
+        partition=delete.partition,
+        data_sequence_number=delete.data_sequence_number,
+        record_count=delete.record_count,
+        size_bytes=delete.size_bytes,
+        referenced_data_file=delete.referenced_data_file,
+        content_offset=delete.content_offset,
+        void=void,
     )

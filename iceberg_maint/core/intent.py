@@ -9,6 +9,7 @@ from typing import Protocol
 from iceberg_maint.core.change import Entry, Identity
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.planned import PlannedFile, planned_data_files, planned_delete_files, unknown_deletes
 from iceberg_maint.core.state import FileKind
 
 
@@ -71,6 +72,10 @@ class Intent:
     any more: every one they applied to is removed or has been examined. `replaced` are the position
     deletes and deletion vectors that go, because what they mark of the data files examined is in the
     delete files added, and they apply to no other.
+
+    `data_files` are the files removed or examined, `delete_files` those applied, dropped or replaced, with
+    the facts that tell them from others of the same path. `unknown` are paths of delete files applied of
+    which there are no facts.
     """
 
     table_uuid: str
@@ -81,6 +86,14 @@ class Intent:
     groups: tuple[GroupIntent, ...]
     dropped: frozenset[str] = frozenset()
     replaced: frozenset[Identity] = frozenset()
+    data_files: tuple[PlannedFile, ...] = ()
+    delete_files: tuple[PlannedFile, ...] = ()
+    unknown: frozenset[str] = frozenset()
+
+    @property
+    def planned(self) -> dict[Identity, PlannedFile]:
+        """All files that the plan stands on."""
+        return {f.identity: f for f in (*self.data_files, *self.delete_files)}
 
     def drops(self, delete: Entry) -> bool:
         """Whether the plan has this delete file go."""
@@ -170,4 +183,7 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
         groups=tuple(groups),
         dropped=frozenset(d.path for d in batch.equality_deletes if d.drop),
         replaced=frozenset(d.identity for d in batch.position_deletes),
+        data_files=tuple(planned_data_files(batch)),
+        delete_files=tuple(planned_delete_files(batch)),
+        unknown=unknown_deletes(batch),
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_maint.core.candidate import Candidate, candidates
 from iceberg_maint.core.equality import scope_of
-from iceberg_maint.core.groups import input_file
+from iceberg_maint.core.groups import applied_deletes, input_file, planned_delete
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.plan import Batch, FileGroup, Leftover, Plan, PositionDeleteFile, batch_at, make_plan
 from iceberg_maint.core.policy import Policy, WindowsPolicy
@@ -125,17 +125,17 @@ def _units(
         under = [c for c in scope if c.file.data_sequence_number <= newest]
         alone += [c for c in scope if c.file.data_sequence_number > newest]
         own = [d for c in under if _goes_along(c, newest, format_version) for d in _named(c)]
-        units.append(_Unit(due.partition, tuple(under), tuple(map(_planned, (*shared, *own)))))
+        units.append(_Unit(due.partition, tuple(under), tuple(map(planned_delete, (*shared, *own)))))
     fewest = 1 if format_version >= 3 else 2
     units += [
-        _Unit(due.partition, (c,), tuple(map(_planned, _named(c))))
+        _Unit(due.partition, (c,), tuple(map(planned_delete, _named(c))))
         for c in alone
         if merges and len(_named(c)) >= fewest
     ]
     by_path = {c.file.path: c for c in found}
     for delete in _void(due, found, deletes):
         named = by_path.get(delete.referenced_data_file or "")
-        units.append(_Unit(due.partition, (named,) if named else (), (_planned(delete, void=True),)))
+        units.append(_Unit(due.partition, (named,) if named else (), (planned_delete(delete, void=True),)))
     return units
 
 
@@ -214,20 +214,6 @@ def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
     return format_version >= 3 or _added(candidate) <= newest or len(_named(candidate)) > 1
 
 
-def _planned(delete: LiveFile, *, void: bool = False) -> PositionDeleteFile:
-    return PositionDeleteFile(
-        path=delete.path,
-        spec_id=delete.spec_id,
-        partition=delete.partition,
-        data_sequence_number=delete.data_sequence_number,
-        record_count=delete.record_count,
-        size_bytes=delete.size_bytes,
-        referenced_data_file=delete.referenced_data_file,
-        content_offset=delete.content_offset,
-        void=void,
-    )
-
-
 def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]:
     """Consecutive units that one batch may hold together."""
     chunks: list[list[_Unit]] = []
@@ -256,6 +242,8 @@ def _batch(
     state: TableState, chunk: Sequence[_Unit], reasons: Mapping[str, Reason], target_bytes: int
 ) -> Batch:
     deletes = tuple(d for unit in chunk for d in unit.deletes)
+    applied = applied_deletes(c for unit in chunk for c in unit.examined)
+    known = {d.identity for d in deletes}
     inputs = frozenset(
         d.path if d.content_offset is None else f"{d.path}@{d.content_offset}" for d in deletes
     )
@@ -264,6 +252,7 @@ def _batch(
         groups=tuple(_groups(chunk)),
         reasons=tuple(sorted({reasons[unit.partition] for unit in chunk})),
         position_deletes=deletes,
+        applied_deletes=tuple(d for d in applied if d.identity not in known),
     )
 
 

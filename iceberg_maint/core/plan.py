@@ -102,6 +102,9 @@ class Batch:
     has the same name whoever plans it. `equality_deletes` are all that may apply to a file of the
     batch at its snapshot, and with them comes the `memory` that applying them needs.
 
+    `applied_deletes` are the position deletes and deletion vectors that apply to a data file of the batch
+    at its snapshot and are not among `position_deletes`: the facts of the paths in `delete_files`.
+
     Housekeeping has no groups: `manifests` (paths) are regrouped, `snapshots` (ids) and `refs`
     (names) expire.
     """
@@ -125,6 +128,7 @@ class Batch:
     manifests: tuple[str, ...] = ()
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
+    applied_deletes: tuple[PositionDeleteFile, ...] = ()
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from iceberg_maint.core.equality import (
     memory_need,
     planned_deletes,
 )
-from iceberg_maint.core.groups import Rules, file_group, packed_groups
+from iceberg_maint.core.groups import Rules, applied_deletes, file_group, packed_groups
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.layout_gain import PlannedLayout
@@ -118,16 +118,17 @@ def plan_rewrite(
         leftovers += [one for one in left if not in_order or one.reason is not Reason.NO_GAIN]
     groups, cut = _within_budget(groups, decision.budget_bytes, decision.budget_reason)
     reasons = {p.partition: p.reason for p in decision.due()}
-    by_path = {c.file.path: c.file for some in by_partition.values() for c in some}
-    under = {path for path, file in by_path.items() if deletes.apply_to(file)}
+    by_path = {c.file.path: c for some in by_partition.values() for c in some}
+    under = {path for path, c in by_path.items() if deletes.apply_to(c.file)}
     live = LiveData.of(files)
     batches = []
     for chunk in _chunks(groups, under, layouts, policy.windows):
         batch = _batch(state, tuple(chunk), target_bytes, reasons)
+        batch = replace(batch, applied_deletes=applied_deletes(by_path[p] for p in batch.paths()))
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
         if planned:
             batch = replace(batch, strategy=SORTED, layout=reduce(PlannedLayout.plus, planned))
-        marked = [by_path[p] for p in sorted(batch.paths() & under)]
+        marked = [by_path[p].file for p in sorted(batch.paths() & under)]
         if marked:
             batch = _with_deletes(batch, state, deletes.applying(marked), marked, live, memory_correction)
         batches.append(batch)

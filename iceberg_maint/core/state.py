@@ -192,7 +192,8 @@ class ManifestEntry(NamedTuple):
     """One manifest entry, sequence number inherited where the spec says so.
 
     `partition` is the raw tuple as stored (dates in days, timestamps in µs, …); `snapshot_id` is
-    the snapshot that added it or, with status DELETED, removed it.
+    the snapshot that added it or, with status DELETED, removed it. `size_bytes` of a deletion vector is
+    the blob's own.
     """
 
     status: EntryStatus
@@ -202,6 +203,7 @@ class ManifestEntry(NamedTuple):
     kind: FileKind
     partition: tuple[object, ...]
     record_count: int
+    size_bytes: int
     referenced_data_file: str | None = None
     content_offset: int | None = None
 

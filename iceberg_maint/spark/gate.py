@@ -173,7 +173,7 @@ def _pinned_manifests(
 ) -> Sequence[Manifest] | None:
     if intent.snapshot_id == before.snapshot_id:
         return before.manifests
-    asks = intent.dropped or intent.replaced or intent.deletes
+    asks = intent.examined or intent.delete_files or intent.deletes
     snapshot = base.snapshot(intent.snapshot_id) if asks else None
     return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 

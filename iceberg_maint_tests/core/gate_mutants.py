@@ -8,9 +8,12 @@ from __future__ import annotations
 from iceberg_maint_tests.mutants.mutant import Mutant
 
 _CORE = "iceberg_maint_tests/core"
-REWRITE, CONVERSION, DROP, MERGE, MODEL, DIFFERENCE, REACH = (
+REWRITE, CONVERSION, DROP, MERGE, MODEL, DIFFERENCE, REACH, IDENTITY = (
     (f"{_CORE}/test_{name}.py",)
-    for name in ("gate", "gate_conversion", "gate_drop", "gate_merge", "gate_model", "difference", "reach")
+    for name in (
+        *("gate", "gate_conversion", "gate_drop", "gate_merge", "gate_model", "difference", "reach"),
+        "gate_identity",
+    )
 )
 EVERY = (*REWRITE, *CONVERSION, *DROP, *MERGE, *DIFFERENCE)
 _SPARK = "iceberg_maint_tests/spark"
@@ -23,6 +26,16 @@ MUTANTS = (
     Mutant("another schema is as planned", "core/gate.py", "if base.schema_id != intent.schema_id:", "if False:", REWRITE),
     Mutant("specs that are gone are as planned", "core/gate.py", "if missing := planned - base.specs.keys():", "if missing := frozenset():", REWRITE),
     Mutant("the pinned snapshot need not be an ancestor", "core/gate.py", "elif not change.lineage.reaches_pinned:", "elif False:", REWRITE),
+    # Whether paths name the files that were planned on.
+    Mutant("what is removed may be any file of its path", "core/gate.py", "    for entry in (*change.files.removed, *change.files.arrivals):", "    for entry in change.files.arrivals:", IDENTITY),
+    Mutant("what is examined may be any file of its path", "core/gate.py", "    for entry in (*change.files.removed, *change.files.arrivals):", "    for entry in change.files.removed:", IDENTITY),
+    Mutant("applied deletes may be gone", "core/gate.py", "    if departures := change.files.departures:", "    if departures := ():", IDENTITY),
+    Mutant("a plan need not know its files", "core/gate.py", "    if unknown := {path for path, _ in needed - planned.keys()} | intent.unknown:", "    if unknown := intent.unknown:", IDENTITY),
+    Mutant("a plan need not know its deletes", "core/gate.py", "    if unknown := {path for path, _ in needed - planned.keys()} | intent.unknown:", "    if unknown := {path for path, _ in needed - planned.keys()}:", IDENTITY),
+    Mutant("a file of another number is the same", "core/planned.py", '("data sequence number", self.data_sequence_number, other.data_sequence_number)', '("data sequence number", 0, 0)', IDENTITY),
+    Mutant("a file of other rows is the same", "core/planned.py", '("rows", self.record_count, other.record_count)', '("rows", 0, 0)', IDENTITY),
+    Mutant("a file of another size is the same", "core/planned.py", '("bytes", self.size_bytes, other.size_bytes)', '("bytes", 0, 0)', IDENTITY),
+    Mutant("files merely moved to other manifests are gone", "core/difference.py", "    return sorted(gone - come, key=lambda i: (i[0], i[1] or 0))", "    return sorted(gone, key=lambda i: (i[0], i[1] or 0))", IDENTITY),
     # What the commit changes beside its files.
     Mutant("the parent may be any snapshot", "core/gate.py", "if new.parent_id != base.snapshot_id:", "if False:", REWRITE),
     Mutant("a commit may change the schema along", "core/gate.py", "if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):", "if False:", REWRITE),

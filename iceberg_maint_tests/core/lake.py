@@ -7,13 +7,14 @@ section "Scan Planning", written anew here so that it can contradict the code un
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.change import Change, Lineage, Since, TableVersion
 from iceberg_maint.core.difference import read_file_change
 from iceberg_maint.core.gate import Rule, check
 from iceberg_maint.core.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.partition import FIRST_SPEC_ID, PartitionField, PartitionSpec, encode_partition
+from iceberg_maint.core.planned import PlannedFile
 from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry
 
 UNPARTITIONED = frozenset({0})
@@ -44,6 +45,7 @@ class File:
     positions: frozenset[tuple[str, int]] = frozenset()
     referenced: str | None = None
     offset: int | None = None
+    size: int = 10
 
     @property
     def records(self) -> int:
@@ -58,6 +60,7 @@ class File:
             kind=self.kind,
             partition=self.place[1],
             record_count=self.records,
+            size_bytes=self.size,
             referenced_data_file=self.referenced,
             content_offset=self.offset,
         )
@@ -107,6 +110,11 @@ class Lake:
         removes = any(f.path in gone for f in self.deletes)
         since = Since(seq, operation, adds, removes, ours=False)
         return Lake(manifests, seq, marked, (since, *self.since))
+
+    def registered_again(self, path: str) -> Lake:
+        """The file removed and its path registered once more, in one commit: with a new sequence number."""
+        [file] = [f for f in self.files if f.path == path]
+        return self.commit(replace(file, seq=self.seq + 1), operation="overwrite", without=[path])
 
     def rows(self) -> list[int]:
         """What a reader sees, sorted; it refuses two deletion vectors of one file with a ValueError."""
@@ -190,7 +198,39 @@ def intent_on(
         frozenset(f.path for f in sources),
         frozenset(f.path for f in outputs),
     )
-    return Intent("u", 2, pinned.seq, pinned.seq, 0, (group,), frozenset(dropped))
+    return standing_on(pinned, Intent("u", 2, pinned.seq, pinned.seq, 0, (group,), frozenset(dropped)))
+
+
+def standing_on(pinned: Lake, intended: Intent) -> Intent:
+    """The intent with the facts of its files, as they are live at `pinned`: of every delete file too."""
+    paths = intended.removed | intended.examined
+    return replace(
+        intended,
+        data_files=tuple(_planned(f) for f in pinned.data if f.path in paths),
+        delete_files=tuple(_planned(d) for d in pinned.deletes if _stands_on(intended, d, pinned)),
+    )
+
+
+def _stands_on(intended: Intent, delete: File, pinned: Lake) -> bool:
+    """Whether the delete file goes, or applies to a data file of the plan."""
+    if delete.path in intended.dropped or (delete.path, delete.offset) in intended.replaced:
+        return True
+    paths = intended.removed | intended.examined
+    return any(_applies(delete, f) for f in pinned.data if f.path in paths)
+
+
+def _applies(delete: File, data: File) -> bool:
+    if delete.kind is FileKind.EQUALITY_DELETES:
+        return data.seq < delete.seq and (delete.place[0] in UNPARTITIONED or delete.place == data.place)
+    if delete.referenced is not None:
+        return delete.referenced == data.path and data.seq <= delete.seq
+    return delete.place == data.place and data.seq <= delete.seq
+
+
+def _planned(file: File) -> PlannedFile:
+    return PlannedFile(
+        (file.path, file.offset), file.place[0], key_of(file.place), file.seq, file.records, file.size
+    )
 
 
 def conversion_on(
@@ -218,7 +258,8 @@ def conversion_on(
             if m.referenced in paths
         )
         groups.append(GroupIntent(key_of(place), place[0], place[0], examined=paths, deletes=deletes))
-    return Intent("u", format_version, pinned.seq, pinned.seq, 0, tuple(groups), frozenset(dropped))
+    intended = Intent("u", format_version, pinned.seq, pinned.seq, 0, tuple(groups), frozenset(dropped))
+    return standing_on(pinned, intended)
 
 
 def change_of(

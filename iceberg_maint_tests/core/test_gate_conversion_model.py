@@ -113,13 +113,15 @@ def conversions(draw: st.DrawFn, *, honest: bool) -> tuple[Lake, Lake, Lake, Int
     examined = [f for f in pinned.data if honest or draw(st.integers(0, 4))]
 
     for _ in range(draw(st.integers(0, 3))):
-        step = draw(st.sampled_from(["append", "key", "position", "old", "replace"]))
-        if step == "append" or (honest and step in ("position", "old", "replace")):
+        step = draw(st.sampled_from(["append", "key", "position", "old", "replace", "again"]))
+        if step == "append" or (honest and step in ("position", "old", "replace", "again")):
             lake = appended(draw, lake)
         elif step == "key":
             lake = deleted_by_key(draw, lake)
         elif step == "position":
             lake = deleted_by_position(draw, lake, vectors=version == 3)
+        elif step == "again" and lake.files:
+            lake = lake.registered_again(draw(st.sampled_from([f.path for f in lake.files])))
         else:
             lake = appended(draw, lake, old=True) if step == "old" else replaced(draw, lake)
 

@@ -10,7 +10,7 @@ import pytest
 from iceberg_maint.core.gate import STALE_RULES, Rule
 from iceberg_maint.core.intent import Intent
 from iceberg_maint_tests.core.conversions import POSITIONS, VECTOR, broken, mark
-from iceberg_maint_tests.core.lake import P1, Q1, File, Lake, conversion_on, table_of
+from iceberg_maint_tests.core.lake import P1, Q1, File, Lake, conversion_on, standing_on, table_of
 
 SHARED = frozenset({("f1", 0), ("gone", 0)})
 
@@ -39,7 +39,7 @@ def merged(
         for g in intended.groups
     )
     gone = frozenset((d.path, d.offset) for d in pinned.deletes if d.path in drop)
-    return replace(intended, groups=groups, replaced=gone), base.commit(
+    return standing_on(pinned, replace(intended, groups=groups, replaced=gone)), base.commit(
         *marks, operation="replace", without=drop
     )
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
+from iceberg_maint.core.codec import to_data
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.policy import WindowsPolicy
 from iceberg_maint.core.reasons import Reason
+from iceberg_maint.ledger import batches
+from iceberg_maint.ledger.schema import batch as batch_table
+from iceberg_maint.ledger_ports import BatchStatus, StoredBatch
 from iceberg_maint.maintain import PlanReady
 from iceberg_maint_tests.core.build import delete
 from iceberg_maint_tests.core.loop import POLICY, Killed, Process, World
@@ -191,3 +197,61 @@ def test_resume_goes_on_over_foreign_appends() -> None:
     world.append("p=a", 1)
     world.run()
     assert world.files("p=a") == ["out-1-0", "p=a/2-0"]
+
+
+def registered_again(world: World, path: str) -> None:
+    """Somebody removes the file and registers the same path: with a sequence number of its own."""
+    file = next(f for f in world.now.live_files if f.path == path)
+    world.commit([path], ())
+    number = world.now.state.last_sequence_number + 1
+    world.commit((), [replace(file, data_sequence_number=number)])
+
+
+def left_open(world: World) -> str:
+    """The id of the batch that a run leaves open."""
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:save_plan"))
+    world.expire_leases()
+    (stored,) = world.ledger.open_batches(world.now.state.uuid, Operation.REWRITE_DATA_FILES)
+    return stored.batch.batch_id
+
+
+def stored_batch(world: World, batch_id: str) -> StoredBatch:
+    with world.ledger._database.read() as conn:
+        return batches.get(conn, batch_id)
+
+
+def test_resume_leaves_out_a_batch_whose_input_was_registered_again() -> None:
+    world = World("a")
+    batch_id = left_open(world)
+    registered_again(world, "p=a/0")
+    world.run()
+    assert stored_batch(world, batch_id).status is BatchStatus.SUPERSEDED
+    assert (world.files("p=a"), world.rows(), world.open_work()) == (["out-1-0"], 60, (0, 0))
+
+
+def test_resume_leaves_out_a_batch_whose_delete_was_undone() -> None:
+    world = World("a")
+    world.commit((), [delete("d", of="p=a/0", seq=2)])
+    batch_id = left_open(world)
+    world.commit(["d"], ())
+    world.run()
+    assert stored_batch(world, batch_id).status is BatchStatus.SUPERSEDED
+
+
+def test_resume_plans_a_batch_again_that_was_stored_without_its_deletes() -> None:
+    """By a program that knew the paths of the deletes it applied and nothing else of them."""
+    world = World("a")
+    world.commit((), [delete("d", of="p=a/0", seq=2)])
+    batch_id = left_open(world)
+    stored = stored_batch(world, batch_id).batch
+    body = to_data(stored)
+    del body["applied_deletes"]
+    with world.ledger._database.write(world.now.state.uuid) as conn:
+        conn.execute(update(batch_table).values(body=json.dumps(body)))
+    assert stored_batch(world, batch_id).batch.applied_deletes == ()
+    world.events.clear()
+    world.run()
+    assert next(e.resumed for e in world.events if isinstance(e, PlanReady)) == ()
+    assert stored_batch(world, batch_id).batch == stored
+    assert stored_batch(world, batch_id).status is BatchStatus.DONE

@@ -15,6 +15,12 @@ from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.partition import PartitionSpec
 from iceberg_maint.core.plan import Batch, Plan
+from iceberg_maint.core.planned import (
+    PlannedFile,
+    planned_data_files,
+    planned_delete_files,
+    unknown_deletes,
+)
 from iceberg_maint.core.policy import EqualityDeletesPolicy, Policy, Route, WindowsPolicy
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.state import FileKind, LiveFile
@@ -153,6 +159,9 @@ def test_plans_share_no_partition_drop_only_what_is_free_and_hold_their_caps(
         assert {*taken.values(), *gone.values()} <= {1}
         for batch in found.batches:
             check(batch, table)
+            live = set(map(PlannedFile.of_live, table.live_files))
+            assert {*planned_data_files(batch), *planned_delete_files(batch)} <= live
+            assert unknown_deletes(batch) == frozenset()
             assert batch.input_files <= windows.max_files_per_batch
             assert len({g.partition for g in batch.groups}) <= windows.max_partitions_per_batch
             assert batch.input_bytes <= windows.max_bytes_per_batch

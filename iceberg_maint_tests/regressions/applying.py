@@ -225,4 +225,33 @@ APPLYING = (
             "spark/test_scan.py::test_delete_that_tells_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
         ),
     ),
+    Regression(
+        "examined-file-registered-again",
+        "reproduced on Iceberg 1.12 (`add_files`, undelete recipes)",
+        "a data file is removed and registered again while its marks are written: new marks delete rows that no delete "
+        "reaches, or a deletion vector is older than its file and the table cannot be read",
+        "the gate reads the manifests that came since for files of the plan and compares them",
+        off(
+            "core/gate.py",
+            "    for entry in (*change.files.removed, *change.files.arrivals):\n",
+            "    for entry in change.files.removed:\n",
+            "core/test_gate_identity.py::test_examined_file_registered_again_is_stale",
+            "spark/test_gate_identity.py::test_examined_file_registered_again_is_stale",
+            "spark/test_position_merge_races.py::test_merge_of_a_data_file_that_was_registered_again_is_stale",
+        ),
+    ),
+    Regression(
+        "dropped-delete-registered-again",
+        "reproduced on Iceberg 1.12",
+        "an equality delete is removed and registered again with a higher number; it is dropped by its path, and "
+        "rows that only its new number reached come back",
+        "the gate compares every delete file that goes with the plan's",
+        off(
+            "core/gate.py",
+            "    for entry in (*change.files.removed, *change.files.arrivals):\n",
+            "    for entry in (e for e in change.files.removed if e.kind is FileKind.DATA):\n",
+            "core/test_gate_identity.py::test_dropped_delete_registered_again_is_stale",
+            "spark/test_gate_identity.py::test_dropped_equality_delete_registered_again_is_stale",
+        ),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
 SPARK_GATE = "spark/test_gate.py::test_gate"
+IDENTITY = "core/test_gate_identity.py::test_"
 
 REWRITING = (
     Regression(
@@ -245,6 +246,60 @@ REWRITING = (
             "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
             "    if False:\n",
             "core/test_foreign.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
+        ),
+    ),
+    Regression(
+        "source-registered-again",
+        "reproduced on Iceberg 1.12 (`add_files`, undelete recipes)",
+        "a source is removed and the same path registered again, above a delete: its replacement is older and falls "
+        "under that delete",
+        "the gate compares sequence number, rows, bytes, spec and partition of every source with the entry at the base",
+        off(
+            "core/gate.py",
+            "    for entry in (*change.files.removed, *change.files.arrivals):\n",
+            "    for entry in change.files.arrivals:\n",
+            f"{IDENTITY}source_with_another_sequence_number_is_stale",
+            "spark/test_gate_identity.py::test_sources_registered_again_after_an_equality_delete_are_stale",
+            "spark/test_gate_identity.py::test_source_registered_again_above_an_applied_position_delete_is_stale",
+        ),
+    ),
+    Regression(
+        "applied-delete-undone",
+        "undelete recipes (`RowDelta.removeDeletes`)",
+        "a delete is taken back after a rewrite has applied it: the rows that came back are lost",
+        "the gate looks for every delete that the rewrite applied among the live ones",
+        off(
+            "core/gate.py",
+            "    if departures := change.files.departures:\n",
+            "    if departures := ():\n",
+            f"{IDENTITY}applied_delete_that_is_gone_is_stale",
+            "spark/test_gate_identity.py::test_applied_delete_that_was_undone_is_stale",
+        ),
+    ),
+    Regression(
+        "stored-batch-of-other-files",
+        "the review of 0.1.0",
+        "a stored batch is resumed though its paths name other files by then",
+        "it is resumed only where every data file and delete file is live with all facts as planned",
+        off(
+            "prepare.py",
+            "    planned = {*planned_data_files(batch), *planned_delete_files(batch)}\n",
+            "    planned: set[PlannedFile] = set()\n",
+            "core/test_loop_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
+            "core/test_loop_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
+            "spark/test_gate_identity.py::test_stored_batch_whose_sources_were_registered_again_is_stale",
+        ),
+    ),
+    Regression(
+        "stored-batch-without-facts",
+        "the review of 0.1.0",
+        "a batch stored by an older program does not say which deletes it applied, and is resumed",
+        "it is closed as out of date and planned again",
+        off(
+            "prepare.py",
+            " or unknown_deletes(batch):\n",
+            ":\n",
+            "core/test_loop_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",
         ),
     ),
 )

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.merge import plan_position_deletes
+from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.policy import (
     ProofLevel,
@@ -16,7 +19,10 @@ from iceberg_maint.core.policy import (
 )
 from iceberg_maint.core.position_deletes import position_delete_findings
 from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.ports import Written
+from iceberg_maint.spark.commit import commit_batch
 from iceberg_maint_tests.spark.cleaning import rows_of
+from iceberg_maint_tests.spark.rewrites import open_gate
 from iceberg_maint_tests.spark.workshop import FULL, TARGET_BYTES, Workshop
 
 POSITIONS = "POSITION_DELETES"
@@ -80,3 +86,18 @@ def twice_marked(shop: Workshop, version: int = 2) -> tuple[str, str, str]:
             f"alter table {name} set tblproperties ('format-version'='3', 'write.delete.mode'='merge-on-read')"
         )
     return name, a, b
+
+
+def registered_again(shop: Workshop, name: str, path: str) -> None:
+    """Another removes the data file and registers the same path: with a sequence number of its own."""
+    java = shop.writers.load(name)
+    [file] = [f for f in shop.writers.files(java) if str(f.location()) == path]
+    java.newDelete().deleteFile(file).commit()
+    java.newAppend().appendFile(file).commit()
+
+
+def unguarded(shop: Workshop, batch: Batch, written: Written) -> CommitResult:
+    """The commit as if the gate had no rules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_batch, "__kwdefaults__", {**commit_batch.__kwdefaults__, "check": open_gate})
+        return shop.commit(batch, written)

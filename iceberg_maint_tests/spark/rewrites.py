@@ -17,7 +17,14 @@ from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.intent import Intent, intent_of
 from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.partition import FIRST_SPEC_ID, encode_partition
-from iceberg_maint.core.plan import Batch, EqualityDeleteFile, FileGroup, InputFile, batch_id
+from iceberg_maint.core.plan import (
+    Batch,
+    EqualityDeleteFile,
+    FileGroup,
+    InputFile,
+    PositionDeleteFile,
+    batch_id,
+)
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.state import FileKind
 from iceberg_maint.ports import Ticket, Written, WrittenFile
@@ -126,15 +133,17 @@ class Rewrite:
         return gate.violations
 
 
-def prepare(writers: Writers, name: str, *groups: Output, drop: Sequence[Any] = ()) -> Rewrite:
+def prepare(
+    writers: Writers, name: str, *groups: Output, drop: Sequence[Any] = (), apply: Sequence[Any] = ()
+) -> Rewrite:
     """Pins the current snapshot and writes the groups' output; `drop` are the Java DeleteFiles of
-    equality deletes that the rewrite has applied and drops."""
+    equality deletes that the rewrite has applied and drops, `apply` those it has applied and keeps."""
     table = writers.load(name)
     outputs = [
         (index, writers.data(table, g.rows, g.spec, g.partition)) for index, g in enumerate(groups) if g.rows
     ]
     planned = tuple(_group(writers, table, g) for g in groups)
-    batch = _batch(table, name, Operation.REWRITE_DATA_FILES, planned, drop)
+    batch = _batch(writers, table, name, Operation.REWRITE_DATA_FILES, planned, drop, apply)
     files = tuple(
         WrittenFile(f.location(), f.fileSizeInBytes(), f.recordCount(), f.specId(), index, "")
         for index, f in outputs
@@ -167,7 +176,7 @@ def prepare_conversion(
         FileGroup(key, spec_id, spec_id, tuple(_inputs(writers, table, of_one)), 0)
         for (key, spec_id), of_one in by_place.items()
     )
-    batch = _batch(table, name, Operation.CONVERT_EQUALITY_DELETES, planned, drop)
+    batch = _batch(writers, table, name, Operation.CONVERT_EQUALITY_DELETES, planned, drop)
     bitmaps = {path: BitMap64(marked) for path, marked in positions.items()}
     vectors = batch.format_version > 2
     write = write_deletion_vectors if vectors else write_position_deletes
@@ -193,7 +202,13 @@ def prepare_conversion(
 
 
 def _batch(
-    table: Any, name: str, operation: Operation, groups: tuple[FileGroup, ...], drop: Iterable[Any]
+    writers: Writers,
+    table: Any,
+    name: str,
+    operation: Operation,
+    groups: tuple[FileGroup, ...],
+    drop: Sequence[Any],
+    apply: Sequence[Any] = (),
 ) -> Batch:
     snapshot = table.currentSnapshot()
     snapshot_id, uuid = int(snapshot.snapshotId()), str(table.uuid())
@@ -214,17 +229,36 @@ def _batch(
             EqualityDeleteFile(
                 d.location(),
                 d.specId(),
-                "",
+                _key(writers, table, d),
                 bool(table.specs()[d.specId()].isUnpartitioned()),
                 tuple(d.equalityFieldIds()),
                 d.dataSequenceNumber(),
                 d.recordCount(),
                 d.fileSizeInBytes(),
-                drop=True,
+                drop=drop,
             )
-            for d in drop
+            for drop, some in ((True, drop), (False, apply))
+            for d in some
         ),
+        applied_deletes=tuple(_applied(writers, table, paths)),
     )
+
+
+def _applied(writers: Writers, table: Any, paths: frozenset[str]) -> Iterable[PositionDeleteFile]:
+    tasks = [t for t in writers.tasks(table) if t.file().location() in paths]
+    deletes = [d for t in tasks for d in writers.bridge.iterate(t.deletes()) if d.equalityFieldIds() is None]
+    for delete in {(d.location(), d.contentOffset()): d for d in deletes}.values():
+        vector = delete.contentOffset() is not None
+        yield PositionDeleteFile(
+            delete.location(),
+            delete.specId(),
+            _key(writers, table, delete),
+            delete.dataSequenceNumber(),
+            delete.recordCount(),
+            delete.contentSizeInBytes() if vector else delete.fileSizeInBytes(),
+            delete.referencedDataFile(),
+            delete.contentOffset(),
+        )
 
 
 def _written(files: tuple[WrittenFile, ...]) -> Written:

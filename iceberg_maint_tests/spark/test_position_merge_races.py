@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.gate import Rule
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark import position_merge
@@ -19,9 +21,11 @@ from iceberg_maint_tests.spark.merging import (
     mark,
     paths,
     planned,
+    registered_again,
     swap,
     table,
     twice_marked,
+    unguarded,
 )
 from iceberg_maint_tests.spark.workshop import FULL, Workshop, workshop_of
 
@@ -63,6 +67,37 @@ def test_merge_of_a_data_file_that_was_rewritten_meanwhile_is_stale(shop: Worksh
     done = shop.engine.write(batch, FULL)
     result, _ = raced(shop, name, lambda: shop.commit(batch, done))
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+
+
+def test_merge_of_a_data_file_that_was_registered_again_is_stale(shop: Workshop) -> None:
+    """Without the gate the table cannot be read: the vector is older than its data file."""
+    name, a, _ = twice_marked(shop, version=3)
+    batch = planned(shop, name)
+    written = shop.engine.write(batch, QUICK)
+    registered_again(shop, name, a)
+    assert unguarded(shop, batch, written).status is CommitStatus.COMMITTED
+    with pytest.raises(Py4JJavaError, match="DV data sequence number"):
+        shop.writers.rows(name)
+
+    name, a, _ = twice_marked(shop, version=3)
+    result, _ = raced(shop, name, lambda: registered_again(shop, name, a))
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert Rule.IDENTITY in result.message
+
+
+def test_merge_of_a_delete_file_that_was_registered_again_is_stale(shop: Workshop) -> None:
+    """The gate says so before Iceberg's validation has a say."""
+    name, _, _ = twice_marked(shop)
+    java = shop.writers.load(name)
+
+    def then() -> None:
+        delete = next(d for t in shop.writers.tasks(java) for d in shop.bridge.iterate(t.deletes()))
+        java.newRowDelta().removeDeletes(delete).commit()
+        java.newRowDelta().addDeletes(delete).commit()
+
+    result, _ = raced(shop, name, then)
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert Rule.IDENTITY in result.message
 
 
 def test_second_deletion_vector_of_a_file_is_stale(shop: Workshop) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.core.candidate import candidates
+from iceberg_maint.core.groups import applied_deletes
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.memory import MemoryNeed
 from iceberg_maint.core.outcome import CommitResult
@@ -129,6 +131,9 @@ class Workshop:
                 for d in deletes
             ),
             memory=MemoryNeed(sum(d.record_count for d in deletes), 16, 1000) if groups else None,
+            applied_deletes=applied_deletes(
+                c for some in candidates(state.specs, live).values() for c in some if c.file.path in under
+            ),
         )
 
     def commit(self, batch: Batch, written: Written, *, engine: SparkEngine | None = None) -> CommitResult:
