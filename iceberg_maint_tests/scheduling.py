@@ -10,6 +10,7 @@ PROCESSES = (
     "iceberg_maint_tests/defs/test_daemon.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_resume.py",
+    "iceberg_maint_tests/stored/test_stored.py",
     "iceberg_maint_tests/security/test_canaries.py",
 )
 """Modules whose tests start programs with a JVM of their own, longest first. They are one scope: never two

@@ -20,6 +20,8 @@ from iceberg_maint.survey import Tools
 from iceberg_maint.wiring import App, load
 
 POINTS = ("between_batches", "files_written", "before_swap", "after_swap")
+INTENT_SAVED = "intent_saved"
+"""One more point: the files of the second batch are written, proved and on record, and no commit was tried."""
 
 
 def _kill() -> None:
@@ -45,6 +47,8 @@ class _KillingLedger:
         if self._point == "files_written" and self._attempts == 2:
             _kill()
         self._ledger.record_intent(*arguments)
+        if self._point == INTENT_SAVED and self._attempts == 2:
+            _kill()
 
     def record_try(self, *arguments: Any) -> None:
         self._ledger.record_try(*arguments)
