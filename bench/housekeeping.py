@@ -186,10 +186,10 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
     from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
     from iceberg_maint.core.ids import WHOLE_TABLE, Operation, TableId
     from iceberg_maint.core.outcome import CommitStatus
+    from iceberg_maint.core.plan_housekeeping import plan_upkeep
     from iceberg_maint.core.policy import Policy
     from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
     from iceberg_maint.core.retention import retain
-    from iceberg_maint.core.upkeep import plan_upkeep
     from iceberg_maint.housekeep import NOTHING_WRITTEN
     from iceberg_maint.ports import Ticket
     from iceberg_maint.spark.engine import SparkEngine

@@ -8,7 +8,7 @@ from iceberg_maint.core.clocks import FIX, Clocks, disagreement
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ledger_ports import Ledger
-from iceberg_maint.ports import Clock
+from iceberg_maint.ports_clock import Clock
 
 if TYPE_CHECKING:
     from iceberg_maint.survey import Tools

@@ -42,7 +42,7 @@ def definitions_from(environ: Mapping[str, str]) -> dg.Definitions:
     table_list = Path(listed) if listed else app.config.home / "tables.json"
     return build_definitions(
         lake,
-        load_table_list(table_list, lake),
+        load_table_list(table_list, lake.catalogs),
         table_list,
         prefix=tuple(p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p),
         shard=parse_shard(environ.get(SHARD_VARIABLE, "0/1")),

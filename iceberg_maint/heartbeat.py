@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from iceberg_maint.ledger_ports import Lease, Ledger
-from iceberg_maint.ports import Clock
+from iceberg_maint.ports_clock import Clock
 
 LEASE_TTL_SECONDS = 45
 _BEATS_PER_TTL = 4

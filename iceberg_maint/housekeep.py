@@ -11,12 +11,12 @@ from iceberg_maint.core.ids import Operation
 from iceberg_maint.core.manifests import manifest_findings
 from iceberg_maint.core.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.plan import Batch
+from iceberg_maint.core.plan_housekeeping import SWEEP_AND_MARK
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.retention import Retention
 from iceberg_maint.core.state import TableState
-from iceberg_maint.core.upkeep import SWEEP_AND_MARK
 from iceberg_maint.ended import REJECTIONS, Ended, one_line, pin_same
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ledger_ports import Lease

@@ -2,69 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from iceberg_maint.core.clocks import Uptime
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.memory import MemoryUse
 from iceberg_maint.core.outcome import CommitResult
 from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.proof import Proof
 from iceberg_maint.core.retention import Retention
-from iceberg_maint.core.state import FileKind, LiveFile, TableState
+from iceberg_maint.core.state import FileKind
 from iceberg_maint.core.verification import MaintenanceCommit, Verification
 from iceberg_maint.errors import IcebergMaintError
-
-
-class Catalog(Protocol):
-    """Read-only access to one catalog and the metadata of its tables. `compares_base`: whether a commit is
-    refused once the table is no longer at the very metadata it was checked against; a REST catalog asks for
-    what the commit's requirements name, which for the removal of snapshots is the table's identity alone."""
-
-    name: str
-    compares_base: bool
-
-    def tables(self) -> tuple[TableId, ...]:
-        """All tables (views left out), sorted. Raises ConfigurationError ICM-104."""
-        ...
-
-    def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
-        """A token per existing table that changes with every commit; no metadata is read where
-        the catalog can avoid it. Tables that are gone are left out.
-        """
-        ...
-
-    def pin(self, table: TableId) -> TableState:
-        """The table's state at its current snapshot. Raises UnknownTableError ICM-126,
-        RefusedError ICM-101.
-        """
-        ...
-
-    def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
-        """A table metadata file of the table, its current or a former one, as Iceberg's own JSON (spec:
-        "Table Metadata"). Raises UnreadableTableError ICM-101.
-        """
-        ...
-
-    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """Health of the pinned snapshot. Raises UnreadableTableError when counts contradict the
-        manifest list.
-        """
-        ...
-
-    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
-        """Live data and delete files of these partitions, and all global equality deletes."""
-        ...
-
-    def find_live(
-        self, state: TableState, paths: Collection[str], *, deletes: bool = False
-    ) -> frozenset[str]:
-        """Which of the paths are data files, or delete files, live in any retained snapshot."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,25 +141,4 @@ class Verifier(Protocol):
         """Reads the files in which the commit differs from its parent, as readers see them in
         both. Raises RefusedError ICM-102 when the table is another one by now.
         """
-        ...
-
-
-class Clock(Protocol):
-    """Time, injected."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since epoch, UTC."""
-        ...
-
-    def monotonic_seconds(self) -> float:
-        """For durations."""
-        ...
-
-    def uptime(self) -> Uptime | None:
-        """How long the machine has run, which no setting of its clock changes; None where it does not
-        tell."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Waits."""
         ...

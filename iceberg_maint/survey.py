@@ -19,16 +19,19 @@ from iceberg_maint.core.joint import joint
 from iceberg_maint.core.memory import learned_correction
 from iceberg_maint.core.partition import decode_partition
 from iceberg_maint.core.plan import Plan
+from iceberg_maint.core.plan_housekeeping import plan_upkeep
 from iceberg_maint.core.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision
 from iceberg_maint.core.retention import Retention, may_be_young, retain
 from iceberg_maint.core.state import TableState
-from iceberg_maint.core.upkeep import decide_upkeep, may_sweep, plan_upkeep
+from iceberg_maint.core.upkeep import decide_upkeep, may_sweep
 from iceberg_maint.core.wanted_order import wanted_order
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 from iceberg_maint.ledger_ports import Ledger
-from iceberg_maint.ports import Catalog, Clock, Engine
+from iceberg_maint.ports import Engine
+from iceberg_maint.ports_catalog import Catalog
+from iceberg_maint.ports_clock import Clock
 from iceberg_maint.storage_ports import OrphanFiles
 
 NOTHING_EXPIRES = Retention((), (), (), ())

@@ -18,7 +18,9 @@ from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.state import TableState
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ledger_ports import Ledger
-from iceberg_maint.ports import Catalog, Clock, Engine, Verifier
+from iceberg_maint.ports import Engine, Verifier
+from iceberg_maint.ports_catalog import Catalog
+from iceberg_maint.ports_clock import Clock
 from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import PolicyOf, Tools
 

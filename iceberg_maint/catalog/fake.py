@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from iceberg_maint.catalog.measure import maintenance_properties, table_health
-from iceberg_maint.core.foreign import foreign_commits
+from iceberg_maint.core.foreign_commits import foreign_commits
 from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.judge import size_limits, target_file_size_bytes

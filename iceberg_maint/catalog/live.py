@@ -24,12 +24,12 @@ from iceberg_maint.catalog.manifests import (
     UPPER_BOUNDS,
     Integers,
     LiveEntries,
+    check_manifest_list,
     has_live_files,
     only_path,
     read_live_entries,
 )
 from iceberg_maint.catalog.measure import Columns, Mask, References, to_columns
-from iceberg_maint.catalog.metadata import check_manifest_list
 from iceberg_maint.core.partition import encode_partition
 from iceberg_maint.core.sort_order import LayoutOrder
 from iceberg_maint.core.state import FileKind, LiveFile, Manifest, TableState

@@ -16,7 +16,15 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.avro import AvroError, Column, read_columns
 from iceberg_maint.catalog.layout import FileLayout
-from iceberg_maint.core.state import EntryStatus, FileKind, Manifest, ManifestEntry, ManifestReader
+from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.state import (
+    EntryStatus,
+    FileKind,
+    Manifest,
+    ManifestEntry,
+    ManifestReader,
+    Snapshot,
+)
 from iceberg_maint.errors import UnreadableTableError
 
 Integers = NDArray[np.int64]
@@ -318,3 +326,15 @@ def _check_counts(manifest: Manifest, table: str, status: Integers, records: Int
                 f"{listed}. The table is not measured in part.",
                 "find out which of the two is wrong before anything is rewritten.",
             )
+
+
+def check_manifest_list(table: TableId, snapshot: Snapshot) -> str:
+    """The snapshot's manifest list. Raises UnreadableTableError where it has none."""
+    if not snapshot.manifest_list:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"{table}: snapshot {snapshot.snapshot_id} lists its manifests in the metadata file, "
+            "as only early format v1 writers did.",
+            "commit to the table once with a current engine.",
+        )
+    return snapshot.manifest_list

@@ -17,7 +17,7 @@ from iceberg_maint.catalog.manifests import (
     Integers,
     LiveEntries,
 )
-from iceberg_maint.core.foreign import foreign_commits
+from iceberg_maint.core.foreign_commits import foreign_commits
 from iceberg_maint.core.health import (
     SIZE_EDGES_BYTES,
     Measured,

@@ -209,15 +209,3 @@ def _sort_fields(document: Mapping[str, Any]) -> Iterator[SortField]:
                 descending=node["direction"] == "desc",
                 nulls_last=node["null-order"] == "nulls-last",
             )
-
-
-def check_manifest_list(table: TableId, snapshot: Snapshot) -> str:
-    """The snapshot's manifest list. Raises UnreadableTableError where it has none."""
-    if not snapshot.manifest_list:
-        raise UnreadableTableError(
-            "ICM-101",
-            f"{table}: snapshot {snapshot.snapshot_id} lists its manifests in the metadata file, "
-            "as only early format v1 writers did.",
-            "commit to the table once with a current engine.",
-        )
-    return snapshot.manifest_list

@@ -12,12 +12,13 @@ from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.live import find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests import (
     PATH,
+    check_manifest_list,
     read_bytes,
     read_live_entries,
     read_manifest_list,
 )
 from iceberg_maint.catalog.measure import measure
-from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata, read_document
+from iceberg_maint.catalog.metadata import parse_metadata, read_document
 from iceberg_maint.core.health import Measured
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.core.policy import RewriteDataFilesPolicy

@@ -13,12 +13,13 @@ from pyiceberg.manifest import read_manifest_list as read_manifest_list_again
 
 from iceberg_maint.catalog.manifests import (
     PATH,
+    check_manifest_list,
     has_live_files,
     read_bytes,
     read_live_entries,
     read_manifest_list,
 )
-from iceberg_maint.catalog.metadata import check_manifest_list, parse_metadata
+from iceberg_maint.catalog.metadata import parse_metadata
 from iceberg_maint.catalog.pending import pending_files
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
 from iceberg_maint.core.ids import TableId

@@ -17,9 +17,9 @@ from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
 from iceberg_maint.cli.session import Session, command, group, overrides_option
 from iceberg_maint.core.ids import Operation, TableId
 from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.plan_housekeeping import MARK
 from iceberg_maint.core.reasons import Reason
 from iceberg_maint.core.record import Record
-from iceberg_maint.core.upkeep import MARK
 from iceberg_maint.errors import (
     EXIT_DONE,
     EXIT_FAILED,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from iceberg_maint.core.foreign import ForeignCommit
+from iceberg_maint.core.foreign_commits import ForeignCommit
 from iceberg_maint.core.ids import TableId
 
 MEBIBYTE = 1024 * 1024

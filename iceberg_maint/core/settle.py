@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from iceberg_maint.core.metadata_version import metadata_version
 from iceberg_maint.core.outcome import CommitStatus
 from iceberg_maint.core.state import TableState
-
-_VERSION = re.compile(r"(?:^|/)v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
-"""The version in the name of a metadata file, which every commit raises: `00012-<uuid>.metadata.json` (Iceberg
-BaseMetastoreTableOperations.newTableMetadataFilePath), `v12.metadata.json` (HadoopTableOperations)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +78,3 @@ def _left_no_trace(evidence: AttemptEvidence, state: TableState) -> bool:
     shown = head.parent_id is None or len(state.ancestors()) > 1
     now, base = metadata_version(state.metadata_location), metadata_version(evidence.base_location)
     return shown and now is not None and base is not None and now > base
-
-
-def metadata_version(metadata_location: str) -> int | None:
-    """The version in a metadata file's name, None where it has none."""
-    found = _VERSION.search(metadata_location)
-    return int(found.group(1)) if found else None

@@ -19,7 +19,9 @@ from iceberg_maint.core.state import TableState
 from iceberg_maint.core.upkeep import held_back
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.ledger_ports import Ledger, Report
-from iceberg_maint.ports import Catalog, Clock, Engine
+from iceberg_maint.ports import Engine
+from iceberg_maint.ports_catalog import Catalog
+from iceberg_maint.ports_clock import Clock
 from iceberg_maint.storage_ports import OrphanFiles
 from iceberg_maint.survey import Tools, decide_stored, no_store_clock
 

@@ -163,7 +163,7 @@ def follow_table_list(
     """Compares the catalogs with the table list and with what is loaded; rewrites the list and
     asks for a reload where they differ. A catalog that does not answer keeps its tables. Views
     are not listed by catalogs. Returns what a person should know."""
-    listed, silent = list_catalogs(lake)
+    listed, silent = list_catalogs(lake.catalogs)
     messages = [f"catalog {name} does not answer: {lake.masked(str(why))}" for name, why in silent.items()]
     stored = frozenset(_stored(path))
     now = listed | {t for t in stored | set(tables) if t.catalog in silent}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs.lake import Lake
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.ports_catalog import Catalog
 
 _VERSION = 1
 
@@ -42,20 +42,20 @@ def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
     Path(file.name).replace(path)
 
 
-def load_table_list(path: Path, lake: Lake) -> tuple[TableId, ...]:
+def load_table_list(path: Path, catalogs: Mapping[str, Catalog]) -> tuple[TableId, ...]:
     """The listed tables; from the catalogs, and written down, when there is no file yet."""
     listed = read_table_list(path)
     if listed is None:
-        listed = tuple(sorted(t for c in lake.catalogs.values() for t in c.tables()))
+        listed = tuple(sorted(t for c in catalogs.values() for t in c.tables()))
         write_table_list(path, listed)
     return listed
 
 
-def list_catalogs(lake: Lake) -> tuple[frozenset[TableId], dict[str, str]]:
+def list_catalogs(catalogs: Mapping[str, Catalog]) -> tuple[frozenset[TableId], dict[str, str]]:
     """Tables of every catalog that answers, and the error of every catalog that does not."""
     found: set[TableId] = set()
     silent: dict[str, str] = {}
-    for name, catalog in sorted(lake.catalogs.items()):
+    for name, catalog in sorted(catalogs.items()):
         try:
             found.update(catalog.tables())
         except IcebergMaintError as why:

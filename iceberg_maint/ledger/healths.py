@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from iceberg_maint.core.codec import digest, dumps, loads
-from iceberg_maint.core.foreign import ForeignCommit
+from iceberg_maint.core.foreign_commits import ForeignCommit
 from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.ledger.leases import owner_of

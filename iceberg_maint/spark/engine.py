@@ -35,6 +35,7 @@ from iceberg_maint.spark.memory import measured, ran_out
 from iceberg_maint.spark.position_merge import merge
 from iceberg_maint.spark.preflight import check_keys, preflight_of
 from iceberg_maint.spark.regroup import commit_regrouping
+from iceberg_maint.spark.row_proof import fingerprint_files
 from iceberg_maint.spark.session import keeping_sigint, versions
 from iceberg_maint.spark.staging import (
     GroupTasks,
@@ -43,6 +44,7 @@ from iceberg_maint.spark.staging import (
     plan_tasks,
     position_delete_files,
 )
+from iceberg_maint.spark.table import describe
 from iceberg_maint.spark.tries import Pause
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class SparkEngine:
         bridge = self._active()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
-        table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
+        table = describe(bridge, java_table, batch.table, batch.snapshot_id)
         deletes = equality_delete_files(bridge, java_table, batch)
         preflight = preflight_of(bridge, table, batch, policy.equality_deletes, tuple(deletes.values()))
         footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
@@ -158,8 +160,8 @@ class SparkEngine:
             elif written.proof.fingerprint is None:
                 return True
             else:
-                table = native.describe(bridge, java_table, batch.table, batch.snapshot_id)
-                found = native.fingerprint_files(bridge, table, bridge.list(files))
+                table = describe(bridge, java_table, batch.table, batch.snapshot_id)
+                found = fingerprint_files(bridge, table, bridge.list(files))
             return found.text() == written.proof.fingerprint
 
         items = [(_description(batch, "adoption"), files)]

@@ -34,14 +34,13 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.proof import Fingerprint
+from iceberg_maint.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
 LANES = 2
-LINEAGE: Mapping[str, int] = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
-"""Metadata columns of format v3 with their reserved field ids (spec: Reserved Field IDs)."""
 
 _LOW = 0xFFFFFFFF
 
@@ -89,11 +88,6 @@ def row_hash(schema: StructType, field_ids: Mapping[str, int], lane: int) -> Col
         hashes.append(F.xxhash64(F.lit(~seed if lane else seed), *_column_terms(value, field.dataType)))
     joined = reduce(lambda a, b: a.bitwiseXOR(b), hashes) if hashes else F.lit(0).cast("long")
     return F.xxhash64(joined)
-
-
-def quoted(name: str) -> str:
-    """A column name as Spark takes it literally."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _column_terms(value: Column, kind: DataType) -> list[Column]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.foreign import foreign_commits
+from iceberg_maint.core.foreign_commits import foreign_commits
 from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.judge import size_limits, target_file_size_bytes
 from iceberg_maint.core.partition import encode_partition

@@ -12,8 +12,9 @@ from typing import Any
 
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.content import json_spec
-from iceberg_maint.spark.lambdas import SEPARATOR, SEPARATOR_WITHIN, Lambdas
-from iceberg_maint.spark.native import Table
+from iceberg_maint.spark.lambdas import SEPARATOR_WITHIN, Lambdas
+from iceberg_maint.spark.table import Table
+from iceberg_maint.spark.texts import texts_of
 
 _FUNCTION = "java.util.function.Function"
 _TASK = "org.apache.iceberg.FileScanTask"
@@ -213,12 +214,6 @@ class KeyFiles(Lambdas):
 
     def _static(self, owner: str, method: str, result: str, *arguments: str) -> Any:
         return self.lookup.findStatic(self.class_of(owner), method, self.type_of(result, *arguments))
-
-
-def texts_of(bridge: Bridge, texts: Iterable[str]) -> Any:
-    """A Java stream of strings, carried over in one piece."""
-    pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
-    return pattern.splitAsStream(SEPARATOR.join(texts))
 
 
 def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | None) -> DeleteFile:

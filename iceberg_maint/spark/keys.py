@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.spark.fingerprint import quoted
+from iceberg_maint.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

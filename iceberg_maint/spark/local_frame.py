@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.key_files import texts_of
+from iceberg_maint.spark.texts import texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,10 +12,10 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.membership import marked_numbers
-from iceberg_maint.spark.native import Table
 from iceberg_maint.spark.positions import Positions, count, gather, gather_numbered, read_back, union
 from iceberg_maint.spark.scan import scan_task
 from iceberg_maint.spark.staging import GroupTasks, read_staged, staged
+from iceberg_maint.spark.table import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.key_files import DataFile, DeleteFile, KeyFiles
 from iceberg_maint.spark.keys import Key, can_match, key_terms, keys_of
 from iceberg_maint.spark.local_frame import local_frame
-from iceberg_maint.spark.native import Table, check_reads_staged
-from iceberg_maint.spark.staging import read_staged, staged
+from iceberg_maint.spark.staging import check_reads_staged, read_staged, staged
+from iceberg_maint.spark.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -22,10 +22,10 @@ from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.convert import Converted
 from iceberg_maint.spark.local_frame import local_frame
 from iceberg_maint.spark.marks import kept_deletes
-from iceberg_maint.spark.native import Table
 from iceberg_maint.spark.positions import Positions
 from iceberg_maint.spark.scan import scan_task
 from iceberg_maint.spark.staging import GroupTasks, staged
+from iceberg_maint.spark.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

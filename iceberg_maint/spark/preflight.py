@@ -15,7 +15,7 @@ from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.key_files import KeyFiles
 from iceberg_maint.spark.keys import keys_of
 from iceberg_maint.spark.memory import default_budget_bytes, driver_memory_bytes, executor_memory
-from iceberg_maint.spark.native import Table
+from iceberg_maint.spark.table import Table
 
 _UNCOMPARABLE = frozenset({"float", "double"})
 """Iceberg allows no equality on these (spec: Equality Delete Files): NaN and -0.0 have several forms."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.sort_order import LayoutOrder, SortColumn
-from iceberg_maint.spark.fingerprint import quoted
+from iceberg_maint.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -24,6 +24,9 @@ from iceberg_maint.spark.scan import scan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 @dataclass(frozen=True, slots=True)
 class GroupTasks:
@@ -254,3 +257,23 @@ def read_staged(
     relation = relation.copy(source, sequence, nothing, nothing, settings, nothing)
     frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(bridge.session, relation)
     return DataFrame(frame, spark)
+
+
+def check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
+    """Holds the optimized plan to one scan, that of the staged tasks. A check per row, by file
+    name, would cost as much as reading them.
+    """
+    leaves = source._jdf.queryExecution().optimizedPlan().collectLeaves()
+    scans = [_scan_text(leaves.apply(i)) for i in range(leaves.size())]
+    if len(scans) != 1 or "IcebergStagedScan" not in scans[0] or group_id not in scans[0]:
+        raise RefusedError(
+            "ICM-101",
+            f"{batch.table}: Spark would read {scans} in place of the planned files",
+            "report this; nothing was written.",
+        )
+
+
+def _scan_text(leaf: Any) -> str:
+    """What a leaf of a plan reads; Spark's own text of a relation leaves its scan out."""
+    is_scan = str(leaf.getClass().getSimpleName()) == "DataSourceV2ScanRelation"
+    return str((leaf.scan() if is_scan else leaf).toString())

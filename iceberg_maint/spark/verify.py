@@ -25,10 +25,11 @@ from iceberg_maint.core.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark import native, positions, visible
+from iceberg_maint.spark import positions, visible
 from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.scan import scan
+from iceberg_maint.spark.table import Table, describe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: 
     of_before, of_after = before.beyond(same), after.beyond(same)
     looked_at += [of_before, of_after]
     # One list of columns for both sides: lineage is compared where the rows had it before.
-    described = native.describe(bridge, table, commit.table, commit.parent_id)
+    described = describe(bridge, table, commit.table, commit.parent_id)
     if _data_files(bridge, of_before) == _data_files(bridge, of_after):
         return _positions_evidence(bridge, described, of_before, of_after)
     incomparable = None
@@ -94,7 +95,7 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: 
     return Evidence(next(sides), next(sides), incomparable)
 
 
-def _positions_evidence(bridge: Bridge, table: native.Table, before: Any, after: Any) -> Evidence:
+def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -> Evidence:
     deletes_before, deletes_after = _deletes(bridge, before), _deletes(bridge, after)
     gone = visible.deleted_positions(bridge, table, before)
     gone_after = visible.deleted_positions(bridge, table, after)

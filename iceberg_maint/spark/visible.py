@@ -16,8 +16,9 @@ from iceberg_maint.core.memory import DoesNotFitError, MemoryNeed, Preflight, pr
 from iceberg_maint.core.plan import Batch
 from iceberg_maint.core.proof import Fingerprint
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark import fingerprint, native, positions
+from iceberg_maint.spark import fingerprint, positions
 from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.columns import quoted
 from iceberg_maint.spark.lambdas import Lambdas
 from iceberg_maint.spark.marks import kept_deletes
 from iceberg_maint.spark.membership import marked_rows
@@ -25,6 +26,7 @@ from iceberg_maint.spark.memory import default_budget_bytes, executor_memory
 from iceberg_maint.spark.positions import Positions
 from iceberg_maint.spark.scan import scan_task
 from iceberg_maint.spark.staging import read_staged, staged
+from iceberg_maint.spark.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +35,7 @@ READER_EQUALITY_DELETES = 200_000
 """Rows of equality deletes that Iceberg's reader is given at most; some 60 MB of its sets."""
 
 
-def rows(bridge: Bridge, table: native.Table, tasks: Any) -> Fingerprint:
+def rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
     """The fingerprint of the rows that readers of the tasks (a Java list) see.
 
     Raises what `membership.marked_rows` raises, and RefusedError ICM-124 when the equality deletes
@@ -44,7 +46,7 @@ def rows(bridge: Bridge, table: native.Table, tasks: Any) -> Fingerprint:
     if tasks.isEmpty():
         return fingerprint.total(())
     with _read(bridge, table, tasks) as (frame, marked):
-        columns = [fingerprint.quoted(c) for c in (*table.columns, *table.lineage)]
+        columns = [quoted(c) for c in (*table.columns, *table.lineage)]
         schema = frame.select(*columns).schema
         if marked is None:
             seen, measures = frame.select(*columns), fingerprint.measures(schema, table.field_ids)
@@ -62,7 +64,7 @@ def rows(bridge: Bridge, table: native.Table, tasks: Any) -> Fingerprint:
     return fingerprint.total([fingerprint.fingerprint_of(row.asDict()) for row in parts])
 
 
-def deleted_positions(bridge: Bridge, table: native.Table, tasks: Any) -> Positions:
+def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
     """The positions of the rows that readers of the tasks (a Java list) do not see. Raises what
     `rows` raises."""
     if tasks.isEmpty():
@@ -77,7 +79,7 @@ def deleted_positions(bridge: Bridge, table: native.Table, tasks: Any) -> Positi
 
 
 @contextmanager
-def _read(bridge: Bridge, table: native.Table, tasks: Any) -> Iterator[tuple[DataFrame, DataFrame | None]]:
+def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame, DataFrame | None]]:
     """The tasks' rows by Iceberg's reader and, where it is spared the equality deletes, the rows
     that these alone delete, as `_file` and `_pos`."""
     lambdas = bridge.once(Lambdas)
@@ -103,11 +105,11 @@ def _read(bridge: Bridge, table: native.Table, tasks: Any) -> Iterator[tuple[Dat
         yield frame, marked.where("not _already").select("_file", "_pos")
 
 
-def _by_dropped_column(bridge: Bridge, table: native.Table, deletes: list[Any]) -> bool:
+def _by_dropped_column(bridge: Bridge, table: Table, deletes: list[Any]) -> bool:
     return any(int(i) not in table.types for d in deletes for i in bridge.iterate(d.equalityFieldIds()))
 
 
-def _as_batch(table: native.Table) -> Batch:
+def _as_batch(table: Table) -> Batch:
     """A batch without a file: of one that is marked only the table's name is asked for."""
     return Batch(
         batch_id="",
@@ -124,7 +126,7 @@ def _as_batch(table: native.Table) -> Batch:
     )
 
 
-def _preflight(bridge: Bridge, table: native.Table, tasks: Any, deletes: list[Any]) -> Preflight:
+def _preflight(bridge: Bridge, table: Table, tasks: Any, deletes: list[Any]) -> Preflight:
     keys = {tuple(int(i) for i in bridge.iterate(d.equalityFieldIds())) for d in deletes}
     need = MemoryNeed(
         keys=sum(int(d.recordCount()) for d in deletes),

@@ -7,15 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.foreign import (
-    MOST_KEPT,
-    Company,
-    ForeignCommit,
-    company,
-    foreign_commits,
-    foreign_stop,
-    in_company,
-)
+from iceberg_maint.core.foreign import Company, company, foreign_stop, in_company
+from iceberg_maint.core.foreign_commits import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.policy import (
     ForeignMaintainersPolicy,

@@ -10,11 +10,12 @@ from iceberg_maint.catalog.fake import measure_files
 from iceberg_maint.core.history import PartitionHistory, TableHistory
 from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RewriteManifestsPolicy
 from iceberg_maint.core.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.plan_housekeeping import plan_upkeep
 from iceberg_maint.core.policy import Policy
 from iceberg_maint.core.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.retention import Hold, Holder, Retention
 from iceberg_maint.core.state import TableState
-from iceberg_maint.core.upkeep import decide_upkeep, plan_upkeep
+from iceberg_maint.core.upkeep import decide_upkeep
 from iceberg_maint_tests.core.build import NOW_MS, data, table_of
 from iceberg_maint_tests.core.test_manifests import manifest
 

@@ -77,7 +77,7 @@ _lake = lake_of(_app)
 _list = _app.config.home / "tables.json"
 defs = build_definitions(
     replace(_lake, ledger=_Ledger(_lake.ledger), engine_of=lambda session: _Engine(_lake.engine_of(session))),
-    load_table_list(_list, _lake),
+    load_table_list(_list, _lake.catalogs),
     _list,
     webserver_url=os.environ["ICEBERG_MAINT_DAGSTER_URL"],
 )

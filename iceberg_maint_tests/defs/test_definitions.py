@@ -206,9 +206,9 @@ def test_malformed_table_list_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_table_list_is_made_from_the_catalog_once(world: World) -> None:
     world.catalog.create("db.t")
-    assert load_table_list(world.table_list, world.lake) == (T,)
+    assert load_table_list(world.table_list, world.lake.catalogs) == (T,)
     world.catalog.unreachable = True
-    assert load_table_list(world.table_list, world.lake) == (T,)
+    assert load_table_list(world.table_list, world.lake.catalogs) == (T,)
 
 
 def test_backfill_of_a_range_is_one_run(world: World) -> None:

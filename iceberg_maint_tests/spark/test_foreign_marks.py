@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.foreign import foreign_commits
+from iceberg_maint.core.foreign_commits import foreign_commits
 from iceberg_maint.core.ids import TableId
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint_tests.spark.writers import Writers

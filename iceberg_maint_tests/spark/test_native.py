@@ -16,6 +16,7 @@ from iceberg_maint.core.policy import Policy, RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark import native
 from iceberg_maint.spark.bridge import JVM_ERRORS
+from iceberg_maint.spark.table import quoted_columns
 from iceberg_maint_tests.spark.sick import rewrite, sick_table, workshop
 from iceberg_maint_tests.spark.workshop import FOOTER, FULL, Workshop
 
@@ -195,7 +196,7 @@ def test_proof_row_lost_or_doubled_while_writing_is_unequal(
 
 def test_proof_deletes_not_applied_is_unequal(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = sick_table(shop, 2)
-    monkeypatch.setattr(native, "_rows", lambda table, source, group: source.select(*native._columns(table)))
+    monkeypatch.setattr(native, "_rows", lambda table, source, group: source.select(*quoted_columns(table)))
     proof = shop.engine.write(shop.batch(name), FULL).proof
     assert not proof.equal
 

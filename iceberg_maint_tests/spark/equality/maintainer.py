@@ -26,7 +26,8 @@ from iceberg_maint.core.policy import (
 )
 from iceberg_maint.ledger.sql import SqlLedger
 from iceberg_maint.maintain import Observer, Request, maintain
-from iceberg_maint.ports import Clock, Ticket, Written
+from iceberg_maint.ports import Ticket, Written
+from iceberg_maint.ports_clock import Clock
 from iceberg_maint.spark.bridge import Bridge
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.storage_ports import OrphanFiles
