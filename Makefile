@@ -73,7 +73,7 @@ WORKERS := 2
 CLASSES := $(CACHE)/tests/classes.jsa
 
 $(CLASSES): $(STAMP)
-	@$(PY) -m iceberg_maint_tests.jvm
+	@$(PY) -m iceberg_maint_tests.support.jvm
 
 .PHONY: test
 test: setup  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
@@ -103,7 +103,7 @@ test-deep: setup  ## equality deletes all ways; random programs of all writers a
 	@status=0; \
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
 	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/equality iceberg_maint_tests/program || status=$$?; \
-	$(PY) -m iceberg_maint_tests.program.lives; \
+	$(PY) -m iceberg_maint_tests.program.random_runs; \
 	exit $$status
 
 # A life of a simulated world, too, is decided by its seed alone; SIM_SEED is the first.
@@ -217,7 +217,7 @@ screenshots: setup  ## take the pictures of the real UI used in the docs (needs 
 
 .PHONY: jars
 jars: setup  ## fetch and verify the jars again
-	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.jars --cache $(CACHE)
+	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.session.jars --cache $(CACHE)
 
 DOCS := $(CACHE)/docs
 

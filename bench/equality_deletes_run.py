@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 
 from bench.equality_deletes_table import PROJECT, TABLE
-from iceberg_maint.core.ids import DATA_OPERATIONS
+from iceberg_maint.core.model.ids import DATA_OPERATIONS
 
 CACHE = PROJECT / ".cache"
 OPERATIONS = {
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _stock(spark: Any, _folder: Path, action: str) -> dict[str, Any]:
-    from iceberg_maint.spark.bridge import Bridge
+    from iceberg_maint.spark.jvm.bridge import Bridge
 
     bridge = Bridge(spark)
     rewrite = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteDataFiles(
@@ -126,14 +126,14 @@ def stock_session(catalog: Path, warehouse: Path, heap: str, scratch: Path) -> A
     """A session with nothing set but what the catalog, the heap and silence need."""
     from pyspark.sql import SparkSession
 
-    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.java import find_java, quiet_home
-    from iceberg_maint.spark.settings import EXTENSIONS, catalog_conf
+    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java, quiet_home
+    from iceberg_maint.spark.session.settings import EXTENSIONS, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, CACHE / "java"))
     jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
-    logging = (PROJECT / "iceberg_maint" / "spark" / "log4j2.json").as_uri()
+    logging = (PROJECT / "iceberg_maint" / "spark" / "session" / "log4j2.json").as_uri()
     conf = {
         **catalog_conf("lake", "jdbc", f"sqlite:///{catalog}", f"file://{warehouse}", {}),
         "spark.master": "local[2]",

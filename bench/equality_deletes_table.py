@@ -117,7 +117,7 @@ def main() -> None:
     import pyarrow.parquet as pq
 
     from bench.equality_deletes_run import stock_session
-    from iceberg_maint.spark.bridge import Bridge
+    from iceberg_maint.spark.jvm.bridge import Bridge
 
     shape = SHAPES[sys.argv[1]]
     folder = DATA / shape.name

@@ -31,17 +31,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.large_table import MANIFESTS, large_table
-from iceberg_maint.catalog.entries import read_entries
-from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
-from iceberg_maint.core.change import MetadataReader
-from iceberg_maint.core.gate import check
-from iceberg_maint.core.intent import AddedDelete, GroupIntent, Intent
-from iceberg_maint.core.partition import FIRST_SPEC_ID, encode_partition
-from iceberg_maint.core.planned import PlannedFile
-from iceberg_maint.core.state import FileKind
-from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.spark.gate import CommitGate
-from iceberg_maint.spark.pruning import partition_specs
+from iceberg_maint.catalog.manifests.entries import read_entries
+from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+from iceberg_maint.core.commits.change import MetadataReader
+from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.intent import AddedDelete, GroupIntent, Intent
+from iceberg_maint.core.commits.planned_files import PlannedFile
+from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
+from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.spark.commit.gate import CommitGate
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.scan.pruning import partition_specs
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
@@ -105,10 +105,10 @@ def main() -> int:
 
 
 def _session(database: Path, warehouse: Path) -> Any:
-    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.java import find_java
-    from iceberg_maint.spark.session import build_session
-    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.spark.session.session import build_session
+    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)

@@ -18,7 +18,14 @@ from pyiceberg.transforms import BucketTransform, DayTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, TimestampType
 
-from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, register, spec, write_avro
+from iceberg_maint_tests.support.catalog.table_files import (
+    File,
+    ManifestFile,
+    TableFiles,
+    register,
+    spec,
+    write_avro,
+)
 
 DATA = Path(__file__).parent / ".data"
 TABLE = "db.grown"

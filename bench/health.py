@@ -108,7 +108,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
 
 
 def _layout(folder: Path) -> dict[str, Any]:
-    from iceberg_maint.core.sort_order import LayoutOrder, SortColumn
+    from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
 
     column = SortColumn("c3", 3, "long")
     return _ours(folder, LayoutOrder((column,), (column,), sort_order_id=1))
@@ -117,7 +117,7 @@ def _layout(folder: Path) -> dict[str, Any]:
 def _ours(folder: Path, order: Any = None) -> dict[str, Any]:
     from dataclasses import replace
 
-    from iceberg_maint.core.policy import RewriteDataFilesPolicy
+    from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
     catalog, table = _catalog(folder)
     measured = catalog.measure(replace(catalog.pin(table), order=order), RewriteDataFilesPolicy())
@@ -133,12 +133,12 @@ def _spark(folder: Path) -> dict[str, Any]:
     import psutil
 
     from bench.used import peak_mb
-    from iceberg_maint.core.policy import RewriteDataFilesPolicy
-    from iceberg_maint.spark.health_source import SparkHealthSource
-    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.java import find_java
-    from iceberg_maint.spark.session import build_session
-    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+    from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+    from iceberg_maint.spark.health.measure import SparkHealthSource
+    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.spark.session.session import build_session
+    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
@@ -176,8 +176,8 @@ WORKERS = {"ours": _ours, "layout": _layout, "spark": _spark, "pointers": _point
 
 
 def _catalog(folder: Path) -> tuple[Any, Any]:
-    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-    from iceberg_maint.core.ids import TableId
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.core.model.ids import TableId
 
     uri = f"sqlite:///{folder / 'catalog.db'}"
     return PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": folder.as_uri()}), TableId.parse(
@@ -193,7 +193,7 @@ def _make_catalog(folder: Path) -> None:
     """A catalog that lists many tables; nothing but their pointers is looked at."""
     from pyiceberg.schema import Schema
 
-    from iceberg_maint_tests.catalog.table_files import TableFiles, register, spec
+    from iceberg_maint_tests.support.catalog.table_files import TableFiles, register, spec
 
     location = TableFiles(folder / "t", Schema(), [spec(0)]).publish()
     for number in range(TABLES):

@@ -102,7 +102,7 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
 
 def _measure(operation: str, tool: str) -> dict[str, Any]:
     from bench.grown_table import catalog_of
-    from iceberg_maint.spark.bridge import Bridge
+    from iceberg_maint.spark.jvm.bridge import Bridge
 
     with tempfile.TemporaryDirectory(prefix="bench-housekeeping-") as scratch:
         folder = Path(scratch)
@@ -125,10 +125,10 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
 
 
 def _session(folder: Path, database: Path) -> Any:
-    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.java import find_java
-    from iceberg_maint.spark.session import build_session
-    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.spark.session.session import build_session
+    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
@@ -177,21 +177,21 @@ def _keep_files(bridge: Any) -> Any:
 
 def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
     """The product's way from the pinned state to the outcome."""
-    from iceberg_maint.catalog.entries import read_entries
-    from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
-    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-    from iceberg_maint.core.change import MetadataReader
-    from iceberg_maint.core.expiry import expired
-    from iceberg_maint.core.history import TableHistory
-    from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
-    from iceberg_maint.core.ids import WHOLE_TABLE, Operation, TableId
-    from iceberg_maint.core.outcome import CommitStatus
-    from iceberg_maint.core.plan_housekeeping import plan_upkeep
-    from iceberg_maint.core.policy import Policy
-    from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
-    from iceberg_maint.core.retention import retain
-    from iceberg_maint.housekeep import NOTHING_WRITTEN
-    from iceberg_maint.ports import Ticket
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.manifests.entries import read_entries
+    from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+    from iceberg_maint.core.commits.change import MetadataReader
+    from iceberg_maint.core.commits.expire_snapshots import expired
+    from iceberg_maint.core.decisions.history import TableHistory
+    from iceberg_maint.core.decisions.retention import retain
+    from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, TableId
+    from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
+    from iceberg_maint.core.outcomes.outcome import CommitStatus
+    from iceberg_maint.core.planning.housekeeping import plan_upkeep
+    from iceberg_maint.core.policy.data import Policy
+    from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
+    from iceberg_maint.ports.engine import Ticket
+    from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
     from iceberg_maint.spark.engine import SparkEngine
 
     uri = f"sqlite:///{folder / 'catalog.db'}"

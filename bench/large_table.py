@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
-from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
+from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 
 DATA = Path(__file__).parent / ".data"
 TABLE = "db.large"

@@ -47,13 +47,13 @@ def main() -> int:
 
 class _Bench:
     def __init__(self, spark: Any, folder: Path, rows: int) -> None:
-        from iceberg_maint.catalog.entries import read_entries
-        from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
-        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-        from iceberg_maint.core.change import MetadataReader
-        from iceberg_maint.core.ids import TableId
-        from iceberg_maint.spark.bridge import Bridge
+        from iceberg_maint.catalog.adapter import PyIcebergCatalog
+        from iceberg_maint.catalog.manifests.entries import read_entries
+        from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+        from iceberg_maint.core.commits.change import MetadataReader
+        from iceberg_maint.core.model.ids import TableId
         from iceberg_maint.spark.engine import SparkEngine
+        from iceberg_maint.spark.jvm.bridge import Bridge
 
         self.spark, self.rows, self.bridge = spark, rows, Bridge(spark)
         uri, warehouse = f"sqlite:///{folder / 'catalog.db'}", f"file://{folder / 'wh'}"
@@ -105,22 +105,22 @@ class _Bench:
         return int(self.bridge.load_table(TABLE).currentSnapshot().snapshotId())
 
     def _policy(self, target_bytes: int) -> Any:
-        from iceberg_maint.core.policy import LayoutPolicy, Policy, RewriteDataFilesPolicy
+        from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
 
         rewrite = RewriteDataFilesPolicy(target_file_size_bytes=target_bytes, min_input_files=1000, min_excess_files=1000, min_gain_ratio=1.0)  # fmt: skip
         return Policy(rewrite_data_files=rewrite, layout=LayoutPolicy(overlap_depth_warn=1.0))
 
     def _rewrite(self, target_bytes: int, *, forced: bool) -> dict[str, Any]:
         """One batch, from the pinned state to the commit."""
-        from iceberg_maint.core.decide import decide
-        from iceberg_maint.core.history import TableHistory
-        from iceberg_maint.core.ids import Operation
-        from iceberg_maint.core.layout_gain import layout_gain
-        from iceberg_maint.core.outcome import CommitStatus
-        from iceberg_maint.core.planner import plan_rewrite
-        from iceberg_maint.core.policy import LayoutPolicy
-        from iceberg_maint.ports import Ticket
-        from iceberg_maint.survey import with_order
+        from iceberg_maint.core.decisions.decide import decide
+        from iceberg_maint.core.decisions.history import TableHistory
+        from iceberg_maint.core.model.ids import Operation
+        from iceberg_maint.core.outcomes.outcome import CommitStatus
+        from iceberg_maint.core.planning.layout_gain import layout_gain
+        from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
+        from iceberg_maint.core.policy.data import LayoutPolicy
+        from iceberg_maint.ports.engine import Ticket
+        from iceberg_maint.runner.assess import with_order
 
         cpu, wall = cpu_seconds(), time.monotonic()
         policy = self._policy(target_bytes)

@@ -102,10 +102,10 @@ def _report(found: dict[str, list[dict[str, Any]]]) -> int:
 
 
 def _session(folder: Path) -> Any:
-    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.java import find_java
-    from iceberg_maint.spark.session import build_session
-    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.spark.session.session import build_session
+    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
@@ -166,7 +166,7 @@ class _Stock:
     """Iceberg's own action with its defaults, but every file, and one commit."""
 
     def __init__(self, spark: Any) -> None:
-        from iceberg_maint.spark.bridge import Bridge
+        from iceberg_maint.spark.jvm.bridge import Bridge
 
         self.bridge = Bridge(spark)
         self.warm_start = int(self.bridge.load_table(WARM).currentSnapshot().snapshotId())
@@ -183,13 +183,13 @@ class _Native:
     """The product's way from the pinned state to the commit."""
 
     def __init__(self, spark: Any, folder: Path, proof: str) -> None:
-        from iceberg_maint.catalog.entries import read_entries
-        from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
-        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-        from iceberg_maint.core.change import MetadataReader
-        from iceberg_maint.core.policy import ProofLevel, RewriteDataFilesPolicy
-        from iceberg_maint.spark.bridge import Bridge
+        from iceberg_maint.catalog.adapter import PyIcebergCatalog
+        from iceberg_maint.catalog.manifests.entries import read_entries
+        from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+        from iceberg_maint.core.commits.change import MetadataReader
+        from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
         from iceberg_maint.spark.engine import SparkEngine
+        from iceberg_maint.spark.jvm.bridge import Bridge
 
         self.bridge = Bridge(spark)
         self.warm_start = int(self.bridge.load_table(WARM).currentSnapshot().snapshotId())
@@ -198,7 +198,7 @@ class _Native:
         self.policy = RewriteDataFilesPolicy(proof=ProofLevel(proof))
 
         def reader_of(table: str) -> MetadataReader:
-            from iceberg_maint.core.ids import TableId
+            from iceberg_maint.core.model.ids import TableId
 
             io = self.catalog.io_of(TableId.parse(table))
             return MetadataReader(
@@ -209,12 +209,12 @@ class _Native:
 
     def rewrite(self, name: str) -> int:
         """Returns the number of files written."""
-        from iceberg_maint.core.ids import TableId
-        from iceberg_maint.core.outcome import CommitStatus
-        from iceberg_maint.core.planner import plan_rewrite
-        from iceberg_maint.core.policy import DEFAULT_TARGET_FILE_SIZE_BYTES, Policy
-        from iceberg_maint.core.reasons import Decision, PartitionDecision, Reason, Verdict
-        from iceberg_maint.ports import Ticket
+        from iceberg_maint.core.model.ids import TableId
+        from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
+        from iceberg_maint.core.outcomes.outcome import CommitStatus
+        from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
+        from iceberg_maint.core.policy.data import DEFAULT_TARGET_FILE_SIZE_BYTES, Policy
+        from iceberg_maint.ports.engine import Ticket
 
         state = self.catalog.pin(TableId.parse(name))
         policy = Policy(rewrite_data_files=self.policy)

@@ -121,7 +121,7 @@ def _write_table(folder: Path) -> None:
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
-    from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, spec
+    from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 
     class Once(TableFiles):
         """Writes each manifest once, however many snapshots list it."""
@@ -156,11 +156,11 @@ def _write_table(folder: Path) -> None:
 
 
 def _ours() -> dict[str, Any]:
-    from iceberg_maint.catalog.claims import FleetClaims
-    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-    from iceberg_maint.catalog.reachable import MetadataWalk
-    from iceberg_maint.catalog.store import LocalStore
-    from iceberg_maint.core.ids import TableId
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.file_store import LocalStore
+    from iceberg_maint.catalog.location_claims import FleetClaims
+    from iceberg_maint.catalog.reachable_files import MetadataWalk
+    from iceberg_maint.core.model.ids import TableId
 
     uri, table = f"sqlite:///{DATA / 'catalog.db'}", TableId.parse(TABLE)
     catalog = PyIcebergCatalog(
@@ -175,11 +175,11 @@ def _ours() -> dict[str, Any]:
 
 
 def _million() -> dict[str, Any]:
-    from iceberg_maint.catalog.store import LocalStore
-    from iceberg_maint.core.ids import TableId
-    from iceberg_maint.core.lineage import MetadataLog
-    from iceberg_maint.core.state import TableState
-    from iceberg_maint.storage_ports import StoredFile
+    from iceberg_maint.catalog.file_store import LocalStore
+    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.core.model.table_state import TableState
+    from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
+    from iceberg_maint.ports.storage import StoredFile
 
     with tempfile.TemporaryDirectory(prefix="bench-orphans-") as folder:
         location = f"file://{folder}"
@@ -237,8 +237,8 @@ def _million() -> dict[str, Any]:
 
 
 def _looked(state: Any, **around: Any) -> dict[str, Any]:
-    from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-    from iceberg_maint.orphans.operation import OrphanPass, Surroundings
+    from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+    from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 
     with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
         world = Surroundings(**around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
@@ -260,10 +260,10 @@ def _stock() -> dict[str, Any]:
     import psutil
 
     from bench.used import peak_mb
-    from iceberg_maint.spark.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.java import find_java
-    from iceberg_maint.spark.session import build_session
-    from iceberg_maint.spark.settings import SparkSettings, catalog_conf
+    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.spark.session.session import build_session
+    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)

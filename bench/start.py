@@ -145,10 +145,10 @@ def _make_lake(home: Path) -> None:
     import sqlalchemy as sa
     from pyiceberg.catalog.sql import SqlCatalog
 
-    from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
-    from iceberg_maint.core.ids import TableId
-    from iceberg_maint.defs.table_list import write_table_list
-    from iceberg_maint.ledger.sql import SqlLedger
+    from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
+    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.defs.code_location.table_list import write_table_list
+    from iceberg_maint.ledger.ledger import SqlLedger
 
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES)]
     catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=home.as_uri())

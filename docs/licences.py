@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from iceberg_maint.spark.jars import load_lock
+from iceberg_maint.spark.session.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGE = PROJECT / "docs" / "project" / "licences.md"

@@ -12,9 +12,9 @@ import click
 
 from iceberg_maint.cli.root import COMMANDS, iceberg_maint
 from iceberg_maint.config.policy_keys import rule
-from iceberg_maint.core.health import DERIVED_METRICS, PartitionHealth, TableHealth
-from iceberg_maint.core.policy import PolicyKey, policy_keys
-from iceberg_maint.core.reasons import SENTENCES, Reason
+from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth
+from iceberg_maint.core.model.reasons import SENTENCES, Reason
+from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"

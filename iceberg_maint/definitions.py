@@ -17,10 +17,10 @@ import dagster as dg
 from iceberg_maint import wiring
 from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.configuration import ConfigurationFile
-from iceberg_maint.defs.keys import SHARD_VARIABLE, parse_shard
-from iceberg_maint.defs.lake import Lake, SessionFactory
-from iceberg_maint.defs.table_list import load_table_list
+from iceberg_maint.defs.code_location.config_file import ConfigurationFile
+from iceberg_maint.defs.code_location.table_list import load_table_list
+from iceberg_maint.defs.context import Lake, SessionFactory
+from iceberg_maint.defs.translator import SHARD_VARIABLE, parse_shard
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
 PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
@@ -70,7 +70,7 @@ def _checked(session: SessionFactory) -> SessionFactory:
     """The session Dagster's resource holds, refused (ICM-103, ICM-105) when it is not safe."""
 
     def checked() -> Any:
-        from iceberg_maint.spark.session import check_session
+        from iceberg_maint.spark.session.session import check_session
 
         spark = session()
         check_session(spark)

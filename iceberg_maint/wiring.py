@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import Config, EffectivePolicy, load_config, redact
-from iceberg_maint.core.change import MetadataReader
-from iceberg_maint.core.clocks import Uptime
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import TableState
+from iceberg_maint.core.commits.change import MetadataReader
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.errors import UnknownTableError
-from iceberg_maint.ledger_ports import Ledger
-from iceberg_maint.ports import Engine, Verifier
-from iceberg_maint.ports_catalog import Catalog
-from iceberg_maint.ports_clock import Clock
-from iceberg_maint.storage_ports import OrphanFiles
-from iceberg_maint.survey import PolicyOf, Tools
+from iceberg_maint.ports.catalog import Catalog
+from iceberg_maint.ports.clock import Clock
+from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.storage import OrphanFiles
+from iceberg_maint.runner.assess import PolicyOf, Tools
 
 if TYPE_CHECKING:
-    from iceberg_maint.catalog.claims import FleetClaims
-    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-    from iceberg_maint.orphans.operation import OrphanPass, Scope
-    from iceberg_maint.spark.settings import SparkSettings
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.location_claims import FleetClaims
+    from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope
+    from iceberg_maint.spark.session.settings import SparkSettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -88,7 +88,7 @@ class App:
     @cached_property
     def catalogs(self) -> Mapping[str, Catalog]:
         """The configured catalogs by name."""
-        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+        from iceberg_maint.catalog.adapter import PyIcebergCatalog
 
         return {
             name: PyIcebergCatalog(name, catalog.pyiceberg_properties())
@@ -98,7 +98,7 @@ class App:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger."""
-        from iceberg_maint.ledger.sql import SqlLedger
+        from iceberg_maint.ledger.ledger import SqlLedger
 
         return SqlLedger(self.config.ledger_url)
 
@@ -166,8 +166,8 @@ class App:
 
     def store_now_ms(self, state: TableState) -> int | None:
         """The clock of a table's store; None of a catalog that has no files."""
-        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-        from iceberg_maint.catalog.store import open_store
+        from iceberg_maint.catalog.adapter import PyIcebergCatalog
+        from iceberg_maint.catalog.file_store import open_store
 
         catalog = self.catalogs[state.table.catalog]
         if not isinstance(catalog, PyIcebergCatalog):
@@ -176,9 +176,9 @@ class App:
 
     def orphan_files(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
         """The orphan pass of one table, which is held against all tables of all catalogs."""
-        from iceberg_maint.catalog.reachable import MetadataWalk
-        from iceberg_maint.catalog.store import open_store
-        from iceberg_maint.orphans.operation import OrphanPass, Scope, Surroundings
+        from iceberg_maint.catalog.file_store import open_store
+        from iceberg_maint.catalog.reachable_files import MetadataWalk
+        from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
 
         catalog = self._metadata_catalog(table.catalog)
         around = Surroundings(
@@ -192,7 +192,7 @@ class App:
 
     @cached_property
     def _claims(self) -> FleetClaims:
-        from iceberg_maint.catalog.claims import FleetClaims
+        from iceberg_maint.catalog.location_claims import FleetClaims
 
         return FleetClaims({name: self._metadata_catalog(name) for name in self.catalogs})
 
@@ -201,7 +201,7 @@ class App:
 
         Raises RefusedError ICM-105 for an unsafe one. The jars are left out: `session` adds them.
         """
-        from iceberg_maint.spark.settings import SparkSettings, catalog_conf, spark_conf
+        from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf, spark_conf
 
         settings = SparkSettings(
             master=self.config.spark.master,
@@ -222,9 +222,9 @@ class App:
 
         Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
         """
-        from iceberg_maint.spark.declared_jars import check_declared
-        from iceberg_maint.spark.jars import environment_fetch, load_lock, resolve
-        from iceberg_maint.spark.java import find_java, quiet_home
+        from iceberg_maint.spark.session.declared_jars import check_declared
+        from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve
+        from iceberg_maint.spark.session.java import find_java, quiet_home
 
         settings = self.spark_settings()
         declared = self.config.spark.jars
@@ -239,8 +239,8 @@ class App:
         """Everything a session is built with, for who builds it by other means. This process's JVM is
         started first, so that no secret is among its arguments. Raises what `ready_spark_settings`
         raises."""
-        from iceberg_maint.spark.session import launch
-        from iceberg_maint.spark.settings import spark_conf
+        from iceberg_maint.spark.session.session import launch
+        from iceberg_maint.spark.session.settings import spark_conf
 
         conf = spark_conf(self.ready_spark_settings())
         launch(conf, self.config.secrets)
@@ -248,13 +248,13 @@ class App:
 
     def session(self) -> Any:
         """This process's Spark session, started when there is none."""
-        from iceberg_maint.spark.session import build_session
+        from iceberg_maint.spark.session.session import build_session
 
         return build_session(self.ready_spark_settings(), self.config.secrets)
 
     def spark_versions(self) -> Mapping[str, str]:
         """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""
-        from iceberg_maint.spark.session import versions
+        from iceberg_maint.spark.session.session import versions
 
         return versions(self.session())
 
@@ -278,8 +278,8 @@ class App:
 
     def metadata_reader(self, table: str) -> MetadataReader:
         """How the commit gate reads the table's manifests: by the reader that measured them."""
-        from iceberg_maint.catalog.entries import read_entries
-        from iceberg_maint.catalog.manifests import make_reader, read_manifest_list
+        from iceberg_maint.catalog.manifests.entries import read_entries
+        from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
 
         name = TableId.parse(table)
         io = self._metadata_catalog(name.catalog).io_of(name)
@@ -290,7 +290,7 @@ class App:
         )
 
     def _metadata_catalog(self, name: str) -> PyIcebergCatalog:
-        from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+        from iceberg_maint.catalog.adapter import PyIcebergCatalog
 
         catalog = self.catalogs[name]
         if not isinstance(catalog, PyIcebergCatalog):

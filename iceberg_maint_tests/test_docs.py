@@ -14,11 +14,11 @@ import yaml
 
 from iceberg_maint.cli.root import COMMANDS, iceberg_maint
 from iceberg_maint.config.document import document_keys
-from iceberg_maint.core.health import metric_docs
-from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus, Rejection
-from iceberg_maint.core.policy import policy_keys
-from iceberg_maint.core.reasons import SENTENCES, Reason, Verdict
-from iceberg_maint.core.verification import StoredProof, VerificationStatus
+from iceberg_maint.core.health.metrics import metric_docs
+from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
+from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus, Rejection
+from iceberg_maint.core.outcomes.verification import StoredProof, VerificationStatus
+from iceberg_maint.core.policy.data import policy_keys
 from iceberg_maint.errors import CODES, EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE
 
 PROJECT = Path(__file__).resolve().parent.parent

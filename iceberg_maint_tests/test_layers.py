@@ -1,4 +1,4 @@
-"""The rings of docs/architecture, enforced: who may import whom, what a light import costs, who may read the environment."""
+"""The rooms of docs/architecture, enforced: which folder imports which, what a light import costs, who reads the environment."""
 
 from __future__ import annotations
 
@@ -6,87 +6,75 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "iceberg_maint"
 
-ADAPTERS = frozenset({"catalog", "spark", "ledger", "metrics", "audit", "alerts"})
-LOOP = frozenset(
-    {
-        "clocks",
-        "survey",
-        "adopt",
-        "execute",
-        "heartbeat",
-        "reconcile",
-        "request",
-        "prepare",
-        "conclude",
-        "ended",
-        "housekeep",
-        "maintain",
-    }
-)
-BELOW_WIRING = (
-    ADAPTERS | LOOP | {"core", "errors", "ports", "ledger_ports", "storage_ports", "orphans", "config"}
-)
-SURFACES = frozenset({"cli", "defs", "demo", "definitions", "report"})
-
 DAGSTER = frozenset(
     {"dagster", "dagster_pyspark", "dagster_postgres", "dagster_webserver", "dagster_graphql"}
 )
 HEAVY = ("pyspark", "py4j", "dagster", "pyiceberg", "pandas", "pyarrow", "numpy", "sqlalchemy", "pydantic")
 
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """What modules of a ring may import: parts of this package, and third-party packages (None: any that no rule bans)."""
-
-    parts: frozenset[str]
-    third_party: frozenset[str] | None = None
-
-
-NOTHING: frozenset[str] = frozenset()
-RINGS: dict[str, Ring] = {
-    "__init__": Ring(NOTHING, NOTHING),
-    "errors": Ring(NOTHING, NOTHING),
-    "core": Ring(frozenset({"core"}), NOTHING),
-    "ports": Ring(frozenset({"core", "errors"}), NOTHING),
-    "ledger_ports": Ring(frozenset({"core", "errors", "ports"}), NOTHING),
-    "storage_ports": Ring(frozenset({"core"}), NOTHING),
-    **{
-        name: Ring(frozenset({"core", "errors", "ports", "ledger_ports", "storage_ports"}) | LOOP, NOTHING)
-        for name in LOOP
-    },
-    "orphans": Ring(
-        frozenset({"core", "errors", "ports", "ledger_ports", "storage_ports", "orphans"}), NOTHING
-    ),
-    "config": Ring(frozenset({"core", "errors", "config"}), frozenset({"pydantic", "yaml"})),
-    # The ports name the values an adapter takes and gives, so adapters see them; never one another.
-    **{
-        name: Ring(frozenset({"core", "errors", "ports", "ledger_ports", "storage_ports", name}))
-        for name in ADAPTERS
-    },
-    "wiring": Ring(BELOW_WIRING | {"wiring"}),
-    "report": Ring(frozenset({"core", "errors", "ports", "ledger_ports", "report"})),
-    "defs": Ring(BELOW_WIRING | {"wiring", "report", "defs"}),
-    "definitions": Ring(BELOW_WIRING | {"wiring", "defs"}),
-    "demo": Ring(BELOW_WIRING | {"wiring", "report", "defs", "definitions", "demo"}),
-    "cli": Ring(BELOW_WIRING | SURFACES | {"wiring"}),
-    "__main__": Ring(frozenset({"cli"})),
+# Every room (a folder, or a module at the top) and the rooms it may import, in the order of the flow:
+# a room imports only rooms above it. `core` alone stands for the modules directly in that folder.
+ROOMS: dict[str, str] = {
+    "__init__": "",
+    "errors": "",
+    "core.model": "",
+    "core": "",
+    "core.removal": "core.model",
+    "core.policy": "core.model",
+    "core.health": "core.model core.policy",
+    "core.decisions": "core.model core.policy core.health",
+    "core.planning": "core.model core.policy core.health core.decisions",
+    "core.outcomes": "core.model core.removal core.policy core.health core.planning",
+    "core.commits": "core.model core.policy core.health core.decisions core.planning core.outcomes",
+    "ports": "CORE errors",
+    "runner": "CORE errors ports",
+    "orphans": "CORE errors ports",
+    "config": "CORE errors",
+    "catalog.manifests": "CORE errors ports",
+    "catalog": "CORE errors ports catalog.manifests",
+    "ledger": "CORE errors ports",
+    "spark.jvm": "CORE errors ports",
+    "spark.session": "CORE errors ports spark.jvm",
+    "spark.scan": "CORE errors ports spark.jvm",
+    "spark.health": "CORE errors ports spark.jvm spark.scan",
+    "spark.proof": "CORE errors ports spark.jvm spark.scan",
+    "spark.rewrite": "CORE errors ports spark.jvm spark.scan spark.proof",
+    "spark.deletes": "CORE errors ports spark.jvm spark.session spark.scan spark.proof",
+    "spark.commit": "CORE errors ports spark.jvm spark.scan",
+    "spark": "CORE errors ports spark.jvm spark.session spark.scan spark.health spark.proof spark.rewrite "
+    "spark.deletes spark.commit",
+    "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session",
+    "report": "CORE errors ports",
+    "defs.code_location": "CORE errors ports",
+    "defs": "CORE errors ports runner orphans config wiring report defs.code_location",
+    "definitions": "CORE errors ports config wiring spark.session defs defs.code_location",
+    "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs definitions __init__",
+    "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
+    "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
+    "cli": "CORE errors ports runner orphans config wiring report spark.session defs demo __init__",
+    "__main__": "cli",
 }
+CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")
+NO_THIRD_PARTY = CORE | {"__init__", "errors", "ports", "runner", "orphans"}
+THIRD_PARTY: dict[str, frozenset[str]] = {
+    **dict.fromkeys(NO_THIRD_PARTY, frozenset()),
+    "config": frozenset({"pydantic", "yaml"}),
+}
+"""Third-party packages that a room may import. A room that is not here may import any that no rule bans."""
 
-# Third-party packages that only these parts may import.
+# Third-party packages that only these top folders may import.
 RESERVED: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
-    "pandas": SURFACES,
-    **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions"})),
+    "pandas": frozenset({"cli", "defs", "demo", "definitions", "report"}),
+    **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
 }
-BRIDGE = "iceberg_maint.spark.bridge"
+BRIDGE = "iceberg_maint.spark.jvm.bridge"
 
 # These hand settings down as values; below them nobody looks at the environment.
 MAY_READ_ENVIRONMENT = frozenset({"config", "wiring", "cli", "definitions", "defs", "demo"})
@@ -99,8 +87,21 @@ def module_names() -> Iterator[tuple[str, Path]]:
 
 
 def part_of(module: str) -> str:
-    """The ring a module belongs to: the name after the package's own."""
+    """The top folder, or the module at the top, that a module belongs to."""
     return module.split(".")[1] if "." in module else "__init__"
+
+
+def room_of(module: str) -> str | None:
+    """The room of a module: the longest prefix of its name that is one. None where there is none."""
+    parts = module.split(".")[1:] or ["__init__"]
+    rooms = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((room for room in rooms if room in ROOMS), None)
+
+
+def allowed_rooms(room: str) -> frozenset[str]:
+    """The rooms that a room may import, itself included."""
+    names = ROOMS[room].split()
+    return frozenset({room, *names}) - {"CORE"} | (CORE if "CORE" in names else frozenset())
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
@@ -110,37 +111,38 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield "." * node.level
-            elif node.module == "iceberg_maint":
-                yield from (f"iceberg_maint.{alias.name}" for alias in node.names)
+            elif node.module and node.module.split(".")[0] == "iceberg_maint":
+                # A name may be a module, or of one: `room_of` takes either.
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
             elif node.module:
                 yield node.module
 
 
 def import_violations(module: str, source: str) -> list[str]:
-    """What the rules of this file have against the imports in `source`, one sentence each."""
-    part = part_of(module)
-    if part not in RINGS:
-        return [f"{module} is in no ring: place {part!r} in RINGS"]
-    ring = RINGS[part]
-    found = []
+    """The imports in `source` that break a rule of this file, one sentence each."""
+    part, room = part_of(module), room_of(module)
+    if room is None:
+        return [f"{module} is in no room: add its folder to ROOMS"]
+    allowed, third_party = allowed_rooms(room), THIRD_PARTY.get(room)
+    violations = []
     for name in imported_modules(ast.parse(source)):
         root = name.split(".")[0]
         if name.startswith("."):
-            found.append(f"{module} imports relatively")
+            violations.append(f"{module} imports relatively")
         elif root == "iceberg_maint":
-            target = part_of(name)
             # `from iceberg_maint import __version__` is the one name the package itself offers.
-            if target not in ring.parts and target != "__version__":
-                found.append(f"{module} imports {name}: {part} may not import {target}")
+            target = "__init__" if name == "iceberg_maint.__version__" else room_of(name)
+            if target not in allowed and target != "__init__":
+                violations.append(f"{module} imports {name}: {room} may not import {target}")
         elif root in sys.stdlib_module_names:
             continue
         elif root in RESERVED and part not in RESERVED[root]:
-            found.append(f"{module} imports {name}: only {sorted(RESERVED[root])} may import {root}")
-        elif ring.third_party is not None and root not in ring.third_party:
-            found.append(f"{module} imports {name}: {part} may not import {root}")
+            violations.append(f"{module} imports {name}: only {sorted(RESERVED[root])} may import {root}")
+        elif third_party is not None and root not in third_party:
+            violations.append(f"{module} imports {name}: {room} may not import {root}")
         elif root == "py4j" and module != BRIDGE:
-            found.append(f"{module} imports {name}: only {BRIDGE} may import py4j")
-    return found
+            violations.append(f"{module} imports {name}: only {BRIDGE} may import py4j")
+    return violations
 
 
 def environment_violations(module: str, source: str) -> list[str]:
@@ -163,7 +165,23 @@ def _is_script_block(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
-def test_every_module_imports_only_what_its_ring_may() -> None:
+def test_rooms_no_room_imports_one_below_it() -> None:
+    order = list(ROOMS)
+    below = [
+        (room, other)
+        for room in ROOMS
+        for other in allowed_rooms(room)
+        if order.index(other) > order.index(room)
+    ]
+    assert below == []
+
+
+def test_rooms_every_folder_is_one() -> None:
+    folders = {".".join(path.parent.relative_to(PACKAGE).parts) for _, path in module_names()} - {""}
+    assert folders - ROOMS.keys() == set()
+
+
+def test_every_module_imports_only_what_its_room_may() -> None:
     found = [
         line for module, path in module_names() for line in import_violations(module, path.read_text("utf-8"))
     ]
@@ -182,35 +200,43 @@ def test_no_module_below_config_reads_the_environment() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "reason"),
     [
-        ("iceberg_maint.core.plan", "import numpy", "core may not import numpy"),
+        ("iceberg_maint.core.planning.plan", "import numpy", "core.planning may not import numpy"),
         (
-            "iceberg_maint.core.plan",
+            "iceberg_maint.core.planning.plan",
             "from iceberg_maint.errors import RefusedError",
-            "core may not import errors",
+            "core.planning may not import errors",
         ),
-        ("iceberg_maint.core.plan", "def f():\n    import pyspark", "only ['spark'] may import pyspark"),
-        ("iceberg_maint.core.plan", "from . import state", "imports relatively"),
+        (
+            "iceberg_maint.core.planning.plan",
+            "def f():\n    import pyspark",
+            "only ['spark'] may import pyspark",
+        ),
+        ("iceberg_maint.core.planning.plan", "from . import state", "imports relatively"),
         (
             "iceberg_maint.catalog.list",
             "from iceberg_maint.spark import session",
             "catalog may not import spark",
         ),
         ("iceberg_maint.catalog.list", "from iceberg_maint import ledger", "catalog may not import ledger"),
-        ("iceberg_maint.ledger.store", "import iceberg_maint.maintain", "ledger may not import maintain"),
-        ("iceberg_maint.ledger.store", "import pandas as pd", "may import pandas"),
-        ("iceberg_maint.spark.gate", "from py4j.protocol import Py4JJavaError", "may import py4j"),
         (
-            "iceberg_maint.maintain",
+            "iceberg_maint.ledger.store",
+            "import iceberg_maint.runner.maintain",
+            "ledger may not import runner",
+        ),
+        ("iceberg_maint.ledger.store", "import pandas as pd", "may import pandas"),
+        ("iceberg_maint.spark.commit.gate", "from py4j.protocol import Py4JJavaError", "may import py4j"),
+        (
+            "iceberg_maint.runner.maintain",
             "from iceberg_maint.catalog import listing",
-            "maintain may not import catalog",
+            "runner may not import catalog",
         ),
         ("iceberg_maint.config.load", "import sqlalchemy", "config may not import sqlalchemy"),
         ("iceberg_maint.cli", "import dagster", "may import dagster"),
-        ("iceberg_maint.wiring", "from iceberg_maint.defs import assets", "wiring may not import defs"),
-        ("iceberg_maint.helpers", "import os", "in no ring"),
+        ("iceberg_maint.wiring", "from iceberg_maint.defs import table_asset", "wiring may not import defs"),
+        ("iceberg_maint.helpers", "import os", "in no room"),
     ],
 )
-def test_import_across_a_ring_is_a_violation(module: str, source: str, reason: str) -> None:
+def test_import_across_rooms_is_a_violation(module: str, source: str, reason: str) -> None:
     [found] = import_violations(module, source)
     assert reason in found
 
@@ -218,10 +244,13 @@ def test_import_across_a_ring_is_a_violation(module: str, source: str, reason: s
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("iceberg_maint.core.plan", "import json\nfrom iceberg_maint.core.ids import TableId"),
-        ("iceberg_maint.spark.bridge", "from py4j.java_gateway import JavaObject\nimport pyspark"),
-        ("iceberg_maint.ledger.store", "import sqlalchemy\nfrom iceberg_maint.core import record"),
-        ("iceberg_maint.defs.assets", "import dagster\nfrom iceberg_maint import wiring, maintain"),
+        ("iceberg_maint.core.planning.plan", "import json\nfrom iceberg_maint.core.model.ids import TableId"),
+        ("iceberg_maint.spark.jvm.bridge", "from py4j.java_gateway import JavaObject\nimport pyspark"),
+        ("iceberg_maint.ledger.store", "import sqlalchemy\nfrom iceberg_maint.core.outcomes import record"),
+        (
+            "iceberg_maint.defs.table_asset",
+            "import dagster\nfrom iceberg_maint import wiring\nfrom iceberg_maint.runner import maintain",
+        ),
         ("iceberg_maint.cli", "from iceberg_maint import __version__"),
     ],
 )
@@ -231,15 +260,15 @@ def test_import_within_the_rules_is_no_violation(module: str, source: str) -> No
 
 def test_environment_read_in_a_function_is_a_violation_and_in_a_script_block_is_not() -> None:
     source = "import os\ndef f():\n    return os.environ\nif __name__ == '__main__':\n    f(os.environ)\n"
-    assert environment_violations("iceberg_maint.spark.java", source) == [
-        "iceberg_maint.spark.java:3 reads the environment"
+    assert environment_violations("iceberg_maint.spark.session.java", source) == [
+        "iceberg_maint.spark.session.java:3 reads the environment"
     ]
     assert environment_violations("iceberg_maint.config.load", source) == []
 
 
 def test_importing_core_loads_no_heavy_package() -> None:
     light = [
-        module for module, _ in module_names() if part_of(module) in {"core", "errors", "ports", "maintain"}
+        module for module, _ in module_names() if part_of(module) in {"core", "errors", "ports", "runner"}
     ]
     assert light
     code = f"""

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 import iceberg_maint
 from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
-from iceberg_maint.spark.jars import load_lock
+from iceberg_maint.spark.session.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35", "docs"]

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from iceberg_maint.catalog.measure import maintenance_properties, table_health
-from iceberg_maint.core.foreign_commits import foreign_commits
-from iceberg_maint.core.health import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.judge import size_limits, target_file_size_bytes
-from iceberg_maint.core.partition import PartitionSpec
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
-from iceberg_maint.core.state import FileKind, LiveFile, Ref, Snapshot, TableState
+from iceberg_maint.catalog.manifests.measure import maintenance_properties, table_health
+from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
+from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
+from iceberg_maint.core.model.foreign_commits import foreign_commits
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import FileKind, LiveFile, Ref, Snapshot, TableState
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import ConfigurationError, UnknownTableError, UnreadableTableError
 
 UNPARTITIONED = PartitionSpec(0, ())

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
 from pyiceberg.io import FileIO, load_file_io
 
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnreadableTableError
 
 if TYPE_CHECKING:

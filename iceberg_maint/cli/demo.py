@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from iceberg_maint.cli.session import Session, command
+from iceberg_maint.cli.context import Session, command
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED
 
 

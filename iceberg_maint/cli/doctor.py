@@ -15,11 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from iceberg_maint.cli.session import Session, command
-from iceberg_maint.core.clocks import disagreement
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.lineage import sign
-from iceberg_maint.core.policy import Mode
+from iceberg_maint.cli.context import Session, command
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.removal.clock_agreement import disagreement
+from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -62,7 +62,7 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
 
     Exits with the code of the first check that failed.
     """
-    from iceberg_maint.report.draw import draw_rows
+    from iceberg_maint.report.console import draw_rows
 
     if accept_clock:
         session.app().ledger.forget_clock_marks()
@@ -126,7 +126,7 @@ def _packages() -> str:
 
 def _permissions(app: App) -> Iterator[Check]:
     """Warnings of files that others may write or read."""
-    from iceberg_maint.config.storage import sqlite_file
+    from iceberg_maint.config.locations import sqlite_file
 
     file = Path(app.config.source)
     if file.is_file() and file.stat().st_mode & stat.S_IWOTH:
@@ -147,7 +147,7 @@ def _permissions(app: App) -> Iterator[Check]:
 
 
 def _java(app: App) -> str:
-    from iceberg_maint.spark.java import find_java
+    from iceberg_maint.spark.session.java import find_java
 
     java = find_java(os.environ, shim_dir=app.config.cache / "java")
     return f"Java {java.major_version} at {java.path} (from {java.source})"
@@ -294,7 +294,7 @@ def _probe(warehouse: str) -> str:
 def _clocks(app: App, tables: list[TableId]) -> str:
     """Reads all clocks, of the first table and its store too where files may be written there. Raises
     RefusedError ICM-115 where they disagree."""
-    from iceberg_maint.clocks import clock_refusal, read_clocks
+    from iceberg_maint.runner.clocks import clock_refusal, read_clocks
 
     state = app.catalogs[tables[0].catalog].pin(tables[0]) if tables else None
     probed = None if _only_advises(app, tables) else state

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.session import Session, command
+from iceberg_maint.cli.context import Session, command
 from iceberg_maint.errors import ConfigurationError
 
 if TYPE_CHECKING:

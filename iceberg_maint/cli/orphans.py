@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
-from iceberg_maint.cli.session import Session, command, group, overrides_option
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.plan_housekeeping import MARK
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint.core.record import Record
+from iceberg_maint.cli.context import Session, command, group, overrides_option
+from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.housekeeping import MARK
 from iceberg_maint.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -28,16 +28,16 @@ from iceberg_maint.errors import (
     RefusedError,
     UnknownTableError,
 )
-from iceberg_maint.maintain import Event, PlanReady, Request, maintain
-from iceberg_maint.orphans.operation import Scope
+from iceberg_maint.orphans.orphan_pass import Scope
+from iceberg_maint.runner.maintain import Event, PlanReady, Request, maintain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from iceberg_maint.core.policy import Policy
-    from iceberg_maint.core.state import TableState
-    from iceberg_maint.ledger_ports import Lease
+    from iceberg_maint.core.model.table_state import TableState
+    from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.orphans.trash import Emptied
+    from iceberg_maint.ports.ledger import Lease
     from iceberg_maint.wiring import App
 
 _SHOWN = 20
@@ -62,7 +62,7 @@ def orphans() -> None:
 @command
 def scan(session: Session, name: str, output: Path | None, overrides: dict[str, str]) -> int:
     """Show what of TABLE looks orphaned; moves nothing."""
-    from iceberg_maint.core.orphans import summarize
+    from iceberg_maint.core.removal.orphans import summarize
     from iceberg_maint.report.orphans import draw_scan, orphan_document, scan_document
 
     app = session.app()
@@ -134,7 +134,7 @@ def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str,
 @command
 def restore(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
     """Put the files in the trash of TABLE back to their places; nothing there is replaced."""
-    from iceberg_maint.report.draw import draw_rows
+    from iceberg_maint.report.console import draw_rows
 
     app = session.app()
     table = app.find(name)
@@ -171,8 +171,8 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
 
 def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
     """One orphan pass by the loop that every other one takes: leased, judged, on record."""
-    from iceberg_maint.report.document import outcome_document
-    from iceberg_maint.report.draw import draw_outcome
+    from iceberg_maint.report.console import draw_outcome
+    from iceberg_maint.report.json_documents import outcome_document
     from iceberg_maint.report.orphans import draw_marks
 
     app = session.app()
@@ -263,7 +263,7 @@ def _check_mark(app: App, table: TableId, mark_id: str | None, overrides: dict[s
 
 @contextmanager
 def _leased(app: App, state: TableState, run_id: str) -> Iterator[Lease]:
-    from iceberg_maint.heartbeat import LEASE_TTL_SECONDS, leased
+    from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 
     with leased(
         app.ledger,
@@ -286,7 +286,7 @@ def _leased(app: App, state: TableState, run_id: str) -> Iterator[Lease]:
 def _restored(
     state: TableState, policy: Policy, run_id: str, started_ms: int, ended_ms: int, done: list[Emptied]
 ) -> Record:
-    from iceberg_maint.core.codec import digest
+    from iceberg_maint.core.model.codec import digest
 
     files, left = sum(e.restored_files for e in done), sum(e.left_files for e in done)
     status = OutcomeStatus.FAILED if left else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP

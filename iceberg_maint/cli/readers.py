@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.session import Session, command, group
-from iceberg_maint.core.state import TableState
+from iceberg_maint.cli.context import Session, command, group
+from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def readers() -> None:
 @command
 def list_(session: Session, name: str) -> int:
     """Show the registered readers of TABLE."""
-    from iceberg_maint.report.text import moment
+    from iceberg_maint.report.formatting import moment
 
     app = session.app()
     state = _pinned(app, name)

@@ -11,26 +11,26 @@ from typing import Any
 import click
 
 from iceberg_maint import __version__
-from iceberg_maint.cli.session import Session, session_of, shared_options
+from iceberg_maint.cli.context import Session, session_of, shared_options
 from iceberg_maint.errors import IcebergMaintError
 
 # Command → (module, what it does), in the order a person meets them.
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("init", "Write a configuration and a DAGSTER_HOME to begin with."),
-    "tables": ("look", "List tables with status, backlog and the time it takes."),
-    "observe": ("look", "Measure health from metadata, store it, print it."),
-    "plan": ("look", "Show what would run and why; changes nothing."),
-    "why": ("look", "Explain a table's decision: policy, metrics, thresholds, what would change it."),
+    "tables": ("inspect", "List tables with status, backlog and the time it takes."),
+    "observe": ("inspect", "Measure health from metadata, store it, print it."),
+    "plan": ("inspect", "Show what would run and why; changes nothing."),
+    "why": ("inspect", "Explain a table's decision: policy, metrics, thresholds, what would change it."),
     "run": ("run", "Maintain tables; resumes what was left."),
-    "history": ("past", "Show the records of what was done."),
-    "reconcile": ("past", "Settle attempts whose process never reported back."),
+    "history": ("history", "Show the records of what was done."),
+    "reconcile": ("history", "Settle attempts whose process never reported back."),
     "verify": ("verify", "Prove a maintenance commit again, from its files."),
     "orphans": ("orphans", "Look for files that nothing reaches; set them aside, put them back."),
     "readers": ("readers", "Who reads a table's changes; expiry waits for them."),
-    "pause": ("hold", "Leave a table, or the fleet, alone."),
-    "resume": ("hold", "End a pause."),
-    "release": ("hold", "Release partitions from quarantine and back-off."),
-    "report": ("past", "Report on the fleet from what is stored."),
+    "pause": ("pause", "Leave a table, or the fleet, alone."),
+    "resume": ("pause", "End a pause."),
+    "release": ("pause", "Release partitions from quarantine and back-off."),
+    "report": ("history", "Report on the fleet from what is stored."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "demo": ("demo", "Build a sick demo lake, heal it, print before and after."),
 }

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
-from iceberg_maint.cli.session import Session, command, gravest, overrides_option
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, TableId
-from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.reasons import Reason
+from iceberg_maint.cli.context import Session, command, gravest, overrides_option
+from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, TableId
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.errors import (
     CODES,
     EXIT_DONE,
@@ -26,7 +26,7 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     UnknownTableError,
 )
-from iceberg_maint.maintain import (
+from iceberg_maint.runner.maintain import (
     BatchEnded,
     BatchStarted,
     Event,
@@ -103,7 +103,7 @@ class _Result:
         )
 
     def document(self) -> dict[str, Any]:
-        from iceberg_maint.report.document import outcome_document
+        from iceberg_maint.report.json_documents import outcome_document
 
         operations = [outcome_document(o) for o in self.outcomes]
         shown: dict[str, Any] = {"table": str(self.table), "operations": operations}
@@ -140,7 +140,7 @@ def run(
     With partitions named, their data only; else the whole cycle, manifests, snapshots and orphan
     files included.
     """
-    from iceberg_maint.report.draw import draw_outcome
+    from iceberg_maint.report.console import draw_outcome
     from iceberg_maint.report.progress import RunProgress
 
     wanted = tuple(o for o in CYCLE if o.value in operations) or (DATA_OPERATIONS if partitions else CYCLE)

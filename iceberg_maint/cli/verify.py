@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from iceberg_maint.cli.session import Session, command
-from iceberg_maint.core.verification import Side, Verification, VerificationStatus, find_commit
+from iceberg_maint.cli.context import Session, command
+from iceberg_maint.core.outcomes.verification import Side, Verification, VerificationStatus, find_commit
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
 
 _EXIT_CODES = {

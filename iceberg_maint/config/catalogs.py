@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.document import CatalogSection
+from iceberg_maint.config.locations import check_database, check_warehouse
 from iceberg_maint.config.secrets import Resolver
-from iceberg_maint.config.storage import check_database, check_warehouse
 from iceberg_maint.errors import ConfigurationError, RefusedError
 
 TYPES = ("jdbc", "rest", "hive", "glue")

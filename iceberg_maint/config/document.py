@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from iceberg_maint.config.policy_keys import unknown
-from iceberg_maint.config.words import kind_of
+from iceberg_maint.config.value_names import kind_of
 from iceberg_maint.errors import ConfigurationError
 
 Reference = str | int | float | bool | dict[str, Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.config.secrets import Resolver
-from iceberg_maint.config.words import spelled
+from iceberg_maint.config.value_names import spelled
 from iceberg_maint.errors import ConfigurationError
 
 _KEYS = {"path", "sha256"}

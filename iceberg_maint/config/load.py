@@ -20,7 +20,9 @@ from iceberg_maint.config.document import (
     parse_document,
     read_document,
 )
-from iceberg_maint.config.inherit import (
+from iceberg_maint.config.jars import JarConfig, jar_configs
+from iceberg_maint.config.locations import check_database
+from iceberg_maint.config.policy_layers import (
     COMMAND_LINE,
     DEFAULTS,
     EffectivePolicy,
@@ -30,11 +32,9 @@ from iceberg_maint.config.inherit import (
     pattern_layers,
     property_layer,
 )
-from iceberg_maint.config.jars import JarConfig, jar_configs
 from iceberg_maint.config.secrets import Resolver
-from iceberg_maint.config.storage import check_database
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.policy import Mode
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.errors import ConfigurationError
 
 CONFIG_VARIABLE = "ICEBERG_MAINT_CONFIG"

@@ -1,6 +1,6 @@
 """Policy keys at the boundary: values from YAML or text, checked one by one by pydantic.
 
-The types and limits come from `core.policy`; nothing about a key is written twice.
+The types and limits come from `core.policy.data`; nothing about a key is written twice.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from iceberg_maint.config.words import spelled
-from iceberg_maint.core.policy import Policy, PolicyKey, policy_keys
+from iceberg_maint.config.value_names import spelled
+from iceberg_maint.core.policy.data import Policy, PolicyKey, policy_keys
 from iceberg_maint.errors import ConfigurationError
 
 _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")

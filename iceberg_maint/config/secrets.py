@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from iceberg_maint.config.words import kind_of
+from iceberg_maint.config.value_names import kind_of
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 MASK = "***"

@@ -12,21 +12,21 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs.assets import SPARK_RESOURCE, build_table_asset
-from iceberg_maint.defs.configuration import ConfigurationFile
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.code_location.config_file import ConfigurationFile
+from iceberg_maint.defs.code_location.reload import reload_location
+from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.executor import build_executor
-from iceberg_maint.defs.housekeeping import build_housekeeping_asset
-from iceberg_maint.defs.keys import in_shard, slug
-from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.housekeeping_asset import build_housekeeping_asset
 from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
 from iceberg_maint.defs.observe import build_observe_job
-from iceberg_maint.defs.reload import reload_location
 from iceberg_maint.defs.sensors import (
     build_automation_sensors,
     build_changes_sensor,
     build_observe_schedule,
 )
+from iceberg_maint.defs.table_asset import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.translator import in_shard, slug
 
 _log = logging.getLogger(__name__)
 

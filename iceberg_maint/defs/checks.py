@@ -1,4 +1,4 @@
-"""Asset checks: what `core.judge` finds, as Dagster's check evaluations.
+"""Asset checks: what `core.health.thresholds` finds, as Dagster's check evaluations.
 
 Partitioned evaluations must name the materialization they judge, or Dagster shows them as
 missing; the class for that is not public, so only this module knows it.
@@ -15,14 +15,16 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from iceberg_maint.core.due import partition_findings
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.lineage import sign
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
-from iceberg_maint.defs.keys import (
+from iceberg_maint.core.decisions.applicability import partition_findings
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.defs.limits import limits
+from iceberg_maint.defs.metadata import label, upkeep_metadata
+from iceberg_maint.defs.translator import (
     HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
     PARTITION_CHECKS,
@@ -32,10 +34,8 @@ from iceberg_maint.defs.keys import (
     check_key,
     housekeeping_key,
 )
-from iceberg_maint.defs.limits import limits
-from iceberg_maint.defs.metadata import label, upkeep_metadata
-from iceberg_maint.ledger_ports import Report
-from iceberg_maint.survey import Survey
+from iceberg_maint.ports.ledger import Report
+from iceberg_maint.runner.assess import Survey
 
 MAX_FAILING = 500
 """Failing partitions told to Dagster per table and survey, the worst ones; it bears about 30

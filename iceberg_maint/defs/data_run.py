@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
-from iceberg_maint.core.reasons import SENTENCES, Reason
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.reasons import SENTENCES, Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
-from iceberg_maint.defs.keys import asset_key
-from iceberg_maint.defs.lake import Lake, SessionFactory
+from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
-from iceberg_maint.defs.run import WELL, TableRun, failures_told
-from iceberg_maint.maintain import BatchEnded, BatchStarted, Event, PlanReady
-from iceberg_maint.survey import survey
+from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
+from iceberg_maint.defs.translator import asset_key
+from iceberg_maint.runner.assess import survey
+from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
 
 _DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
 

@@ -10,8 +10,8 @@ from dagster._core.execution.context.system import PlanOrchestrationContext
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 
-from iceberg_maint.heartbeat import living
-from iceberg_maint.ledger_ports import Ledger
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.runner.lease import living
 
 
 def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:

@@ -10,8 +10,8 @@ from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, NOT_FINI
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.sqlite import ConsolidatedSqliteEventLogStorage
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs.keys import OBSERVE_JOB, pool_name
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.translator import OBSERVE_JOB, pool_name
 from iceberg_maint.errors import RefusedError
 
 _FIX = "copy dagster.yaml of this project into DAGSTER_HOME; 'iceberg-maint init' writes one."

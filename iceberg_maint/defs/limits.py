@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.judge import ideal_overlap_depth
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.reasons import Check
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.thresholds import ideal_overlap_depth
+from iceberg_maint.core.model.reasons import Check
+from iceberg_maint.core.policy.data import Policy
 
 
 def limits(check: str, health: PartitionHealth, policy: Policy) -> Iterator[tuple[str, float, float]]:

@@ -12,21 +12,21 @@ from typing import Any
 
 import dagster as dg
 
-from iceberg_maint.core.codec import to_data
-from iceberg_maint.core.health import (
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.health.metrics import (
     Measured,
     PartitionHealth,
     partition_metrics,
     table_metrics,
 )
-from iceberg_maint.core.history import TableHistory
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.orphans import HeldOrphans
-from iceberg_maint.core.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.reasons import SENTENCES, Decision, PartitionDecision, Reason
-from iceberg_maint.ledger_ports import Report
-from iceberg_maint.survey import Survey
+from iceberg_maint.core.model.codec import to_data
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.ports.ledger import Report
+from iceberg_maint.runner.assess import Survey
 
 NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import dagster as dg
 
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, TableId
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, TableId
 from iceberg_maint.defs.checks import (
     housekeeping_evaluations,
     log_evaluations,
@@ -18,9 +18,8 @@ from iceberg_maint.defs.checks import (
     table_evaluations,
     unreadable_evaluation,
 )
+from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.instance import busy_assets, initialize_pools
-from iceberg_maint.defs.keys import OBSERVE_JOB, asset_key, partitions_name
-from iceberg_maint.defs.lake import Lake
 from iceberg_maint.defs.metadata import (
     WORST_PARTITIONS,
     label,
@@ -28,8 +27,9 @@ from iceberg_maint.defs.metadata import (
     rank,
     table_metadata,
 )
+from iceberg_maint.defs.translator import OBSERVE_JOB, asset_key, partitions_name
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
-from iceberg_maint.survey import Survey, survey
+from iceberg_maint.runner.assess import Survey, survey
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
 """An unchanged table is looked at again after this time: deletes age, and policy may change."""

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs.configuration import ConfigurationFile
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.code_location.config_file import ConfigurationFile
+from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
+from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.instance import check_instance, observing
-from iceberg_maint.defs.keys import ENGINE_TAG, asset_key, housekeeping_key
-from iceberg_maint.defs.lake import Lake
-from iceberg_maint.defs.table_list import list_catalogs, read_table_list, write_table_list
+from iceberg_maint.defs.translator import ENGINE_TAG, asset_key, housekeeping_key
 from iceberg_maint.errors import IcebergMaintError
 
 TABLES_PER_SENSOR = 200

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from pyiceberg.catalog import Catalog, load_catalog
 
-from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 from iceberg_maint.wiring import App
 
 Built = Callable[[DemoTable, float], None]

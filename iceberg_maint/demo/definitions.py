@@ -2,8 +2,8 @@
 
 import os
 
-from iceberg_maint.defs.loader import build_loader
 from iceberg_maint.demo.ingest import ingest
+from iceberg_maint.demo.loader import build_loader
 
 CRON = "*/3 * * * *"
 

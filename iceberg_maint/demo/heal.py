@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.load import CONFIG_VARIABLE
-from iceberg_maint.core.record import Record
-from iceberg_maint.defs.headless import Headless, Requested
-from iceberg_maint.demo.place import Place
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.demo.in_process import Headless, Requested
+from iceberg_maint.demo.workspace import Place
 from iceberg_maint.wiring import App
 
 MAX_TICKS = 10

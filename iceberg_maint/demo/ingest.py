@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from iceberg_maint.config.load import load_config
 from iceberg_maint.demo import sources
-from iceberg_maint.demo.place import CATALOG, NAMESPACE
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
 
 APPENDS = 6
 """Appends per table and call: enough small files to make a partition due."""

@@ -11,15 +11,15 @@ from typing import Any
 
 from rich.console import Console
 
-from iceberg_maint.core.record import Record
-from iceberg_maint.demo import show, sources
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.demo import report, sources
 from iceberg_maint.demo.build import build_lake
+from iceberg_maint.demo.duckdb_reader import SecondReader
 from iceberg_maint.demo.heal import Healing, heal, open_headless
-from iceberg_maint.demo.place import Place, place, table_id
-from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
-from iceberg_maint.report.document import outcome_document
+from iceberg_maint.demo.workspace import Place, place, table_id
+from iceberg_maint.report.json_documents import outcome_document
 from iceberg_maint.wiring import App, build
 
 
@@ -64,22 +64,22 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     started = time.monotonic()
     reader = SecondReader()
     app, where = open_lake(root, console, fresh=fresh, scale=scale)
-    show.heading(console, "Before", "measured from metadata; nothing was read from data files")
+    report.heading(console, "Before", "measured from metadata; nothing was read from data files")
     before = _looks(app)
-    show.looks(console, before)
+    report.looks(console, before)
     for table, seen in before.items():
         reader.copy(seen.measured.metadata_location, _copy(where, table))
     console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
     healing = _heal(app, where, console)
-    show.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
+    report.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
     results = _judge(app, where, before, reader)
     reader.close()
-    show.results(console, results)
-    show.heading(console, "Housekeeping", "manifests, snapshots, and files that nothing reaches")
-    show.housekeeping(console, results)
-    report = Report(where, healing, results, time.monotonic() - started)
-    show.ending(console, where, results, good=report.good, seconds=report.seconds)
-    return report
+    report.results(console, results)
+    report.heading(console, "Housekeeping", "manifests, snapshots, and files that nothing reaches")
+    report.housekeeping(console, results)
+    demo = Report(where, healing, results, time.monotonic() - started)
+    report.ending(console, where, results, good=demo.good, seconds=demo.seconds)
+    return demo
 
 
 def open_lake(
@@ -94,19 +94,19 @@ def open_lake(
     if where.built.exists():
         console.print(f"The lake in {where.root} is there already (--fresh builds it anew).")
     else:
-        show.heading(console, "Building the lake", f"real rows by real writers, into {where.root}")
-        build_lake(app, where, scale or Scale(), lambda table, seconds: show.built(console, table, seconds))
+        report.heading(console, "Building the lake", f"real rows by real writers, into {where.root}")
+        build_lake(app, where, scale or Scale(), lambda table, seconds: report.built(console, table, seconds))
     return app, where
 
 
 def _heal(app: App, where: Place, console: Console) -> Healing:
-    show.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
+    report.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
     headless = open_headless(app, where, housekeeping=True)
     try:
         headless.observe()
 
         def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
-            show.run(console, tick, request, records, success=success)
+            report.run(console, tick, request, records, success=success)
 
         healing = heal(app, headless, step)
         headless.observe()

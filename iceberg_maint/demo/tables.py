@@ -26,8 +26,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform, Transform, YearTransform
 
 from iceberg_maint.demo import sources
-from iceberg_maint.demo.equality import append_upserts
-from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
+from iceberg_maint.demo.equality_deletes import append_upserts
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 
 CONTROL = "control"
 SNAPSHOTS_KEPT = 25

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
-from iceberg_maint.core.orphans import HeldOrphans
-from iceberg_maint.core.reasons import Decision, Verdict
-from iceberg_maint.demo.second_reader import Comparison
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.reasons import Decision, Verdict
+from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import CONTROL, DemoTable
-from iceberg_maint.survey import survey
+from iceberg_maint.runner.assess import survey
 from iceberg_maint.wiring import App
 
 

@@ -10,21 +10,21 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
 
-from iceberg_maint.core.codec import digest, dumps, loads
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.outcome import BatchOutcome, CommitStatus
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.proof import Proof
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint.core.settle import Settlement
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.codec import digest, dumps, loads
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger import batches, histories
+from iceberg_maint.ledger import batches, table_history
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, attempt_try, db_now_ms, intent, outcome
-from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
-from iceberg_maint.ports import WrittenFile
+from iceberg_maint.ports.engine import WrittenFile
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 
 STARTED, INTENT, ATTEMPT = "STARTED", "INTENT", "ATTEMPT"
 """Status of an attempt before its first outcome; afterwards it is the outcome's BatchStatus."""
@@ -82,7 +82,7 @@ def start(
         )
     )
     batches.claim(conn, batch_id, run_id)
-    histories.write(conn, row.table_uuid, row.operation, write_ahead)
+    table_history.write(conn, row.table_uuid, row.operation, write_ahead)
     return started
 
 
@@ -150,7 +150,7 @@ def finish(
         partitions=() if handed_back else reported.partitions,
         input_bytes=0 if handed_back else reported.input_bytes,
     )
-    histories.write(conn, own.table_uuid, own.operation, changed)
+    table_history.write(conn, own.table_uuid, own.operation, changed)
     row = batches.load(conn, lease, own.batch_id)
     if row.status != BatchStatus.STARTED:
         return  # An earlier attempt was found to have committed the batch meanwhile.

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
-from iceberg_maint.core.codec import dumps, loads
-from iceberg_maint.core.plan import Batch, Plan
+from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import batch, cursor, db_now_ms
-from iceberg_maint.ledger_ports import BatchStatus, Lease, StoredBatch
+from iceberg_maint.ports.ledger import BatchStatus, Lease, StoredBatch
 
 OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
 _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)

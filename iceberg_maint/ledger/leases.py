@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.schema import db_now_ms, lease
-from iceberg_maint.ledger_ports import Lease
+from iceberg_maint.ports.ledger import Lease
 
 
 def acquire(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, insert, select
 
-from iceberg_maint.core.retention import RegisteredReader
+from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.ledger.schema import db_now_ms, reader
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
-from iceberg_maint.core.codec import dumps, loads
-from iceberg_maint.core.record import Record
-from iceberg_maint.ledger import accounts
+from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.ledger import unrecorded_runs
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import (
     attempt,
@@ -20,7 +20,7 @@ from iceberg_maint.ledger.schema import (
     record,
     recorded,
 )
-from iceberg_maint.ledger_ports import BatchStatus
+from iceberg_maint.ports.ledger import BatchStatus
 
 _DAY_MS = 86_400_000
 _ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
@@ -43,7 +43,7 @@ def append(conn: Connection, new: Record) -> None:
             appended_ms=db_now_ms(),
         )
     )
-    accounts.mark(conn, new)
+    unrecorded_runs.mark(conn, new)
 
 
 def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...]:

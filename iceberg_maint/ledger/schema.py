@@ -67,7 +67,7 @@ lease = Table(
     Column("expires_ms", BigInteger, nullable=False),
 )
 
-# `ordinal` is plan order within the table; `body` is core.plan.Batch as JSON.
+# `ordinal` is plan order within the table; `body` is core.planning.plan.Batch as JSON.
 batch = Table(
     "icm_batch",
     metadata,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.lineage import UnloggedMetadata
-from iceberg_maint.core.state import TableState
-from iceberg_maint.storage_ports import OrphanWork
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.ports.storage import OrphanWork
 
 NOTHING_FOUND = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, orphan_bytes=0)
 

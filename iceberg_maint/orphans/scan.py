@@ -13,13 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from iceberg_maint.core.housekeeping import (
-    ORPHAN_AGE_FLOOR_SECONDS,
-    TRASH_HOLD_FLOOR_SECONDS,
-    RemoveOrphanFilesPolicy,
-)
-from iceberg_maint.core.lineage import UnloggedMetadata
-from iceberg_maint.core.location import (
+from iceberg_maint.core.decisions.retention import gc_enabled
+from iceberg_maint.core.model.location import (
     Claim,
     Equivalences,
     Location,
@@ -30,16 +25,21 @@ from iceberg_maint.core.location import (
     overlaps,
     parse_location,
 )
-from iceberg_maint.core.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
-from iceberg_maint.core.pending import PendingManifests
-from iceberg_maint.core.retention import gc_enabled
-from iceberg_maint.core.state import TableState
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.housekeeping import (
+    ORPHAN_AGE_FLOOR_SECONDS,
+    TRASH_HOLD_FLOOR_SECONDS,
+    RemoveOrphanFilesPolicy,
+)
+from iceberg_maint.core.removal.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
+from iceberg_maint.core.removal.pending_manifests import PendingManifests
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint.orphans.lineage import check_lineage, versions_memo
-from iceberg_maint.orphans.manifest import files_of, mark_location, read_marks, restored_paths
-from iceberg_maint.orphans.paths import PathTables
-from iceberg_maint.orphans.pending import add_pending, pending_manifests
-from iceberg_maint.storage_ports import Reachability, Store, StoredFile
+from iceberg_maint.orphans.path_index import PathTables
+from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
+from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
+from iceberg_maint.orphans.trash_manifest import files_of, mark_location, read_marks, restored_paths
+from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 _MAX_UNLISTED = 10_000

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.orphans import MarkHeader, Orphan, TrashedFile
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.orphans.lineage import check_folders, versions_memo
-from iceberg_maint.orphans.manifest import (
+from iceberg_maint.orphans.path_index import PathTables
+from iceberg_maint.orphans.pending_manifests import pending_manifests
+from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
+from iceberg_maint.orphans.second_owner import check_folders, versions_memo
+from iceberg_maint.orphans.trash_manifest import (
     files_folder,
     files_of,
     mark_lines,
@@ -25,10 +28,7 @@ from iceberg_maint.orphans.manifest import (
     trash_folder,
     trashed_file,
 )
-from iceberg_maint.orphans.paths import PathTables
-from iceberg_maint.orphans.pending import pending_manifests
-from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
-from iceberg_maint.storage_ports import Reachability, Store
+from iceberg_maint.ports.storage import Reachability, Store
 
 _WHY = "no metadata reaches it"
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.record import Record
-from iceberg_maint.report.document import Document
-from iceberg_maint.report.draw import draw_rows
-from iceberg_maint.report.text import duration, number, size
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.report.console import draw_rows
+from iceberg_maint.report.formatting import duration, number, size
+from iceberg_maint.report.json_documents import Document
 
 if TYPE_CHECKING:
     import pandas as pd

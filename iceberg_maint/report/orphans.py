@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from iceberg_maint.core.lineage import UnloggedMetadata
-from iceberg_maint.core.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, told
-from iceberg_maint.report.document import Document
-from iceberg_maint.report.draw import draw_rows
-from iceberg_maint.report.text import inert, moment, number, size
+from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, told
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.report.console import draw_rows
+from iceberg_maint.report.formatting import inert, moment, number, size
+from iceberg_maint.report.json_documents import Document
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from iceberg_maint.report.text import inert
+from iceberg_maint.report.formatting import inert
 
 
 class RunProgress:

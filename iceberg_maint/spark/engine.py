@@ -11,41 +11,43 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from iceberg_maint.core.change import MetadataReader
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.intent import is_conversion, keeps_data_files, merges_position_deletes
-from iceberg_maint.core.memory import MemoryUse, Preflight
-from iceberg_maint.core.outcome import CommitResult
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.core.proof import Proof
-from iceberg_maint.core.state import FileKind
-from iceberg_maint.ports import MemoryExceededError, Ticket, Written, WrittenFile
-from iceberg_maint.spark import fingerprint, native, positions
-from iceberg_maint.spark.anti_join import Marked, discard, mark
-from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, connection_lost, one_line
-from iceberg_maint.spark.commit import commit_batch
-from iceberg_maint.spark.content import content_json, revive
-from iceberg_maint.spark.convert import Converted, convert
-from iceberg_maint.spark.expire import commit_expiry
-from iceberg_maint.spark.jobs import Jobs, new_job_group
-from iceberg_maint.spark.lambdas import Lambdas
-from iceberg_maint.spark.marks import Work
-from iceberg_maint.spark.memory import measured, ran_out
-from iceberg_maint.spark.position_merge import merge
-from iceberg_maint.spark.preflight import check_keys, preflight_of
-from iceberg_maint.spark.regroup import commit_regrouping
-from iceberg_maint.spark.row_proof import fingerprint_files
-from iceberg_maint.spark.session import keeping_sigint, versions
-from iceberg_maint.spark.staging import (
+from iceberg_maint.core.commits.change import MetadataReader
+from iceberg_maint.core.commits.intent import is_conversion, keeps_data_files, merges_position_deletes
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.memory import MemoryUse, Preflight
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.ports.engine import MemoryExceededError, Ticket, Written, WrittenFile
+from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.spark.commit.retry import Pause
+from iceberg_maint.spark.commit.rewrite_files import commit_batch
+from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
+from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark
+from iceberg_maint.spark.deletes.convert import Converted, convert
+from iceberg_maint.spark.deletes.marked_rows import Work
+from iceberg_maint.spark.deletes.merge_position_deletes import merge
+from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, one_line
+from iceberg_maint.spark.jvm.content_files import content_json, revive
+from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.spark.proof import fingerprint
+from iceberg_maint.spark.proof.row_proof import fingerprint_files
+from iceberg_maint.spark.rewrite import bin_pack
+from iceberg_maint.spark.scan import positions
+from iceberg_maint.spark.scan.staging import (
     GroupTasks,
     equality_delete_files,
     load_planned_table,
     plan_tasks,
     position_delete_files,
 )
-from iceberg_maint.spark.table import describe
-from iceberg_maint.spark.tries import Pause
+from iceberg_maint.spark.scan.table import describe
+from iceberg_maint.spark.session.executor_memory import measured, ran_out
+from iceberg_maint.spark.session.session import keeping_sigint, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,8 +238,8 @@ class SparkEngine:
             marked, memory = self._applying(bridge, work, mark)
             planned = marked.planned
 
-        def rewrite(group_tasks: GroupTasks) -> native.GroupResult:
-            return native.rewrite_group(bridge, table, batch, group_tasks, policy)
+        def rewrite(group_tasks: GroupTasks) -> bin_pack.GroupResult:
+            return bin_pack.rewrite_group(bridge, table, batch, group_tasks, policy)
 
         items = [(_description(batch, p.group.partition), p) for p in planned]
         try:
@@ -357,7 +359,7 @@ def _prepared(
 
 
 def _proof(
-    results: Sequence[native.GroupResult],
+    results: Sequence[bin_pack.GroupResult],
     written: Sequence[WrittenFile],
     level: ProofLevel,
     marked: Marked | None,

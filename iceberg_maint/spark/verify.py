@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.verification import (
+from iceberg_maint.core.outcomes.verification import (
     Compared,
     Evidence,
     MaintenanceCommit,
@@ -25,11 +25,12 @@ from iceberg_maint.core.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark import positions, visible
-from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.spark.lambdas import Lambdas
-from iceberg_maint.spark.scan import scan
-from iceberg_maint.spark.table import Table, describe
+from iceberg_maint.spark.deletes import visible_rows
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.scan import positions
+from iceberg_maint.spark.scan.scan import scan
+from iceberg_maint.spark.scan.table import Table, describe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: 
     elif not of_after.stream().allMatch(lambdas.has_no_deletes):
         incomparable = "deletes apply to the files now compared"
     sides = (
-        Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible.rows(bridge, described, tasks))
+        Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible_rows.rows(bridge, described, tasks))
         for tasks in (of_before, of_after)
     )
     return Evidence(next(sides), next(sides), incomparable)
@@ -97,8 +98,8 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: 
 
 def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -> Evidence:
     deletes_before, deletes_after = _deletes(bridge, before), _deletes(bridge, after)
-    gone = visible.deleted_positions(bridge, table, before)
-    gone_after = visible.deleted_positions(bridge, table, after)
+    gone = visible_rows.deleted_positions(bridge, table, before)
+    gone_after = visible_rows.deleted_positions(bridge, table, after)
     written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
     added = positions.read_back(bridge, table.java, written)
     return Evidence(

@@ -14,9 +14,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.ids import TableId
-from iceberg_maint_tests.catalog.table_files import spec
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint_tests.support.catalog.table_files import spec
 
 EVENTS = TableId.parse("lake.db.events")
 SCHEMA = Schema(

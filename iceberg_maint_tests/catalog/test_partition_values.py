@@ -54,10 +54,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.partition import decode_partition
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.partition_key import decode_partition
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.security.hostile import PAYLOADS
 
 HOSTILE = (

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from iceberg_maint_tests.chaos.conductor import conduct
+from iceberg_maint_tests.chaos.runner import conduct
 
 
 def main() -> int:

@@ -14,9 +14,9 @@ import traceback
 import uuid
 from pathlib import Path
 
-from iceberg_maint.core.ids import CYCLE, TableId
-from iceberg_maint.core.outcome import OperationOutcome
-from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.core.model.ids import CYCLE, TableId
+from iceberg_maint.core.outcomes.outcome import OperationOutcome
+from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.wiring import App, load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import TABLES, Place

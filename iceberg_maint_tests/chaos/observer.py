@@ -17,9 +17,9 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_maint.core.orphans import TRASH
-from iceberg_maint.core.state import BATCH_PROPERTY, FENCE_PROPERTY
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.core.model.table_state import BATCH_PROPERTY, FENCE_PROPERTY
+from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.chaos.history import History, Rows, Seen, compare, replay
 from iceberg_maint_tests.chaos.journal import Attempt

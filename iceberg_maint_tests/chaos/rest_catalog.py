@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, causes
-from iceberg_maint.spark.settings import catalog_conf
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes
+from iceberg_maint.spark.session.settings import catalog_conf
 from iceberg_maint.wiring import load
 
 _BACKEND = "rest_backend"

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from iceberg_maint_tests.chaos.crew import MAINTAINERS, Run
 from iceberg_maint_tests.chaos.history import failed_by_us
 from iceberg_maint_tests.chaos.journal import Answer
 from iceberg_maint_tests.chaos.lake import TABLES
 from iceberg_maint_tests.chaos.observer import Observer
+from iceberg_maint_tests.chaos.processes import MAINTAINERS, Run
 
 MOST_FAILED_BY_US = 0.01
 """Share of foreign commits."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import App, load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import MODELLED, NOTE, TABLES, ChaosTable, Place, Row
-from iceberg_maint_tests.spark.writers import Writers
+from iceberg_maint_tests.support.spark.writers import Writers
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.config import Config, load_config
-from iceberg_maint.spark.settings import catalog_conf
+from iceberg_maint.spark.session.settings import catalog_conf
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.chaos import appender, changer, merger, upserter
 from iceberg_maint_tests.chaos.history import change_faults, commit_faults

@@ -13,20 +13,20 @@ from click.testing import CliRunner, Result
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.cli.session import Session
+from iceberg_maint.cli.context import Session
 from iceberg_maint.config import Config, load_config
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
-from iceberg_maint.core.partition import PartitionField, PartitionSpec
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.proof import Proof
-from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
-from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
-from iceberg_maint.ports import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
 from iceberg_maint.wiring import App
-from iceberg_maint_tests.core.loop import AtClock, SetClock
+from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 NOW_MS = 1_800_000_000_000
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint_tests.cli.conftest import UNKNOWN, Lake
 
 SICK = TableId.parse("lake.db.sick")

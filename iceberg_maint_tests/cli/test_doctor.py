@@ -11,9 +11,9 @@ import pytest
 from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.cli.doctor import _probe
 from iceberg_maint.config import load_config
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, RefusedError
-from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 
 SICK = TableId.parse("lake.db.sick")
@@ -140,7 +140,7 @@ def test_wrong_configuration_is_the_check_that_fails(lake: Lake, monkeypatch: py
     def broken(_self: object) -> Any:
         raise ConfigurationError("ICM-100", "catalogs is missing.", "write it.")
 
-    monkeypatch.setattr("iceberg_maint.cli.session.Session.app", broken)
+    monkeypatch.setattr("iceberg_maint.cli.context.Session.app", broken)
     found = checks(lake, exit_code=2)
     assert found["configuration"] == ("failed", "ICM-100 catalogs is missing. Fix: write it.")
     assert list(found) == ["python", "packages", "configuration"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint_tests.cli.conftest import Lake
 
 SICK = TableId.parse("lake.db.sick")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import FileKind, LiveFile, Snapshot
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import FileKind, LiveFile, Snapshot
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 
 SICK = TableId.parse("lake.db.sick")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.catalog.fake import FakeTable
-from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, TableId
-from iceberg_maint.storage_ports import OrphanWork
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, TableId
+from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.cli.conftest import Lake
 
 SICK = TableId.parse("lake.db.sick")

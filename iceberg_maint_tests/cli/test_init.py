@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.config import load_config
 from iceberg_maint.config.document import document_keys
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.policy import Mode
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.defs.instance import check_instance
 from iceberg_maint_tests.conftest import PROJECT
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from iceberg_maint.catalog import store as stores
+from iceberg_maint.catalog import file_store as stores
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.cli.session import Session
+from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.orphans.operation import OrphanPass
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.orphans.orphan_pass import OrphanPass
 from iceberg_maint.wiring import App, SystemClock
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
-from iceberg_maint_tests.orphans.passes import NoEngine, StoreClock
+from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.support.orphans.passes import NoEngine, StoreClock
 
 ALL = ORPHANS + 1
 Program = Callable[..., Result]

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_maint.cli import iceberg_maint
+from iceberg_maint.cli.context import Session, gravest
 from iceberg_maint.cli.root import COMMANDS
-from iceberg_maint.cli.session import Session, gravest
 
 
 def program(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -116,7 +116,7 @@ def test_secret_of_the_environment_is_never_printed(tmp_path: Path) -> None:
 def test_what_others_print_does_not_spoil_the_document(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
-        "from iceberg_maint.cli.session import Session\n"
+        "from iceberg_maint.cli.context import Session\n"
         "s = Session(as_json=True)\n"
         "def body():\n"
         "    os.write(1, b'noise of a child process\\n'); print('noise of a library')\n"

@@ -11,8 +11,8 @@ import click.testing
 import pytest
 
 from iceberg_maint.catalog.fake import fake_table
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import FileKind, LiveFile
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
 

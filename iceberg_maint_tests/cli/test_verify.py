@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from iceberg_maint.core.proof import Fingerprint
-from iceberg_maint.core.verification import (
+from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.core.outcomes.verification import (
     Evidence,
     MaintenanceCommit,
     Side,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.config import Config, load_config
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.policy import Mode, Policy
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import (
     EXIT_REFUSED,
     EXIT_USAGE,

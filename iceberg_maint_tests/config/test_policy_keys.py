@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from iceberg_maint.config import policy_keys
-from iceberg_maint.core.policy import OutputSpec, Policy, ProofLevel
-from iceberg_maint.core.policy import policy_keys as all_keys
+from iceberg_maint.core.policy.data import OutputSpec, Policy, ProofLevel
+from iceberg_maint.core.policy.data import policy_keys as all_keys
 from iceberg_maint.errors import ConfigurationError
 
 

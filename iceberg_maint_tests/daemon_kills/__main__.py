@@ -22,14 +22,14 @@ from pathlib import Path
 import dagster as dg
 import yaml
 
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.defs.keys import pool_name
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint_tests import jvm
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.defs.translator import pool_name
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.daemon_kills.daemon import Daemon, Victim
 from iceberg_maint_tests.daemon_kills.lake import TABLES, Lake
 from iceberg_maint_tests.daemon_kills.moments import Moment, since_now
+from iceberg_maint_tests.support import jvm
 
 VICTIMS = (
     *[Victim.DAEMON] * 7,

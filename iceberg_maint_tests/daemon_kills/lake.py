@@ -12,8 +12,8 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 
-from iceberg_maint.core.state import BATCH_PROPERTY
-from iceberg_maint_tests.e2e.lake import PARTITIONS, catalog_of, make_lake, make_table, rows_by_duckdb
+from iceberg_maint.core.model.table_state import BATCH_PROPERTY
+from iceberg_maint_tests.support.e2e.lake import PARTITIONS, catalog_of, make_lake, make_table, rows_by_duckdb
 
 TABLES = ("db.a", "db.b", "db.c")
 MIN_INPUT_FILES = 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.core.state import BATCH_PROPERTY
+from iceberg_maint.core.model.table_state import BATCH_PROPERTY
 from iceberg_maint_tests.daemon_kills.daemon import Victim, _kind
 from iceberg_maint_tests.daemon_kills.lake import MIN_INPUT_FILES, TABLES, Lake
 

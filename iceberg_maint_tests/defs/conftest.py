@@ -12,22 +12,22 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import CommitResult, CommitStatus
-from iceberg_maint.core.partition import ALL, PartitionField, PartitionSpec
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
-from iceberg_maint.core.proof import Proof
-from iceberg_maint.core.state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot, TableState
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.partition_key import ALL, PartitionField, PartitionSpec
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot, TableState
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.keys import OBSERVE_JOB, asset_key
-from iceberg_maint.defs.lake import Lake
+from iceberg_maint.defs.context import Lake
+from iceberg_maint.defs.translator import OBSERVE_JOB, asset_key
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
-from iceberg_maint.ports import Ticket, Written, WrittenFile
-from iceberg_maint_tests.core.loop import AtClock, SetClock
+from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
+from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
 TARGET_BYTES = 1_000_000
@@ -282,7 +282,7 @@ SETTINGS = {"run_monitoring": {"enabled": True, "free_slots_after_run_end_second
 
 @pytest.fixture(autouse=True)
 def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.run.RETRIES", dg.RetryPolicy(max_retries=2, delay=0))
+    monkeypatch.setattr("iceberg_maint.defs.table_run.RETRIES", dg.RetryPolicy(max_retries=2, delay=0))
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.policy import Mode
-from iceberg_maint.core.state import FileKind
-from iceberg_maint.defs.condition import MAX_RANGES, pick_ranges
+from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.defs.automation import MAX_RANGES, pick_ranges
 from iceberg_maint_tests.defs.conftest import World, key
 
 T = "lake.db.t"

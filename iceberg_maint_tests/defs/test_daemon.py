@@ -26,14 +26,14 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.state import BATCH_PROPERTY
-from iceberg_maint.defs.keys import FORCE_TAG, asset_key
-from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.table_state import BATCH_PROPERTY
+from iceberg_maint.defs.translator import FORCE_TAG, asset_key
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
-from iceberg_maint_tests.e2e.lake import catalog_of, make_lake
-from iceberg_maint_tests.postgres import free_port
+from iceberg_maint_tests.support.e2e.lake import catalog_of, make_lake
+from iceberg_maint_tests.support.servers.postgres import free_port
 
 pytestmark = [
     pytest.mark.spark,
@@ -173,7 +173,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         "ICEBERG_MAINT_DAGSTER_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": str(PROJECT),
     }
-    command = [str(Path(sys.executable).parent / "dagster"), "dev", "-m", "iceberg_maint_tests.defs.crashing"]
+    command = [
+        str(Path(sys.executable).parent / "dagster"),
+        "dev",
+        "-m",
+        "iceberg_maint_tests.support.defs.crashing",
+    ]
     with (folder / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "-h", "127.0.0.1", "-p", str(port)],
@@ -271,7 +276,7 @@ def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     (daemon.folder / "crash" / f"{table} wait").touch()
     run_id = daemon.client().submit_job_execution(
         "__ASSET_JOB",
-        repository_location_name="iceberg_maint_tests.defs.crashing",
+        repository_location_name="iceberg_maint_tests.support.defs.crashing",
         repository_name="__repository__",
         tags={"dagster/partition": "day=d1", FORCE_TAG: "true"},
         asset_selection=[list(table.parts)],

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.automation import maintenance_condition
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.condition import maintenance_condition
-from iceberg_maint.defs.keys import (
+from iceberg_maint.defs.code_location.table_list import load_table_list, read_table_list, write_table_list
+from iceberg_maint.defs.translator import (
     HOUSEKEEPING_CHECKS,
     PARTITION_CHECKS,
     TABLE_CHECKS,
@@ -25,7 +26,6 @@ from iceberg_maint.defs.keys import (
     parse_shard,
     slug,
 )
-from iceberg_maint.defs.table_list import load_table_list, read_table_list, write_table_list
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import World, key
 

@@ -8,13 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.lineage import UnloggedMetadata
-from iceberg_maint.core.orphans import HeldOrphans
-from iceberg_maint.core.policy import Mode
-from iceberg_maint.defs.keys import asset_key, housekeeping_key, pool_name
-from iceberg_maint.storage_ports import OrphanWork
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.defs.translator import asset_key, housekeeping_key, pool_name
+from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
 
 T = TableId.parse("lake.db.t")

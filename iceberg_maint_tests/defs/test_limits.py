@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.judge import findings
-from iceberg_maint.core.policy import LayoutPolicy, Policy, RewriteDataFilesPolicy
-from iceberg_maint.core.reasons import CHECKS_OF_PARTITIONS, Check
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.thresholds import findings
+from iceberg_maint.core.model.reasons import CHECKS_OF_PARTITIONS, Check
+from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
 from iceberg_maint.defs.limits import limits
 
 POLICY = Policy(

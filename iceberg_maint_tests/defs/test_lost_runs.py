@@ -17,12 +17,12 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from iceberg_maint import heartbeat
 from iceberg_maint.defs.executor import build_executor
-from iceberg_maint.defs.keys import OBSERVE_JOB
 from iceberg_maint.defs.lost_runs import Silence, build_lost_runs_sensor, listen
-from iceberg_maint.ledger.memory import memory_ledger
-from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.defs.translator import OBSERVE_JOB
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.runner import lease
 
 HERE, ELSEWHERE = "here", "elsewhere"
 T0_MS = 1_800_000_000_000
@@ -258,7 +258,7 @@ def stored() -> Iterator[dg.DagsterInstance]:
 def test_run_is_heard_again_and_again_while_it_works_and_no_more_once_it_has_ended(
     stored: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "RUN_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "RUN_BEAT_SECONDS", 0.01)
     with dg.execute_job(dg.reconstructable(asking), stored) as done:
         assert done.success
     assert [(run_id, True) for run_id in [done.run_id]] == HEARD

@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.instance import check_instance
-from iceberg_maint.defs.keys import asset_key, partitions_name, pool_name
 from iceberg_maint.defs.metadata import WORST_PARTITIONS
+from iceberg_maint.defs.translator import asset_key, partitions_name, pool_name
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import World, key
 

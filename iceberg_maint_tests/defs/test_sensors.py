@@ -16,17 +16,17 @@ from dagster_graphql import (
 )
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs.configuration import ConfigurationFile
-from iceberg_maint.defs.keys import OBSERVE_JOB
-from iceberg_maint.defs.reload import BY_HAND, reload_location
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.code_location.config_file import ConfigurationFile
+from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
+from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
 from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
     build_automation_sensors,
     changed_tables,
     follow_table_list,
 )
-from iceberg_maint.defs.table_list import read_table_list, write_table_list
+from iceberg_maint.defs.translator import OBSERVE_JOB
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import SETTINGS, World
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.policy import Policy
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.demo.build import writers_of
-from iceberg_maint.demo.place import Place, place, table_id
 from iceberg_maint.demo.tables import SMALL, Writers
+from iceberg_maint.demo.workspace import Place, place, table_id
 from iceberg_maint.wiring import App, build
 
 

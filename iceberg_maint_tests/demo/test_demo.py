@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.ids import DATA_OPERATIONS
+from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.demo.tables import ORPHANS, SMALL
 
 pytestmark = pytest.mark.spark

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from iceberg_maint.core.reasons import Reason, Verdict
+from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.demo import tables
 from iceberg_maint.demo.ingest import APPENDS, ingest
-from iceberg_maint.demo.place import table_id
 from iceberg_maint.demo.verdict import look
+from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 
 

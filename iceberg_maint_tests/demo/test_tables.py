@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from iceberg_maint.core.health import PartitionHealth
-from iceberg_maint.core.reasons import Verdict
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.demo import tables
-from iceberg_maint.demo.place import CATALOG, NAMESPACE, table_id
 from iceberg_maint.demo.tables import SMALL, TABLES, Writers
 from iceberg_maint.demo.verdict import look
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 
 
@@ -84,7 +84,7 @@ def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
     """The small lake's tables in the shared session's catalog."""
     from pyiceberg.catalog import load_catalog
 
-    from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
 
     conf = {k: spark.conf.get(f"spark.sql.catalog.{CATALOG}.{k}") for k in ("uri", "warehouse")}
     properties = {

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.reasons import Decision, Reason, Verdict
-from iceberg_maint.demo.second_reader import Comparison
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import TABLES
 from iceberg_maint.demo.verdict import End, Look, judge
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.state import BATCH_PROPERTY
-from iceberg_maint_tests.e2e.killed_run import POINTS
-from iceberg_maint_tests.e2e.lake import (
+from iceberg_maint.core.model.table_state import BATCH_PROPERTY
+from iceberg_maint_tests.support.e2e.killed_run import POINTS
+from iceberg_maint_tests.support.e2e.lake import (
     PARTITIONS,
     catalog_of,
     iceberg_maint,
@@ -62,7 +62,7 @@ def healed(tmp_path_factory: pytest.TempPathFactory) -> Healed:
     for point in POINTS:
         make_table(folder, f"db.{point}", FILES_PER_PARTITION)
         before[point] = rows_by_duckdb(folder, f"db.{point}")
-        child = [sys.executable, "-m", "iceberg_maint_tests.e2e.killed_run"]
+        child = [sys.executable, "-m", "iceberg_maint_tests.support.e2e.killed_run"]
         ended = subprocess.run(
             [*child, str(config), f"db.{point}", point, f"killed-{point}"],
             capture_output=True,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.outcome import CommitResult, OutcomeStatus, together
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
-from iceberg_maint.maintain import Request, maintain
-from iceberg_maint.ports import Ticket, Written
+from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, together
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.wiring import App
-from iceberg_maint_tests.e2e.lake import iceberg_maint, make_lake, make_table
+from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 
 
 class FullDisk:

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.orphans import TRASH
-from iceberg_maint.demo.second_reader import SecondReader, scan
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.kill.points import Kind
-from iceberg_maint_tests.spark.equality.twin import Twin
-from iceberg_maint_tests.spark.writers import Writers
+from iceberg_maint_tests.support.spark.equality.reference import Twin
+from iceberg_maint_tests.support.spark.writers import Writers
 
 CATALOG = "killed"
 CONFIG = """\

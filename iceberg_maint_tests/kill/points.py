@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.model.ids import Operation
 
 
 class Mode(StrEnum):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.exc import OperationalError
 
-from iceberg_maint.cli.interrupt import Terminated, terminated_by_signals
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.outcome import OperationOutcome
-from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.outcomes.outcome import OperationOutcome
+from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import Kind, Point, Seam

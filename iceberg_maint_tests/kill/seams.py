@@ -13,16 +13,16 @@ from typing import Any
 
 from sqlalchemy import event
 
-from iceberg_maint.core.orphans import TRASH
-from iceberg_maint.core.outcome import CommitResult
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.maintain import Event, OperationEnded
-from iceberg_maint.orphans.operation import OrphanPass
-from iceberg_maint.ports import Ticket, Written
-from iceberg_maint.storage_ports import StoredFile
-from iceberg_maint.survey import Tools
+from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.orphans.orphan_pass import OrphanPass
+from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.storage import StoredFile
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.maintain import Event, OperationEnded
 from iceberg_maint_tests.kill.points import Seam
 
 FEW = 2

@@ -15,9 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
-from iceberg_maint.spark.bridge import Bridge
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import App
-from iceberg_maint_tests import jvm
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.runs import (
@@ -29,6 +28,7 @@ from iceberg_maint_tests.kill.runs import (
     told,
 )
 from iceberg_maint_tests.kill.verify import Verifier
+from iceberg_maint_tests.support import jvm
 
 MOST_ATTEMPTS = 2
 """Runs until all is as it must be."""

@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
-from iceberg_maint.core.reasons import Verdict
-from iceberg_maint.core.state import BATCH_PROPERTY, TOKEN_PROPERTY
-from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint.survey import survey
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Verdict
+from iceberg_maint.core.model.table_state import BATCH_PROPERTY, TOKEN_PROPERTY
+from iceberg_maint.runner.assess import survey
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.kill.lake import CATALOG, ORPHANS, Lake
 from iceberg_maint_tests.kill.points import EXPIRE, Kind
 from iceberg_maint_tests.kill.points import ORPHANS as ORPHAN_OPERATIONS
-from iceberg_maint_tests.spark.equality.twin import Twin
-from iceberg_maint_tests.spark.writers import Writers
+from iceberg_maint_tests.support.spark.equality.reference import Twin
+from iceberg_maint_tests.support.spark.writers import Writers
 
 Entries = Counter[tuple[str, int]]
 

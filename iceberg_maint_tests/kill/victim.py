@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint import heartbeat
+from iceberg_maint.runner import lease
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import POINTS, ZOMBIE_POINTS, Kind, Mode, Point, Seam
@@ -34,7 +34,7 @@ def main(folder: str, code: str, fate: str, *names: str) -> None:
     point = next(p for p in (*POINTS, *ZOMBIE_POINTS) if p.code == code)
     kinds = [Kind(name) for name in names]
     if fate == STOP:
-        heartbeat.LEASE_TTL_SECONDS = SHORT_TTL_SECONDS
+        lease.LEASE_TTL_SECONDS = SHORT_TTL_SECONDS
     jvm = None
     if fate != Mode.PYTHON.name or point.seam not in _BEFORE_SPARK:
         jvm = _start_spark(lake.app(kinds[0]))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import Lease
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import Lease
 
 _names = itertools.count()
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.codec import loads
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.outcome import BatchOutcome, CommitStatus, OutcomeStatus
-from iceberg_maint.core.settle import Settlement
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.codec import loads
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import Attempt, BatchStatus, Lease
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,
     PROOF,

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.core.settle import Settlement
+from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import BatchStatus, Lease, StoredBatch
+from iceberg_maint.ports.ledger import BatchStatus, Lease, StoredBatch
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,
     PROOF,

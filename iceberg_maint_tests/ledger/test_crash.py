@@ -8,11 +8,11 @@ import signal
 
 import pytest
 
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import BatchStatus
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint_tests.support.ledger.values import (
     NAME,
     PROOF,
     REWRITE,

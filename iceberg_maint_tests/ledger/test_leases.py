@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.memory import memory_ledger
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import BatchStatus, Lease
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,
     PROOF,

@@ -6,13 +6,21 @@ import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import BatchStatus
+from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import NAME, TABLE, UUID, make_record, measured, outcome_of, plan_of
+from iceberg_maint_tests.support.ledger.values import (
+    NAME,
+    TABLE,
+    UUID,
+    make_record,
+    measured,
+    outcome_of,
+    plan_of,
+)
 
 NEWEST = 1 + len(STEPS)
 

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.settle import Settlement
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger_ports import BatchStatus, Lease
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint_tests.support.ledger.values import (
     NAME,
     PROOF,
     REWRITE,

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.memory import MemoryNeed, MemoryUse
-from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.plan import make_plan
-from iceberg_maint.core.settle import Settlement
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import BatchStatus, Lease
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.planning.memory import MemoryNeed, MemoryUse
+from iceberg_maint.core.planning.plan import make_plan
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint_tests.support.ledger.values import (
     CONVERT,
     NAME,
     OTHER_UUID,

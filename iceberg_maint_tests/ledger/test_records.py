@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger_ports import BatchStatus
+from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.ledger.values import (
+from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,
     PROOF,

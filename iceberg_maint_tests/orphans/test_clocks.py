@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint_tests.core.loop import SetClock
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
-from iceberg_maint_tests.orphans.passes import DAILY, Passes
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
+from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
+from iceberg_maint_tests.support.runner.loop import SetClock
 
 ALL = ORPHANS + 1
 HOLD_MS = DAILY.hold_seconds * 1000 + 60_000

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint_tests.orphans.killed_pass import HALF, POINTS
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
-from iceberg_maint_tests.orphans.passes import OPERATION, Passes
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint_tests.support.orphans.killed_pass import HALF, POINTS
+from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
+from iceberg_maint_tests.support.orphans.passes import OPERATION, Passes
 
 ALL = ORPHANS + 1
 AFTER_HOLD_MS = 4 * DAY_MS
@@ -36,7 +36,7 @@ def test_killed_pass_is_resumed_with_the_right_state(point: str, tmp_path: Path)
     if sweeps:
         passes.run()
     ahead_ms = AFTER_HOLD_MS if sweeps else 0
-    child = [sys.executable, "-m", "iceberg_maint_tests.orphans.killed_pass", str(lake.folder), point]
+    child = [sys.executable, "-m", "iceberg_maint_tests.support.orphans.killed_pass", str(lake.folder), point]
     killed = subprocess.run([*child, str(ahead_ms)], capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr
     assert lake.trashed() == STATES[point]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.orphans.manifest import trash_marks
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.trash import restore, sweep, trash
-from iceberg_maint_tests.orphans.layouts import (
+from iceberg_maint.orphans.trash_manifest import trash_marks
+from iceberg_maint_tests.support.orphans.layouts import (
     DATA_FILES,
     DAY_MS,
     LAYOUTS,

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.catalog.claims import FleetClaims
-from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.catalog.reachable import MetadataWalk
-from iceberg_maint.catalog.store import ArrowStore, open_store
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import TableState
-from iceberg_maint.orphans.operation import OrphanPass, Surroundings
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.file_store import ArrowStore, open_store
+from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.reachable_files import MetadataWalk
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.orphans.trash import Emptied
-from iceberg_maint.storage_ports import OrphanWork
-from iceberg_maint_tests.catalog.object_server import Bucket, object_server
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, LiteralPath
+from iceberg_maint.ports.storage import OrphanWork
+from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, LiteralPath
+from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
 POLICY = RemoveOrphanFilesPolicy()
 TABLE = TableId.parse("lake.db.t")
@@ -85,7 +85,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(LaterStore, "ahead_ms", 8 * DAY_MS)
-    monkeypatch.setattr("iceberg_maint_tests.orphans.layouts.LiteralPath", ObjectPath)
+    monkeypatch.setattr("iceberg_maint_tests.support.orphans.layouts.LiteralPath", ObjectPath)
     layout = replace(LAYOUTS[0], uri=lambda p: f"s3a://bucket{p}", location=lambda p: f"s3://bucket{p}")
     lake = layout.build(tmp_path / "lake")
     with object_server() as (endpoint, bucket):

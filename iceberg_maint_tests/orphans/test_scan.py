@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.catalog import reachable
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.location import Claim, Equivalences
-from iceberg_maint.core.orphans import Kept
+from iceberg_maint.catalog import reachable_files
+from iceberg_maint.core.model.location import Claim, Equivalences
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphans import Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.orphans.scan import Scan, Target, scan
-from iceberg_maint.storage_ports import StoredFile
-from iceberg_maint_tests.orphans.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint.ports.storage import StoredFile
+from iceberg_maint_tests.support.orphans.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
 
 PLAIN = LAYOUTS[0]
 POLICY = RemoveOrphanFilesPolicy()
@@ -266,8 +266,8 @@ def test_commit_after_the_listing_is_reached(run: Run, lake: Lake) -> None:
 
 def commit(lake: Lake, *names: str) -> None:
     """One more snapshot of the table with these files, those that do not exist written now."""
-    from iceberg_maint_tests.catalog.table_files import File, ManifestFile, TableFiles, register
-    from iceberg_maint_tests.orphans.layouts import SCHEMA, UNPARTITIONED
+    from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, register
+    from iceberg_maint_tests.support.orphans.layouts import SCHEMA, UNPARTITIONED
 
     at = lake.folder / PLAIN.table_folder
     before = json.loads((at / "metadata" / "00009-last.metadata.json").read_text())
@@ -346,7 +346,9 @@ def test_prefixes_hold_none_within_another(lake: Lake) -> None:
 
 def test_decoders_that_disagree_are_refused(run: Run, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our decoder leaves out a file that PyIceberg's finds."""
-    monkeypatch.setattr(reachable, "read_live_entries", lossy(reachable.read_live_entries, "0007.parquet"))
+    monkeypatch.setattr(
+        reachable_files, "read_live_entries", lossy(reachable_files.read_live_entries, "0007.parquet")
+    )
     with pytest.raises(RefusedError, match=r"ICM-122 lake.db.t: two ways .*0007.parquet"):
         run()
 
@@ -357,7 +359,7 @@ def test_decoders_are_compared_only_where_there_are_orphans(
     def fail(_input: object) -> object:
         raise EOFError("no such thing")
 
-    monkeypatch.setattr(reachable, "read_manifest_list_again", fail)
+    monkeypatch.setattr(reachable_files, "read_manifest_list_again", fail)
     with pytest.raises(UnreadableTableError, match=r"ICM-101 lake.db.t: manifests .* by another decoder"):
         run()
     for place in lake.orphans:

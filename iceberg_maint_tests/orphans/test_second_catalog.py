@@ -12,13 +12,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
-from iceberg_maint.core.lineage import UnloggedMetadata
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint_tests.orphans.layouts import DAY_MS, Lake, ShiftedStore
-from iceberg_maint_tests.orphans.passes import DAILY, Passes
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint_tests.support.orphans.layouts import DAY_MS, Lake, ShiftedStore
+from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 POLICY = Policy(remove_orphan_files=DAILY, expire_snapshots=ExpireSnapshotsPolicy(enabled=False))

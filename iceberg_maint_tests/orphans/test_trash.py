@@ -11,14 +11,21 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.orphans import TRASH, Kept
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
-from iceberg_maint.orphans.manifest import read_marks
 from iceberg_maint.orphans.scan import scan
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
-from iceberg_maint_tests.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore, forget_restored
+from iceberg_maint.orphans.trash_manifest import read_marks
 from iceberg_maint_tests.orphans.test_scan import commit
+from iceberg_maint_tests.support.orphans.layouts import (
+    DAY_MS,
+    LAYOUTS,
+    ORPHANS,
+    Lake,
+    ShiftedStore,
+    forget_restored,
+)
 
 PLAIN = LAYOUTS[0]
 POLICY = RemoveOrphanFilesPolicy()

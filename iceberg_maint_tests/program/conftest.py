@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint_tests.program.keeper import Keeper
+from iceberg_maint_tests.program.maintainer import Keeper
 
 
 @pytest.fixture(scope="session")

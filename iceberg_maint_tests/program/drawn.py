@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from iceberg_maint_tests.program.keeper import ALL_KINDS, Keeper
 from iceberg_maint_tests.program.kinds import KINDS
+from iceberg_maint_tests.program.maintainer import ALL_KINDS, Keeper
 from iceberg_maint_tests.program.wide import Wide
-from iceberg_maint_tests.spark.equality.model import Model
-from iceberg_maint_tests.spark.equality.twin import Delete
-from iceberg_maint_tests.spark.writers import Row
+from iceberg_maint_tests.support.spark.equality.model import Model
+from iceberg_maint_tests.support.spark.equality.reference import Delete
+from iceberg_maint_tests.support.spark.writers import Row
 
 
 @dataclass

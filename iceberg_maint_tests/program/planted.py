@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iceberg_maint.core.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint_tests.program.keeper import HOUR_MS, Keeper
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint_tests.program.maintainer import HOUR_MS, Keeper
 from iceberg_maint_tests.program.wide import Wide
 
 _PLACES = ("data/{}.parquet", "data/p=1/{}.parquet", "metadata/{}-m0.avro", "metadata/snap-{}.avro")

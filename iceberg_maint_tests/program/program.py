@@ -10,16 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from iceberg_maint.core.housekeeping import (
-    DAY_SECONDS,
-    ExpireSnapshotsPolicy,
-    RemoveOrphanFilesPolicy,
-    RewriteManifestsPolicy,
-)
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import (
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import (
     LayoutPolicy,
     OutputSpec,
     Policy,
@@ -27,15 +22,20 @@ from iceberg_maint.core.policy import (
     RewritePositionDeleteFilesPolicy,
     Route,
 )
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint.maintain import BatchEnded, BatchStarted, Event
-from iceberg_maint_tests.program.keeper import Keeper
-from iceberg_maint_tests.program.lives import Life, Lives
+from iceberg_maint.core.policy.housekeeping import (
+    DAY_SECONDS,
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+    RewriteManifestsPolicy,
+)
+from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event
+from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.planted import Planted
+from iceberg_maint_tests.program.random_runs import Life, Lives
 from iceberg_maint_tests.program.retained import retained
 from iceberg_maint_tests.program.witness import Crashed
 from iceberg_maint_tests.program.writing import Writing
-from iceberg_maint_tests.spark.equality.maintainer import policy_of
+from iceberg_maint_tests.support.spark.equality.maintainer import policy_of
 
 MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""

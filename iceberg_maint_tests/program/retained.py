@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 
 Metadata = Mapping[str, Any]
 

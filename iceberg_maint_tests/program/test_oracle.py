@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
-from iceberg_maint_tests.program.keeper import ALL_KINDS, HOUR_MS, Keeper
+from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
 from iceberg_maint_tests.program.kinds import KINDS
-from iceberg_maint_tests.program.lives import Life, Lives, tally
+from iceberg_maint_tests.program.maintainer import ALL_KINDS, HOUR_MS, Keeper
 from iceberg_maint_tests.program.planted import Planted
+from iceberg_maint_tests.program.random_runs import Life, Lives, tally
 from iceberg_maint_tests.program.retained import retained
 from iceberg_maint_tests.program.wide import Wide
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from iceberg_maint_tests.program.keeper import Keeper
-from iceberg_maint_tests.program.lives import RECORD, Lives, tally
+from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.program import run_programs
+from iceberg_maint_tests.program.random_runs import RECORD, Lives, tally
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from iceberg_maint_tests.program.kinds import KINDS, days, of_json, sql_literal
 from iceberg_maint_tests.program.witness import Witness, by_field
-from iceberg_maint_tests.spark.equality.model import Model, ModelRow, Scope, Values
-from iceberg_maint_tests.spark.equality.twin import (
+from iceberg_maint_tests.support.spark.equality.model import Model, ModelRow, Scope, Values
+from iceberg_maint_tests.support.spark.equality.reference import (
     TAG,
     Add,
     Column,
@@ -19,7 +19,7 @@ from iceberg_maint_tests.spark.equality.twin import (
     same_rows,
     values_of,
 )
-from iceberg_maint_tests.spark.writers import Row, Writers
+from iceberg_maint_tests.support.spark.writers import Row, Writers
 
 _TIMES = {
     "date": ("LocalDate", "parse"),

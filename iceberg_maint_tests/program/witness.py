@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
-from iceberg_maint.demo.second_reader import SecondReader, scan
+from iceberg_maint.demo.duckdb_reader import SecondReader, scan
 from iceberg_maint_tests.program.kinds import of_python
 
 PyRow = Mapping[str, Any]

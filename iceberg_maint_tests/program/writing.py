@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from iceberg_maint_tests.program.drawn import Drawn
-from iceberg_maint_tests.program.keeper import ALL_KINDS
 from iceberg_maint_tests.program.kinds import KINDS
-from iceberg_maint_tests.spark.equality.twin import Add, Delete
+from iceberg_maint_tests.program.maintainer import ALL_KINDS
+from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
 
 MOST_COLUMNS = 20
 

@@ -16,15 +16,15 @@ from iceberg_maint_tests.conftest import PROJECT
 
 MADE_REAL = {
     "ICM-100": "config/test_load.py::test_wrong_file_is_refused",
-    "ICM-101": "catalog/test_pyiceberg_catalog.py::test_pin_of_a_table_whose_metadata_is_gone_is_refused",
+    "ICM-101": "catalog/test_adapter.py::test_pin_of_a_table_whose_metadata_is_gone_is_refused",
     "ICM-102": "spark/test_verify.py::test_verify_of_a_table_made_anew_is_refused",
-    "ICM-103": "spark/test_jars.py::test_resolve_fetched_jar_with_another_checksum_is_refused_and_not_cached",
-    "ICM-104": "catalog/test_pyiceberg_catalog.py::"
+    "ICM-103": "spark/session/test_jars.py::test_resolve_fetched_jar_with_another_checksum_is_refused_and_not_cached",
+    "ICM-104": "catalog/test_adapter.py::"
     "test_catalog_that_is_down_is_refused_in_one_line_without_its_password",
-    "ICM-105": "spark/test_session.py::test_check_session_catalog_with_cache_is_refused",
+    "ICM-105": "spark/session/test_session.py::test_check_session_catalog_with_cache_is_refused",
     "ICM-106": "config/test_load.py::test_wrong_file_is_refused",
     "ICM-107": "config/test_load.py::test_hive_table_without_a_lock_is_refused_where_it_is_acted_on",
-    "ICM-108": "catalog/test_metadata.py::test_parse_metadata_newer_format_version_is_refused",
+    "ICM-108": "catalog/test_table_metadata.py::test_parse_metadata_newer_format_version_is_refused",
     "ICM-109": "cli/test_foreign.py::test_run_is_refused_and_says_by_whom",
     "ICM-110": "orphans/test_scan.py::test_table_whose_owner_forbids_it_is_refused",
     "ICM-111": "orphans/test_scan.py::test_location_of_another_table_is_refused",
@@ -35,18 +35,18 @@ MADE_REAL = {
     "ICM-116": "defs/test_observe.py::test_instance_on_sqlite_is_refused_more_than_one_run",
     "ICM-117": "defs/test_observe.py::test_instance_that_would_block_after_a_crash_is_refused",
     "ICM-118": "config/test_load.py::test_wrong_file_is_refused",
-    "ICM-119": "spark/test_convert.py::test_convert_by_a_key_that_cannot_be_compared_is_refused",
-    "ICM-120": "spark/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
+    "ICM-119": "spark/deletes/test_convert.py::test_convert_by_a_key_that_cannot_be_compared_is_refused",
+    "ICM-120": "spark/scan/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
     "ICM-121": "cli/test_run.py::test_unknown_commit_exits_4_as_long_as_it_waits",
     "ICM-122": "orphans/test_trash.py::test_abnormal_share_needs_the_digest_of_this_very_scan",
-    "ICM-124": "spark/test_convert.py::"
+    "ICM-124": "spark/deletes/test_convert.py::"
     "test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
     "ICM-125": "cli/test_doctor.py::test_folder_that_cannot_be_written_is_refused",
     "ICM-126": "security/test_identifiers.py::test_no_table_is_found_by_a_hostile_name",
-    "ICM-127": "spark/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
+    "ICM-127": "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
     "ICM-128": "ledger/test_database.py::test_database_lost_later_is_an_error_with_its_code",
-    "ICM-129": "spark/test_staging.py::test_load_planned_table_expired_snapshot_is_stale",
-    "ICM-130": "spark/test_expire.py::test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept",
+    "ICM-129": "spark/scan/test_staging.py::test_load_planned_table_expired_snapshot_is_stale",
+    "ICM-130": "spark/commit/test_expire_snapshots.py::test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept",
     "ICM-131": "cli/test_dropped_source.py::test_run_is_refused_with_what_to_do",
 }
 

@@ -14,7 +14,7 @@ APPLYING = (
         known(
             "anti_join",
             "planned: no spec is unpartitioned",
-            "core/test_equality.py::test_deletes_apply_strictly_below_their_number_and_in_their_scope",
+            "core/planning/test_equality_deletes.py::test_deletes_apply_strictly_below_their_number_and_in_their_scope",
         ),
     ),
     Regression(
@@ -25,7 +25,7 @@ APPLYING = (
         known(
             "gate",
             "deletes of an unpartitioned spec are not global",
-            "core/test_reach.py::test_delete_of_another_partition_or_spec_does_not_apply",
+            "core/commits/test_delete_scope.py::test_delete_of_another_partition_or_spec_does_not_apply",
         ),
     ),
     Regression(
@@ -34,10 +34,10 @@ APPLYING = (
         "dangling deletes are worked out from two scans at two snapshots: a needed one is dropped",
         "files are planned and read at the one pinned snapshot",
         off(
-            "spark/scan.py",
+            "spark/scan/scan.py",
             "table.newScan().useSnapshot(snapshot_id).ignoreResiduals()",
             "table.newScan().ignoreResiduals()",
-            "spark/test_staging.py::test_read_staged_sees_the_pinned_snapshot_not_the_current_one",
+            "spark/scan/test_staging.py::test_read_staged_sees_the_pinned_snapshot_not_the_current_one",
         ),
     ),
     Regression(
@@ -48,7 +48,7 @@ APPLYING = (
         known(
             "anti_join",
             "deletes apply to rows of their own commit",
-            "spark/test_membership.py::test_deletes_of_the_commit_that_adds_the_rows_leave_them",
+            "spark/deletes/test_membership.py::test_deletes_of_the_commit_that_adds_the_rows_leave_them",
         ),
     ),
     Regression(
@@ -59,7 +59,7 @@ APPLYING = (
         known(
             "anti_join",
             "the oldest delete of a key counts",
-            "spark/test_membership.py::test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[shuffled-2]",
+            "spark/deletes/test_membership.py::test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[shuffled-2]",
         ),
     ),
     Regression(
@@ -68,10 +68,10 @@ APPLYING = (
         "a planner misses a delete that the reader applies",
         "deletes by our plan and by Iceberg's scan are compared before a byte is read",
         off(
-            "spark/staging.py",
+            "spark/scan/staging.py",
             "        if seen.get(path, set()) != expected:\n",
             "        if False:\n",
-            "spark/test_staging.py::test_plan_tasks_other_position_deletes_than_planned_is_refused",
+            "spark/scan/test_staging.py::test_plan_tasks_other_position_deletes_than_planned_is_refused",
         ),
     ),
     Regression(
@@ -82,7 +82,7 @@ APPLYING = (
         known(
             "anti_join",
             "NULL equals the empty value",
-            "spark/test_membership.py::test_null_keys_equal_null_only[shuffled]",
+            "spark/deletes/test_membership.py::test_null_keys_equal_null_only[shuffled]",
         ),
     ),
     Regression(
@@ -93,7 +93,7 @@ APPLYING = (
         known(
             "anti_join",
             "no struct is a struct of NULLs",
-            "spark/test_membership.py::test_nested_keys_tell_null_structs_from_structs_of_null",
+            "spark/deletes/test_membership.py::test_nested_keys_tell_null_structs_from_structs_of_null",
         ),
     ),
     Regression(
@@ -104,7 +104,7 @@ APPLYING = (
         known(
             "anti_join",
             "deletes read by the wrong schema are one set",
-            "spark/test_membership.py::test_rows_under_deletes_of_several_schemas_are_marked_once[shuffled]",
+            "spark/deletes/test_membership.py::test_rows_under_deletes_of_several_schemas_are_marked_once[shuffled]",
         ),
     ),
     Regression(
@@ -115,7 +115,7 @@ APPLYING = (
         known(
             "anti_join",
             "planned: floating-point keys can be matched",
-            "core/test_equality.py::test_key_types",
+            "core/planning/test_equality_deletes.py::test_key_types",
         ),
     ),
     Regression(
@@ -126,7 +126,7 @@ APPLYING = (
         known(
             "anti_join",
             "planned: dropped key columns can be matched",
-            "core/test_equality.py::test_key_types",
+            "core/planning/test_equality_deletes.py::test_key_types",
         ),
     ),
     Regression(
@@ -137,7 +137,7 @@ APPLYING = (
         known(
             "anti_join",
             "what was found need not be what is written",
-            "spark/test_anti_join.py::test_anti_join_mark_that_is_not_written_makes_the_proof_unequal",
+            "spark/deletes/test_anti_join.py::test_anti_join_mark_that_is_not_written_makes_the_proof_unequal",
         ),
     ),
     Regression(
@@ -148,7 +148,7 @@ APPLYING = (
         known(
             "gate",
             "the old vector may stay beside the new",
-            "core/test_gate_conversion.py::test_vector_beside_the_old_one_is_refused",
+            "core/commits/test_gate_conversion.py::test_vector_beside_the_old_one_is_refused",
         ),
     ),
     Regression(
@@ -159,7 +159,7 @@ APPLYING = (
         known(
             "gate",
             "a poorer vector will do",
-            "core/test_gate_conversion.py::test_vector_of_fewer_positions_than_the_old_one_is_refused",
+            "core/commits/test_gate_conversion.py::test_vector_of_fewer_positions_than_the_old_one_is_refused",
         ),
     ),
     Regression(
@@ -170,7 +170,7 @@ APPLYING = (
         known(
             "gate",
             "marks may lie anywhere",
-            "core/test_gate_conversion.py::test_mark_unlike_the_intended_one_is_refused",
+            "core/commits/test_gate_conversion.py::test_mark_unlike_the_intended_one_is_refused",
         ),
     ),
     Regression(
@@ -179,10 +179,10 @@ APPLYING = (
         "equality deletes are loaded into one heap set per task: out of memory",
         "what they need is estimated from metadata and refused with both numbers",
         off(
-            "spark/preflight.py",
+            "spark/deletes/preflight.py",
             "    except DoesNotFitError as why:\n        raise RefusedError(",
             "    except DoesNotFitError as why:\n        return None\n        raise RefusedError(",
-            "spark/test_convert.py::test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
+            "spark/deletes/test_convert.py::test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
         ),
     ),
     Regression(
@@ -192,10 +192,10 @@ APPLYING = (
         "deleted rows, and who drops the deletes brings them back for everybody",
         "deletes by UUID apply wherever the spec says so, whatever the scan has planned",
         off(
-            "spark/scan.py",
+            "spark/scan/scan.py",
             "    if not uuids:\n",
             "    if True:\n",
-            "spark/equality/test_uuids.py::"
+            "spark/deletes/equality/test_uuids.py::"
             "test_rows_deleted_by_uuid_stay_deleted_where_icebergs_scan_leaves_the_delete_out[v3-convert]",
         ),
     ),
@@ -206,10 +206,10 @@ APPLYING = (
         "partitions of the files it keeps, their deletes apply no more and deleted rows come back",
         "the gate compares such entries one by one, and no commit that copies any is begun",
         off(
-            "core/difference.py",
+            "core/commits/manifest_diff.py",
             "m.is_deletes or m.spec_id in self.losing for m",
             "m.is_deletes for m",
-            "spark/test_dropped_source.py::"
+            "spark/commit/test_dropped_source.py::"
             "test_commit_that_would_move_kept_files_into_another_partition_is_refused[2-cat]",
         ),
     ),
@@ -219,10 +219,10 @@ APPLYING = (
         "a delete file that tells of more columns than its keys is left out by a filter on those: rows come back",
         "what prunes the files to rewrite picks none of their deletes",
         off(
-            "spark/scan.py",
+            "spark/scan/scan.py",
             ".ignoreResiduals()\n",
             "\n",
-            "spark/test_scan.py::test_delete_that_tells_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
+            "spark/scan/test_scan.py::test_delete_that_tells_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
         ),
     ),
     Regression(
@@ -232,12 +232,12 @@ APPLYING = (
         "reaches, or a deletion vector is older than its file and the table cannot be read",
         "the gate reads the manifests that came since for files of the plan and compares them",
         off(
-            "core/gate.py",
+            "core/commits/gate.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in change.files.removed:\n",
-            "core/test_gate_identity.py::test_examined_file_registered_again_is_stale",
-            "spark/test_gate_identity.py::test_examined_file_registered_again_is_stale",
-            "spark/test_position_merge_races.py::test_merge_of_a_data_file_that_was_registered_again_is_stale",
+            "core/commits/test_gate_identity.py::test_examined_file_registered_again_is_stale",
+            "spark/commit/test_gate_identity.py::test_examined_file_registered_again_is_stale",
+            "spark/deletes/test_merge_position_deletes_races.py::test_merge_of_a_data_file_that_was_registered_again_is_stale",
         ),
     ),
     Regression(
@@ -247,11 +247,11 @@ APPLYING = (
         "rows that only its new number reached come back",
         "the gate compares every delete file that goes with the plan's",
         off(
-            "core/gate.py",
+            "core/commits/gate.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in (e for e in change.files.removed if e.kind is FileKind.DATA):\n",
-            "core/test_gate_identity.py::test_dropped_delete_registered_again_is_stale",
-            "spark/test_gate_identity.py::test_dropped_equality_delete_registered_again_is_stale",
+            "core/commits/test_gate_identity.py::test_dropped_delete_registered_again_is_stale",
+            "spark/commit/test_gate_identity.py::test_dropped_equality_delete_registered_again_is_stale",
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
-COMMIT = "spark/test_commit.py::test_commit"
+COMMIT = "spark/commit/test_rewrite_files.py::test_commit"
 
 COMMITTING = (
     Regression(
@@ -13,7 +13,7 @@ COMMITTING = (
         "a commit whose answer was lost counts as failed, and the files it had committed are deleted",
         "only a lost swap is a rejection; all else after the swap was tried is UNKNOWN",
         off(
-            "spark/tries.py",
+            "spark/commit/retry.py",
             "    if gate.error is not None and lost:\n",
             "    if gate.error is not None:\n",
             f"{COMMIT}_that_throws_something_else_is_unknown",
@@ -25,7 +25,7 @@ COMMITTING = (
         "a time-out after the swap: the commit is made once more",
         "the table is asked for the attempt's token before anything is said",
         off(
-            "spark/tries.py",
+            "spark/commit/retry.py",
             "        snapshot_id = shown(load(name), base)\n",
             "        snapshot_id = None\n",
             f"{COMMIT}_that_throws_after_the_swap_is_committed_by_its_token",
@@ -37,7 +37,7 @@ COMMITTING = (
         "a catalog says OK and has not committed",
         "after every success the table must show the token",
         off(
-            "spark/tries.py",
+            "spark/commit/retry.py",
             "    if snapshot_id is not None:\n        return CommitResult(CommitStatus.COMMITTED",
             "    if snapshot_id is not None or raised is None:\n        return CommitResult(CommitStatus.COMMITTED",
             f"{COMMIT}_that_is_only_said_to_be_done_is_unknown",
@@ -49,10 +49,10 @@ COMMITTING = (
         "a swap is declared lost while it is still on its way, and its metadata deleted",
         "an attempt is rejected only once main has moved past its base",
         off(
-            "core/settle.py",
+            "core/outcomes/settle.py",
             "bases = {s.snapshot_id for s in chain[1:]}",
             "bases = {s.snapshot_id for s in chain}",
-            "core/test_settle.py::test_settle_head_still_at_base_is_unknown",
+            "core/outcomes/test_settle.py::test_settle_head_still_at_base_is_unknown",
         ),
     ),
     Regression(
@@ -61,10 +61,10 @@ COMMITTING = (
         "a retried commit has two effects, as nobody looks for the first",
         "an attempt is committed when its token is in any snapshot of the table",
         off(
-            "core/settle.py",
+            "core/outcomes/settle.py",
             "    if found is not None:\n",
             "    if False:\n",
-            "core/test_settle.py::test_settle_token_in_head_is_committed_there",
+            "core/outcomes/test_settle.py::test_settle_token_in_head_is_committed_there",
         ),
     ),
     Regression(
@@ -73,10 +73,10 @@ COMMITTING = (
         "the history that would tell has expired, and an attempt is given up that may still land",
         "an attempt is given up only where nothing of it can come any more",
         off(
-            "core/settle.py",
+            "core/outcomes/settle.py",
             "    shown = head.parent_id is None or len(state.ancestors()) > 1\n",
             "    shown = True\n",
-            "core/test_settle.py::test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown",
+            "core/outcomes/test_settle.py::test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown",
         ),
     ),
     Regression(
@@ -87,7 +87,7 @@ COMMITTING = (
         known(
             "gate",
             "an operation commits as often as it likes",
-            "spark/test_gate.py::test_gate_takes_one_commit_only",
+            "spark/commit/test_gate.py::test_gate_takes_one_commit_only",
         ),
     ),
     Regression(
@@ -146,10 +146,10 @@ COMMITTING = (
         "a batch that changes nothing is planned again in every cycle",
         "a commit without gain is told as such, and its partitions back off",
         off(
-            "execute.py",
+            "runner/execute.py",
             "    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP\n",
             "    status = OutcomeStatus.IMPROVED\n",
-            "core/test_loop.py::test_useless_commit_is_told_and_backs_off",
+            "runner/test_maintain.py::test_useless_commit_is_told_and_backs_off",
         ),
     ),
     Regression(
@@ -158,10 +158,10 @@ COMMITTING = (
         "what was written is not what was read, and is committed",
         "without an equal proof there is no commit",
         off(
-            "execute.py",
+            "runner/execute.py",
             "    if not written.proof.equal:\n",
             "    if False:\n",
-            "core/test_loop.py::test_unequal_proof_commits_nothing",
+            "runner/test_maintain.py::test_unequal_proof_commits_nothing",
         ),
     ),
     Regression(
@@ -170,10 +170,10 @@ COMMITTING = (
         "an executor retries what a person has terminated",
         "an interrupt ends the run, and its batch is handed back",
         off(
-            "execute.py",
+            "runner/execute.py",
             '        engine.cancel()\n        _terminated(batch, tools, lease, attempt, past, "stopped before its commit")\n        raise\n',
             '        engine.cancel()\n        return Ended(OutcomeStatus.FAILED, Reason.ERROR, "interrupted")\n',
-            "core/test_loop_stops.py::test_terminated_while_writing_hands_the_batch_back",
+            "runner/test_stops.py::test_terminated_while_writing_hands_the_batch_back",
         ),
     ),
     Regression(
@@ -230,10 +230,10 @@ COMMITTING = (
         "a Hadoop catalog's commits are not atomic across processes",
         "such a catalog is refused",
         off(
-            "spark/session.py",
+            "spark/session/session.py",
             '        if conf.get(f"{key}.type") == "hadoop":\n',
             "        if False:\n",
-            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+            "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
         ),
     ),
     Regression(
@@ -242,10 +242,10 @@ COMMITTING = (
         "rewritten manifests lose sequence numbers or row ids: other deletes apply",
         "the live entries before and after are compared whole",
         off(
-            "core/regroup.py",
+            "core/commits/rewrite_manifests.py",
             "    if change.before != change.after:\n",
             "    if False:\n",
-            "core/test_regroup.py::test_entry_that_is_not_what_it_was_is_refused",
+            "core/commits/test_rewrite_manifests.py::test_entry_that_is_not_what_it_was_is_refused",
         ),
     ),
     Regression(
@@ -254,10 +254,10 @@ COMMITTING = (
         "a rewrite of manifests fails on one that a writer has replaced, again and again",
         "the plan is out of date and made anew",
         off(
-            "core/regroup.py",
+            "core/commits/rewrite_manifests.py",
             "    if gone := planned - old.keys():\n",
             "    if gone := frozenset():\n",
-            "core/test_regroup.py::test_manifest_that_is_gone_makes_the_plan_stale",
+            "core/commits/test_rewrite_manifests.py::test_manifest_that_is_gone_makes_the_plan_stale",
         ),
     ),
 )

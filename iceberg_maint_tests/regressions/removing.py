@@ -6,11 +6,11 @@ from iceberg_maint_tests.regressions.regression import Regression, known, off
 
 SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
     f"orphans/test_{name}.py::test"
-    for name in ("scan", "trash", "put_back", "operation", "second_catalog", "pending")
+    for name in ("scan", "trash", "restore", "orphan_pass", "second_catalog", "pending_manifests")
 )
-RETENTION = "core/test_retention.py::test"
-HOLDS = "core/test_retention_holds.py::test"
-EXPIRY = "core/test_expiry.py::test"
+RETENTION = "core/decisions/test_retention.py::test"
+HOLDS = "core/decisions/test_retention_holds.py::test"
+EXPIRY = "core/commits/test_expire_snapshots.py::test"
 
 REMOVING = (
     Regression(
@@ -85,7 +85,7 @@ REMOVING = (
         known(
             "orphans",
             "a prefix needs no slash",
-            "core/test_location.py::test_within_means_below_with_a_slash",
+            "core/model/test_location.py::test_within_means_below_with_a_slash",
         ),
     ),
     Regression(
@@ -114,7 +114,9 @@ REMOVING = (
         "`//` and `/./` in a path: a live file is not recognised",
         "paths are compared by a key that all spellings have in common",
         known(
-            "orphans", "dot segments differ", "core/test_location.py::test_spellings_of_one_path_have_one_key"
+            "orphans",
+            "dot segments differ",
+            "core/model/test_location.py::test_spellings_of_one_path_have_one_key",
         ),
     ),
     Regression(
@@ -148,11 +150,11 @@ REMOVING = (
         "a machine's clock is 30 days ahead: 50 of 60 young snapshots and two refs expire",
         "nothing is removed where the clocks of machine, ledger, store and table disagree",
         off(
-            "core/upkeep.py",
+            "core/decisions/housekeeping.py",
             "    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:\n",
             "    if False:\n",
-            "core/test_loop_clocks.py::test_force_does_not_expire_by_clocks_that_disagree",
-            "core/test_loop_clocks.py::test_table_updated_in_the_future_keeps_its_snapshots",
+            "runner/test_clocks.py::test_force_does_not_expire_by_clocks_that_disagree",
+            "runner/test_clocks.py::test_table_updated_in_the_future_keeps_its_snapshots",
         ),
     ),
     Regression(
@@ -161,10 +163,10 @@ REMOVING = (
         "a clock is set between the plan of an expiry and its commit",
         "the commit gate reads all clocks again, the store's included",
         off(
-            "housekeep.py",
+            "runner/housekeeping.py",
             "    clocks = checked_clocks(tools, state, store=True)\n",
             "    clocks = table_clocks(tools, state, store=True)\n",
-            "spark/test_clocks.py::test_clock_set_after_the_plan_is_told_at_the_gate",
+            "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_told_at_the_gate",
         ),
     ),
     Regression(
@@ -173,10 +175,10 @@ REMOVING = (
         "machine and ledger share a clock that is 30 days ahead",
         "an expiry asks the store for its clock",
         off(
-            "core/clocks.py",
+            "core/removal/clock_agreement.py",
             "    if clocks.store_ms is not None:\n",
             "    if False:\n",
-            "core/test_loop_clocks.py::test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_as_no_failure",
+            "runner/test_clocks.py::test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_as_no_failure",
         ),
     ),
     Regression(
@@ -185,7 +187,7 @@ REMOVING = (
         "a clock is set while an orphan pass moves files",
         "the clocks are read again whenever the pass asks for its lease",
         off(
-            "housekeep.py",
+            "runner/housekeeping.py",
             "    checked_clocks(tools, state, store=False)\n",
             "",
             "orphans/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
@@ -197,10 +199,10 @@ REMOVING = (
         "a clock is put back, and dates of the future are taken for right",
         "the ledger notes the newest time, and nothing is removed before it is reached again",
         off(
-            "core/clocks.py",
+            "core/removal/clock_agreement.py",
             "    if clocks.mark.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:\n",
             "    if False:\n",
-            "core/test_loop_clocks.py::test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is_accepted",
+            "runner/test_clocks.py::test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is_accepted",
         ),
     ),
     Regression(
@@ -209,10 +211,10 @@ REMOVING = (
         "machine, ledger and store share one clock, which is set a month ahead",
         "the uptime of the machine tells that its clock was set",
         off(
-            "core/clocks.py",
+            "core/removal/clock_agreement.py",
             "        if abs(moved_ms) > MAX_SKEW_MS:\n",
             "        if False:\n",
-            "core/test_loop_clocks.py::test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing",
+            "runner/test_clocks.py::test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing",
         ),
     ),
     Regression(
@@ -221,10 +223,10 @@ REMOVING = (
         "the ledger forgets its records by a clock that is wrong",
         "the ledger forgets nothing while clocks disagree",
         off(
-            "maintain.py",
+            "runner/maintain.py",
             "    if doubt is not None:\n",
             "    if False:\n",
-            "core/test_loop_clocks.py::test_ledger_forgets_records_only_by_clocks_that_agree",
+            "runner/test_clocks.py::test_ledger_forgets_records_only_by_clocks_that_agree",
         ),
     ),
     Regression(
@@ -240,10 +242,10 @@ REMOVING = (
         "a catalog's cache gives the table of an hour ago",
         "a session with a caching catalog is refused",
         off(
-            "spark/session.py",
+            "spark/session/session.py",
             '        if conf.get(f"{key}.cache-enabled", "true").lower() != "false":\n',
             "        if False:\n",
-            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+            "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
         ),
     ),
     Regression(
@@ -275,7 +277,7 @@ REMOVING = (
         known(
             "orphans",
             "statistics are not reached",
-            "catalog/test_reachable.py::test_every_file_a_writer_left_is_reached",
+            "catalog/test_reachable_files.py::test_every_file_a_writer_left_is_reached",
         ),
     ),
     Regression(
@@ -286,7 +288,7 @@ REMOVING = (
         known(
             "orphans",
             "only the head is walked",
-            "catalog/test_reachable.py::test_every_file_a_writer_left_is_reached",
+            "catalog/test_reachable_files.py::test_every_file_a_writer_left_is_reached",
         ),
     ),
     Regression(
@@ -297,7 +299,7 @@ REMOVING = (
         known(
             "orphans",
             "state of Flink jobs may go",
-            "core/test_orphans.py::test_name_says_whether_a_file_stays",
+            "core/removal/test_orphans.py::test_name_says_whether_a_file_stays",
         ),
     ),
     Regression(
@@ -343,7 +345,7 @@ REMOVING = (
         known(
             "orphans",
             "any snapshot commits a manifest",
-            "core/test_pending.py::test_manifest_committed_by_a_snapshot_that_was_rolled_back_is_pending",
+            "core/removal/test_pending_manifests.py::test_manifest_committed_by_a_snapshot_that_was_rolled_back_is_pending",
         ),
     ),
     Regression(
@@ -364,7 +366,9 @@ REMOVING = (
         "the current `metadata.json` is taken for an orphan by its scheme",
         "table metadata never goes",
         known(
-            "orphans", "metadata files may go", "core/test_orphans.py::test_name_says_whether_a_file_stays"
+            "orphans",
+            "metadata files may go",
+            "core/removal/test_orphans.py::test_name_says_whether_a_file_stays",
         ),
     ),
     Regression(
@@ -444,10 +448,10 @@ REMOVING = (
         "`spark.testing` turns Iceberg's own check of the age off",
         "a session with it is refused",
         off(
-            "spark/session.py",
+            "spark/session/session.py",
             "    if testing:\n",
             "    if False:\n",
-            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+            "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
         ),
     ),
     # Expiry.
@@ -457,7 +461,7 @@ REMOVING = (
         "the engine works out anew what may go and takes more",
         "the gate holds the snapshots that go to those of the plan",
         off(
-            "core/expiry.py",
+            "core/commits/expire_snapshots.py",
             "    if removed := before.keys() - after.keys() - planned:\n",
             "    if removed := frozenset():\n",
             f"{EXPIRY}_change_beside_the_plan_is_refused",
@@ -469,7 +473,7 @@ REMOVING = (
         "the head of a branch or a tag expires with its snapshot",
         "the gate leaves no ref without its snapshot",
         off(
-            "core/expiry.py",
+            "core/commits/expire_snapshots.py",
             '    if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:\n',
             "    if gone := frozenset():\n",
             f"{EXPIRY}_ref_on_an_expiring_snapshot_is_refused",
@@ -481,7 +485,7 @@ REMOVING = (
         "a tag is set or a reader arrives between the plan and the commit",
         "what may expire is worked out anew at the commit",
         off(
-            "core/expiry.py",
+            "core/commits/expire_snapshots.py",
             "    if kept:\n        yield Violation(Rule.RETENTION",
             "    if False:\n        yield Violation(Rule.RETENTION",
             f"{EXPIRY}_what_came_to_be_held_since_the_plan_is_stale",
@@ -493,7 +497,7 @@ REMOVING = (
         "`gc.enabled` is turned off between the plan and the commit",
         "the gate looks at the property",
         off(
-            "core/expiry.py",
+            "core/commits/expire_snapshots.py",
             '    if not gc_enabled(base.get("properties") or {}):\n',
             "    if False:\n",
             f"{EXPIRY}_table_that_is_no_longer_the_planned_one_is_stale",
@@ -505,7 +509,7 @@ REMOVING = (
         "a snapshot staged by write-audit-publish expires before it is published: its rows are lost",
         "staged snapshots stay for as long as the policy says",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             "            if wap_id is None or s.snapshot_id in on_branches:\n",
             "            if True:\n",
             f"{HOLDS}_staged_snapshot_stays_with_what_it_was_staged_on",
@@ -517,7 +521,7 @@ REMOVING = (
         "Flink or Kafka Connect does not find its position in the history and commits again what it had committed",
         "each writer's newest position stays",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             "    if _FLINK_CHECKPOINT in summary:\n",
             "    if False:\n",
             f"{HOLDS}_newest_position_of_a_writer_stays_with_the_way_to_it",
@@ -529,7 +533,7 @@ REMOVING = (
         "of two jobs on one table only the position of the busier one stays",
         "a writer is told by job and operator",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             'yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)',
             'yield Holder.FLINK, "flink"',
             f"{HOLDS}_each_writer_has_its_own_newest_position",
@@ -541,7 +545,7 @@ REMOVING = (
         "a streaming reader's offset expires",
         "registered readers hold what they have not read",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             "            Hold(Holder.READER, r.name, r.snapshot_id, _end(r.seen_ms, policy.reader_max_silence_seconds))\n",
             "            Hold(Holder.READER, r.name, r.snapshot_id, 0)\n",
             f"{HOLDS}_reader_holds_until_it_has_been_silent_too_long",
@@ -553,7 +557,7 @@ REMOVING = (
         "the snapshot that a running rewrite was planned on expires",
         "plans hold their snapshots",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             "        *(Hold(Holder.RUNNING, name, of) for name, of in sorted((running or {}).items())),\n",
             "",
             f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
@@ -565,7 +569,7 @@ REMOVING = (
         "two settings say how long, and the shorter wins",
         "the longest of all sources holds",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             "        age_ms = max(\n            self._policy.max_snapshot_age_seconds * 1000, _number(self._state, _SNAPSHOT_AGE_PROPERTY) or 0\n        )",
             "        age_ms = self._policy.max_snapshot_age_seconds * 1000",
             f"{RETENTION}_table_property_keeps_more_and_never_less",
@@ -577,7 +581,7 @@ REMOVING = (
         "a snapshot of a writer whose clock was slow expires out of the middle of a branch",
         "a branch stays whole down to its oldest kept snapshot",
         off(
-            "core/retention.py",
+            "core/decisions/retention.py",
             "chain[: max(own_least, *young, 1)]",
             "[s for n, s in enumerate(chain, 1) if n <= own_least or n in young]",
             f"{RETENTION}_snapshot_of_a_slow_clock_makes_no_hole_in_the_branch",
@@ -589,10 +593,10 @@ REMOVING = (
         '"an hour ago" is read in the session\'s time zone: the youngest snapshots expire',
         "times are epoch milliseconds, and sessions in another zone than UTC are refused",
         off(
-            "spark/session.py",
+            "spark/session/session.py",
             '        "spark.sql.session.timeZone": ("", "UTC"),\n',
             "",
-            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+            "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
         ),
     ),
 )

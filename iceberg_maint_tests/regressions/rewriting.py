@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
-SPARK_GATE = "spark/test_gate.py::test_gate"
-IDENTITY = "core/test_gate_identity.py::test_"
+SPARK_GATE = "spark/commit/test_gate.py::test_gate"
+IDENTITY = "core/commits/test_gate_identity.py::test_"
 
 REWRITING = (
     Regression(
@@ -16,7 +16,7 @@ REWRITING = (
         known(
             "gate",
             "a newer equality delete may vanish (apache/iceberg#10312)",
-            "core/test_gate.py::test_newer_equality_delete_dropped_as_too_old_is_refused",
+            "core/commits/test_gate.py::test_newer_equality_delete_dropped_as_too_old_is_refused",
             f"{SPARK_GATE}_newer_equality_delete_is_never_dropped",
         ),
     ),
@@ -28,7 +28,7 @@ REWRITING = (
         known(
             "gate",
             "newer positions of a source are ignored",
-            "core/test_gate.py::test_newer_position_delete_of_a_source_is_stale",
+            "core/commits/test_gate.py::test_newer_position_delete_of_a_source_is_stale",
         ),
     ),
     Regression(
@@ -37,10 +37,10 @@ REWRITING = (
         "the starting snapshot is taken at the commit, so the range that is validated is empty",
         "the plan names the snapshot before the first byte is read, and the gate takes its word, not the table's head",
         off(
-            "core/difference.py",
+            "core/commits/manifest_diff.py",
             "        if entry.data_sequence_number > intent.snapshot_sequence_number\n    ]",
             "        if entry.data_sequence_number > base.sequence_number\n    ]",
-            "core/test_gate.py::test_newer_position_delete_of_a_source_is_stale",
+            "core/commits/test_gate.py::test_newer_position_delete_of_a_source_is_stale",
         ),
     ),
     Regression(
@@ -51,7 +51,7 @@ REWRITING = (
         known(
             "gate",
             "data files may be as old as their sources",
-            "core/test_gate.py::test_sequence_number_other_than_the_pinned_is_refused[-1]",
+            "core/commits/test_gate.py::test_sequence_number_other_than_the_pinned_is_refused[-1]",
             f"{SPARK_GATE}_lowest_sequence_number_of_the_sources_is_refused",
         ),
     ),
@@ -63,7 +63,7 @@ REWRITING = (
         known(
             "gate",
             "data files may be of the future",
-            "core/test_gate.py::test_sequence_number_other_than_the_pinned_is_refused[100]",
+            "core/commits/test_gate.py::test_sequence_number_other_than_the_pinned_is_refused[100]",
         ),
     ),
     Regression(
@@ -74,7 +74,7 @@ REWRITING = (
         known(
             "gate",
             "others may turn deletes round by a replace",
-            "core/test_gate.py::test_delete_added_by_an_operation_iceberg_does_not_validate_is_refused[replace-rule0]",
+            "core/commits/test_gate.py::test_delete_added_by_an_operation_iceberg_does_not_validate_is_refused[replace-rule0]",
         ),
     ),
     Regression(
@@ -85,7 +85,7 @@ REWRITING = (
         known(
             "gate",
             "rows may move into and out of a newer delete",
-            "core/test_gate.py::test_move_across_specs_under_a_newer_equality_delete",
+            "core/commits/test_gate.py::test_move_across_specs_under_a_newer_equality_delete",
         ),
     ),
     Regression(
@@ -94,10 +94,10 @@ REWRITING = (
         "a table upgraded from v1 loses delete files, as its old entries have no sequence number",
         "entries of v1 manifests have number 0, and any other that lacks one is refused",
         off(
-            "catalog/manifests.py",
+            "catalog/manifests/reader.py",
             "    if status != EntryStatus.ADDED and of_manifest != 0:\n",
             "    if False:\n",
-            "catalog/test_manifests.py::test_live_entries_existing_entry_without_sequence_number_is_refused",
+            "catalog/manifests/test_reader.py::test_live_entries_existing_entry_without_sequence_number_is_refused",
         ),
     ),
     Regression(
@@ -106,10 +106,10 @@ REWRITING = (
         "a salted shuffle and a task's retry lose some rows and double as many others",
         "rows in and rows out are compared by a fingerprint, not by their number",
         off(
-            "spark/native.py",
+            "spark/rewrite/bin_pack.py",
             "unequal = None if before == after else",
             "unequal = None if before.records == after.records else",
-            "spark/test_native.py::test_proof_value_changed_while_writing_is_unequal",
+            "spark/rewrite/test_bin_pack.py::test_proof_value_changed_while_writing_is_unequal",
         ),
     ),
     Regression(
@@ -118,10 +118,10 @@ REWRITING = (
         "what a retried stage observes is counted twice: an honest rewrite is refused for ever",
         "the input is looked at again before a difference counts",
         off(
-            "spark/native.py",
+            "spark/rewrite/bin_pack.py",
             '            if found["read_rows"] != planned or (full and fingerprint.fingerprint_of(found) != after):\n',
             "            if False:\n",
-            "spark/test_native.py::test_observation_that_counted_a_retried_stage_twice_is_looked_at_again",
+            "spark/rewrite/test_bin_pack.py::test_observation_that_counted_a_retried_stage_twice_is_looked_at_again",
         ),
     ),
     Regression(
@@ -130,10 +130,10 @@ REWRITING = (
         "adaptive execution splits a file over tasks: two deletion vectors of one file",
         "sessions with adaptive execution or speculation are refused",
         off(
-            "spark/session.py",
+            "spark/session/session.py",
             '        "spark.sql.adaptive.enabled": ("true", "false"),\n',
             "",
-            "spark/test_session.py::test_check_conf_unsafe_session_is_refused",
+            "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
         ),
     ),
     Regression(
@@ -144,7 +144,7 @@ REWRITING = (
         known(
             "gate",
             "the pinned snapshot need not be an ancestor",
-            "core/test_gate.py::test_pinned_snapshot_gone_or_no_ancestor_is_stale",
+            "core/commits/test_gate.py::test_pinned_snapshot_gone_or_no_ancestor_is_stale",
         ),
     ),
     Regression(
@@ -153,7 +153,9 @@ REWRITING = (
         "a rewrite of some rows of a file leaves the file where it is: duplicates",
         "the gate holds removed files to the planned ones, both ways",
         known(
-            "gate", "planned files may stay", "core/test_gate.py::test_planned_removal_left_out_is_refused"
+            "gate",
+            "planned files may stay",
+            "core/commits/test_gate.py::test_planned_removal_left_out_is_refused",
         ),
     ),
     Regression(
@@ -164,7 +166,7 @@ REWRITING = (
         known(
             "gate",
             "files may come that are nobody's",
-            "core/test_gate_conversion.py::test_conversion_that_removes_or_adds_a_data_file_is_refused",
+            "core/commits/test_gate_conversion.py::test_conversion_that_removes_or_adds_a_data_file_is_refused",
         ),
     ),
     Regression(
@@ -173,10 +175,10 @@ REWRITING = (
         "a file that two entries name is rewritten: its rows double, or the rewrite fails for ever",
         "such a table is refused",
         off(
-            "spark/staging.py",
+            "spark/scan/staging.py",
             "    if twice:\n",
             "    if False:\n",
-            "spark/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
+            "spark/scan/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
         ),
     ),
     Regression(
@@ -185,10 +187,10 @@ REWRITING = (
         "a rewrite of a v3 table gives its rows new ids",
         "a write that does not carry both lineage columns is refused",
         off(
-            "spark/native.py",
+            "spark/rewrite/bin_pack.py",
             '    if missing:\n        raise RefusedError(\n            "ICM-108"',
             '    if False:\n        raise RefusedError(\n            "ICM-108"',
-            "spark/test_native.py::test_rewrite_v3_that_would_not_carry_lineage_is_refused",
+            "spark/rewrite/test_bin_pack.py::test_rewrite_v3_that_would_not_carry_lineage_is_refused",
         ),
     ),
     Regression(
@@ -197,10 +199,10 @@ REWRITING = (
         "after a rename or a drop values are read into other columns",
         "the proof goes by field id",
         off(
-            "spark/fingerprint.py",
+            "spark/proof/fingerprint.py",
             "seed = field_ids[field.name]",
             "seed = 1 + schema.names.index(field.name)",
-            "spark/test_fingerprint.py::test_fingerprint_goes_by_field_id_not_by_name_or_position",
+            "spark/proof/test_fingerprint.py::test_fingerprint_goes_by_field_id_not_by_name_or_position",
         ),
     ),
     Regression(
@@ -211,7 +213,7 @@ REWRITING = (
         known(
             "gate",
             "outputs may lie in any partition",
-            "core/test_gate.py::test_output_elsewhere_than_planned_is_refused",
+            "core/commits/test_gate.py::test_output_elsewhere_than_planned_is_refused",
         ),
     ),
     Regression(
@@ -222,7 +224,7 @@ REWRITING = (
         known(
             "gate",
             "another schema is as planned",
-            "core/test_gate.py::test_table_unlike_the_planned_one_is_stale",
+            "core/commits/test_gate.py::test_table_unlike_the_planned_one_is_stale",
         ),
     ),
     Regression(
@@ -233,7 +235,7 @@ REWRITING = (
         known(
             "gate",
             "a table recreated is the same table",
-            "core/test_gate.py::test_table_unlike_the_planned_one_is_stale",
+            "core/commits/test_gate.py::test_table_unlike_the_planned_one_is_stale",
         ),
     ),
     Regression(
@@ -242,10 +244,10 @@ REWRITING = (
         "two maintainers undo each other's work on deletes",
         "work on data is refused beside another maintainer",
         off(
-            "core/foreign.py",
+            "core/decisions/foreign_maintainers.py",
             "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
             "    if False:\n",
-            "core/test_foreign.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
+            "core/decisions/test_foreign_maintainers.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
         ),
     ),
     Regression(
@@ -255,12 +257,12 @@ REWRITING = (
         "under that delete",
         "the gate compares sequence number, rows, bytes, spec and partition of every source with the entry at the base",
         off(
-            "core/gate.py",
+            "core/commits/gate.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in change.files.arrivals:\n",
             f"{IDENTITY}source_with_another_sequence_number_is_stale",
-            "spark/test_gate_identity.py::test_sources_registered_again_after_an_equality_delete_are_stale",
-            "spark/test_gate_identity.py::test_source_registered_again_above_an_applied_position_delete_is_stale",
+            "spark/commit/test_gate_identity.py::test_sources_registered_again_after_an_equality_delete_are_stale",
+            "spark/commit/test_gate_identity.py::test_source_registered_again_above_an_applied_position_delete_is_stale",
         ),
     ),
     Regression(
@@ -269,11 +271,11 @@ REWRITING = (
         "a delete is taken back after a rewrite has applied it: the rows that came back are lost",
         "the gate looks for every delete that the rewrite applied among the live ones",
         off(
-            "core/gate.py",
+            "core/commits/gate.py",
             "    if departures := change.files.departures:\n",
             "    if departures := ():\n",
             f"{IDENTITY}applied_delete_that_is_gone_is_stale",
-            "spark/test_gate_identity.py::test_applied_delete_that_was_undone_is_stale",
+            "spark/commit/test_gate_identity.py::test_applied_delete_that_was_undone_is_stale",
         ),
     ),
     Regression(
@@ -282,12 +284,12 @@ REWRITING = (
         "a stored batch is resumed though its paths name other files by then",
         "it is resumed only where every data file and delete file is live with all facts as planned",
         off(
-            "prepare.py",
+            "runner/select_batches.py",
             "    planned = {*planned_data_files(batch), *planned_delete_files(batch)}\n",
             "    planned: set[PlannedFile] = set()\n",
-            "core/test_loop_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
-            "core/test_loop_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
-            "spark/test_gate_identity.py::test_stored_batch_whose_sources_were_registered_again_is_stale",
+            "runner/test_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
+            "runner/test_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
+            "spark/commit/test_gate_identity.py::test_stored_batch_whose_sources_were_registered_again_is_stale",
         ),
     ),
     Regression(
@@ -296,10 +298,10 @@ REWRITING = (
         "a batch stored by an older program does not say which deletes it applied, and is resumed",
         "it is closed as out of date and planned again",
         off(
-            "prepare.py",
+            "runner/select_batches.py",
             " or unknown_deletes(batch):\n",
             ":\n",
-            "core/test_loop_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",
+            "runner/test_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",
         ),
     ),
 )

@@ -11,10 +11,10 @@ TELLING = (
         'NULL, the empty text and "null" are one partition key',
         "keys are injective, NULL is the bare field name",
         off(
-            "core/partition.py",
+            "core/model/partition_key.py",
             'parts.append(name if value is None else f"{name}={_quote(_to_text(field, value))}")',
             'parts.append(name if value in (None, "") else f"{name}={_quote(_to_text(field, value))}")',
-            "core/test_partition_properties.py::test_different_tuples_have_different_keys",
+            "core/model/test_partition_key_properties.py::test_different_tuples_have_different_keys",
         ),
     ),
     Regression(
@@ -23,10 +23,10 @@ TELLING = (
         "`...` in a partition's value makes a range of it",
         "dots that would read as one are encoded",
         off(
-            "core/partition.py",
+            "core/model/partition_key.py",
             r'    return re.sub(r"^\.|\.$|\.{2,}", lambda m: "%2E" * len(m[0]), quoted)',
             "    return quoted",
-            "core/test_partition_properties.py::test_any_names_and_texts_come_back",
+            "core/model/test_partition_key_properties.py::test_any_names_and_texts_come_back",
         ),
     ),
     Regression(
@@ -35,10 +35,10 @@ TELLING = (
         "0.0 and -0.0 are one partition to Python and two to Iceberg",
         "floats are told apart by their bits",
         off(
-            "catalog/manifests.py",
+            "catalog/manifests/reader.py",
             "    if any(isinstance(value, float) for p in places for value in p):\n",
             "    if False:\n",
-            "catalog/test_manifests.py::test_live_entries_zero_minus_zero_and_nan_are_three_partitions",
+            "catalog/manifests/test_reader.py::test_live_entries_zero_minus_zero_and_nan_are_three_partitions",
             "catalog/test_partition_values.py::test_files_of_a_key_hold_exactly_the_rows_of_its_partition[double-identity-by-hand]",
         ),
     ),
@@ -48,10 +48,10 @@ TELLING = (
         "a manifest that does not hold what its list says is read without a sound",
         "entries and rows are compared with the manifest list's",
         off(
-            "catalog/manifests.py",
+            "catalog/manifests/reader.py",
             "    _check_counts(manifest, table, status, records)\n",
             "",
-            "catalog/test_manifests.py::test_live_entries_counts_that_contradict_the_manifest_list_are_refused",
+            "catalog/manifests/test_reader.py::test_live_entries_counts_that_contradict_the_manifest_list_are_refused",
         ),
     ),
     Regression(
@@ -60,10 +60,10 @@ TELLING = (
         "what another engine writes into a summary is shown as it is",
         "names are cut, and nothing in them steers a terminal",
         off(
-            "core/foreign.py",
+            "core/model/foreign_commits.py",
             'printable = "".join(c if c.isprintable() else " " for c in name)',
             "printable = name",
-            "core/test_foreign.py::test_name_that_an_engine_wrote_is_cut_and_cannot_steer_a_terminal",
+            "core/decisions/test_foreign_maintainers.py::test_name_that_an_engine_wrote_is_cut_and_cannot_steer_a_terminal",
         ),
     ),
     Regression(
@@ -96,10 +96,10 @@ TELLING = (
         "catalog credentials stand in a JVM's arguments, which every user of the machine can read",
         "they reach the JVM on a socket",
         off(
-            "spark/settings.py",
+            "spark/session/settings.py",
             '        if not key.startswith(("spark.sql.catalog.", "spark.hadoop."))\n',
             "        if True\n",
-            "spark/test_session.py::test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret",
+            "spark/session/test_session.py::test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret",
         ),
     ),
     Regression(
@@ -108,10 +108,10 @@ TELLING = (
         "a Spark on one machine listens to all others",
         "a local master with another address than loopback is refused",
         off(
-            "spark/settings.py",
+            "spark/session/settings.py",
             "    if not inside:\n",
             "    if False:\n",
-            "spark/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
+            "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
         ),
     ),
 )

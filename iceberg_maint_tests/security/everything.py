@@ -15,12 +15,12 @@ from typing import NoReturn
 import dagster as dg
 
 from iceberg_maint import definitions, wiring
-from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.cli import main as program
 from iceberg_maint.config import load_config
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.defs import run
-from iceberg_maint.defs.headless import Headless
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs import table_run
+from iceberg_maint.demo.in_process import Headless
 from iceberg_maint_tests.security.canaries import all_canaries, settings
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     """Everything, in order. Exits with 1 where something did not end as it should."""
     (table,) = sys.argv[1:]
     # What passes by itself is tried again half a minute later, and then a minute: here at once.
-    run.RETRIES = dg.RetryPolicy(max_retries=run.RETRIES.max_retries, delay=0)
+    table_run.RETRIES = dg.RetryPolicy(max_retries=table_run.RETRIES.max_retries, delay=0)
     defs = definitions.definitions_from(os.environ)
     lake = Headless(defs, Path(os.environ["DAGSTER_HOME"]), [TableId.parse(table)])
     assert lake.observe().success

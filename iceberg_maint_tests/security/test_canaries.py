@@ -25,7 +25,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import MetaData, create_engine, text
 
 from iceberg_maint_tests.conftest import PROJECT
-from iceberg_maint_tests.postgres import free_port
 from iceberg_maint_tests.security.canaries import (
     all_canaries,
     configuration,
@@ -33,6 +32,7 @@ from iceberg_maint_tests.security.canaries import (
     files_below,
     found_in,
 )
+from iceberg_maint_tests.support.servers.postgres import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
 

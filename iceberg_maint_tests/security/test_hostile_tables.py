@@ -17,16 +17,16 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
-from iceberg_maint.catalog.pyiceberg_catalog import PyIcebergCatalog
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.ledger.memory import memory_ledger
-from iceberg_maint.maintain import Request, maintain
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.survey import Tools
 from iceberg_maint.wiring import SystemClock
-from iceberg_maint_tests.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.support.spark.rewrites import NO_PAUSE, READER
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import EXIT_DONE, EXIT_USAGE, UnknownTableError
-from iceberg_maint.survey import check_partitions
+from iceberg_maint.runner.assess import check_partitions
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.security.hostile import names, partitions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.report.text import inert
+from iceberg_maint.report.formatting import inert
 
 
 @pytest.mark.parametrize(

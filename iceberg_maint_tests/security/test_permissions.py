@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.ledger.sql import SqlLedger
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake, lake_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from iceberg_maint.storage_ports import StoredFile
+from iceberg_maint.ports.storage import StoredFile
 
 if TYPE_CHECKING:
     from iceberg_maint_tests.simulation.lake import Lake

@@ -8,14 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.catalog.fake import document_of
-from iceberg_maint.core.expiry import check_expiry, expired
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.intent import keeps_data_files
-from iceberg_maint.core.outcome import CommitResult, CommitStatus, Rejection
-from iceberg_maint.core.plan import Batch
-from iceberg_maint.core.policy import Policy
-from iceberg_maint.core.proof import Proof
-from iceberg_maint.core.state import (
+from iceberg_maint.core.commits.expire_snapshots import check_expiry, expired
+from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     FENCE_PROPERTY,
     RUN_PROPERTY,
@@ -24,8 +20,12 @@ from iceberg_maint.core.state import (
     LiveFile,
     TableState,
 )
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
 from iceberg_maint_tests.simulation.faults import (
     CONFLICTS,
     LANDS,

@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.codec import loads
-from iceberg_maint.core.ids import CYCLE, Operation
-from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.core.record import Record
-from iceberg_maint.maintain import BatchEnded, Event, OperationEnded
-from iceberg_maint.reconcile import Settled
+from iceberg_maint.core.model.codec import loads
+from iceberg_maint.core.model.ids import CYCLE, Operation
+from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.runner.maintain import BatchEnded, Event, OperationEnded
+from iceberg_maint.runner.reconcile import Settled
 from iceberg_maint_tests.simulation.lake import twice
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, LedgerRows, Past, Seen
 from iceberg_maint_tests.simulation.process import Process

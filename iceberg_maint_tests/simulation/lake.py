@@ -10,11 +10,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import FileKind, LiveFile
-from iceberg_maint_tests.core.build import BY_P
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint_tests.simulation.disk import Disk
 from iceberg_maint_tests.simulation.sim_table import Landed, SimTable
+from iceberg_maint_tests.support.core.values import BY_P
 
 KEY = 1000
 BYTES_PER_ROW = 5

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from iceberg_maint.core.codec import loads
-from iceberg_maint.core.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.record import Record
+from iceberg_maint.core.model.codec import loads
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, only_main

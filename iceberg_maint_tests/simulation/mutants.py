@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from iceberg_maint import execute as executing
-from iceberg_maint import maintain as maintaining
-from iceberg_maint import prepare as preparing
-from iceberg_maint import reconcile as reconciling
-from iceberg_maint.core import settle as settling
-from iceberg_maint.core.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint.ledger import accounts, attempts, batches, histories, leases
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes import settle as settling
+from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.ledger import attempts, batches, leases, table_history, unrecorded_runs
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.ledger_ports import BatchStatus, Lease
+from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint.runner import execute as executing
+from iceberg_maint.runner import maintain as maintaining
+from iceberg_maint.runner import reconcile as reconciling
+from iceberg_maint.runner import select_batches as preparing
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -112,7 +112,7 @@ def expired_history_is_never_settled(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("every write needs the lease")
 def lease_is_not_required(patch: pytest.MonkeyPatch) -> None:
-    for module in (leases, attempts, batches, accounts):
+    for module in (leases, attempts, batches, unrecorded_runs):
         patch.setattr(module, "require", lambda _conn, _held: None)
 
 
@@ -214,7 +214,7 @@ def quarantine_is_never_written(patch: pytest.MonkeyPatch) -> None:
 
         return write
 
-    wrapped(patch, histories, "write", make)
+    wrapped(patch, table_history, "write", make)
 
 
 @mutant("the cursor follows a COMMITTED outcome")
@@ -282,12 +282,12 @@ def stale_work_is_planned_again_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a run without a record is put on record by the next")
 def dead_runs_are_not_told_of(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accounts, "unrecorded", lambda _conn, _lease: ())
+    patch.setattr(unrecorded_runs, "unrecorded", lambda _conn, _lease: ())
 
 
 @mutant("a record covers what it tells of")
 def any_record_covers_the_whole_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accounts, "_tells", lambda _ends, _row: True)
+    patch.setattr(unrecorded_runs, "_tells", lambda _ends, _row: True)
 
 
 @mutant("a lease is of one table, not of a name")

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.catalog.fake import FakeTable, measure_files
-from iceberg_maint.core.clocks import Uptime
-from iceberg_maint.core.health import Measured
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.outcome import OperationOutcome
-from iceberg_maint.core.policy import RewriteDataFilesPolicy
-from iceberg_maint.core.state import FileKind, LiveFile, TableState
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.outcomes.outcome import OperationOutcome
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnknownTableError
-from iceberg_maint.maintain import Request
+from iceberg_maint.runner.maintain import Request
 from iceberg_maint_tests.simulation.faults import At, Killed, Terminated
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint.maintain import MAX_REPLANS
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.runner.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, Past
 
 if TYPE_CHECKING:

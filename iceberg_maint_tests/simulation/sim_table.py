@@ -8,8 +8,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.catalog.fake import document_of, fake_table
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.core.state import (
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     FENCE_PROPERTY,
     TOKEN_PROPERTY,
@@ -19,7 +19,7 @@ from iceberg_maint.core.state import (
     Snapshot,
     TableState,
 )
-from iceberg_maint_tests.core.build import BY_P
+from iceberg_maint_tests.support.core.values import BY_P
 
 if TYPE_CHECKING:
     from iceberg_maint_tests.simulation.lake import Lake

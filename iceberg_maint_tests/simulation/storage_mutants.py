@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint import adopt as adopting
-from iceberg_maint import execute as executing
-from iceberg_maint import housekeep as housekeeping
-from iceberg_maint import prepare as preparing
-from iceberg_maint import reconcile as reconciling
-from iceberg_maint import survey as surveying
-from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.retention import Retention
-from iceberg_maint.core.settle import Settlement
-from iceberg_maint.orphans import operation, scan, trash
-from iceberg_maint.ports import Written
+from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.orphans import orphan_pass, scan, trash
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.runner import assess as surveying
+from iceberg_maint.runner import execute as executing
+from iceberg_maint.runner import housekeeping
+from iceberg_maint.runner import reconcile as reconciling
+from iceberg_maint.runner import reuse_files as adopting
+from iceberg_maint.runner import select_batches as preparing
 from iceberg_maint_tests.simulation import test_adoption as adoption
 from iceberg_maint_tests.simulation import test_housekeeping as keeping
 from iceberg_maint_tests.simulation.mutants import Mutant, Plant, wrapped
@@ -149,7 +149,7 @@ def files_in_flight_are_orphans(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         return lambda self, *args, in_flight, **kwargs: real(self, *args, in_flight=frozenset(), **kwargs)
 
-    wrapped(patch, operation.OrphanPass, "run", make)
+    wrapped(patch, orphan_pass.OrphanPass, "run", make)
 
 
 @planted(
@@ -189,5 +189,5 @@ def hold_of_the_trash_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
         return sweep
 
-    wrapped(patch, operation, "sweep", make)
+    wrapped(patch, orphan_pass, "sweep", make)
     patch.setattr(trash, "check_target", lambda _target, _policy: None)

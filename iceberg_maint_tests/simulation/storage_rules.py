@@ -13,9 +13,9 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from iceberg_maint.core.housekeeping import ORPHAN_AGE_FLOOR_SECONDS, TRASH_HOLD_FLOOR_SECONDS
-from iceberg_maint.core.ids import DATA_OPERATIONS
-from iceberg_maint.core.orphans import TRASH
+from iceberg_maint.core.model.ids import DATA_OPERATIONS
+from iceberg_maint.core.policy.housekeeping import ORPHAN_AGE_FLOOR_SECONDS, TRASH_HOLD_FLOOR_SECONDS
+from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import SimTable, Swap
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.state import FileKind
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint_tests.simulation.lake import KEY
 from iceberg_maint_tests.simulation.sim_table import SimTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.ids import Operation
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.life import Life
 from iceberg_maint_tests.simulation.process import Process

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.policy import WindowsPolicy
-from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.maintain import MAX_REPLANS
+from iceberg_maint.runner.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.ids import HOUSEKEEPING_OPERATIONS, Operation
-from iceberg_maint.core.reasons import Reason
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.ids import CYCLE, HOUSEKEEPING_OPERATIONS, Operation
-from iceberg_maint.core.outcome import OutcomeStatus
+from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint_tests.simulation.faults import LANDS, LANDS_LATER, Answer, At
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.test_lives import ENOUGH, STEPS

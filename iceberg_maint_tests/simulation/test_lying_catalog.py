@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from iceberg_maint.core.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint_tests.simulation.faults import LANDS, LANDS_LATER, Answer
 from iceberg_maint_tests.simulation.life import Life
 from iceberg_maint_tests.simulation.sim_table import SimTable

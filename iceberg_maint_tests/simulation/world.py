@@ -12,16 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint import heartbeat
-from iceberg_maint.core.history import PartitionHistory
-from iceberg_maint.core.housekeeping import (
-    DAY_SECONDS,
-    ExpireSnapshotsPolicy,
-    RemoveOrphanFilesPolicy,
-    RewriteManifestsPolicy,
-)
-from iceberg_maint.core.ids import CYCLE, TableId
-from iceberg_maint.core.policy import (
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import CYCLE, TableId
+from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.core.policy.data import (
     ForeignMaintainersPolicy,
     ForeignMode,
     Policy,
@@ -30,16 +24,21 @@ from iceberg_maint.core.policy import (
     RewritePositionDeleteFilesPolicy,
     WindowsPolicy,
 )
-from iceberg_maint.core.state import Snapshot, TableState
+from iceberg_maint.core.policy.housekeeping import (
+    DAY_SECONDS,
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+    RewriteManifestsPolicy,
+)
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ledger.memory import memory_ledger
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger.sql import SqlLedger
-from iceberg_maint.ledger_ports import Lease
-from iceberg_maint.maintain import Event, Request, maintain
-from iceberg_maint.reconcile import reconcile, settle_open_attempts
-from iceberg_maint.survey import Tools
-from iceberg_maint_tests.core.build import NOW_MS
+from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner import lease as table_lease
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.maintain import Event, Request, maintain
+from iceberg_maint.runner.reconcile import reconcile, settle_open_attempts
 from iceberg_maint_tests.simulation.engine import SimEngine
 from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
@@ -56,6 +55,7 @@ from iceberg_maint_tests.simulation.process import (
 from iceberg_maint_tests.simulation.sim_table import Swap
 from iceberg_maint_tests.simulation.storage import orphan_pass
 from iceberg_maint_tests.simulation.violations import ViolationError
+from iceberg_maint_tests.support.core.values import NOW_MS
 
 NAMES = tuple(TableId.parse(f"lake.db.{name}") for name in ("t", "u", "v"))
 POLICY = Policy(
@@ -332,8 +332,8 @@ class World:
     @contextmanager
     def alive(self) -> Iterator[World]:
         """Heartbeats beat in the world's time within the body; nothing of the world runs after it."""
-        real = heartbeat.threading
-        heartbeat.threading = Threading(self)  # type: ignore[assignment]
+        real = table_lease.threading
+        table_lease.threading = Threading(self)  # type: ignore[assignment]
         try:
             yield self
         finally:
@@ -341,7 +341,7 @@ class World:
                 fiber.process.kill()
             while self.fibers.living():
                 self.fibers.living()[0].resume()
-            heartbeat.threading = real
+            table_lease.threading = real
 
 
 @functools.cache

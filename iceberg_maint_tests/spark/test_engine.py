@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from iceberg_maint.core.change import MetadataReader
+from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.spark import engine as engine_module
 from iceberg_maint.spark.engine import SparkEngine
 

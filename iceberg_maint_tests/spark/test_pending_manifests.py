@@ -10,12 +10,12 @@ import pytest
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.ids import Operation
-from iceberg_maint.core.orphans import TRASH
-from iceberg_maint.core.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.spark.positions import write_deletion_vectors
-from iceberg_maint_tests.spark.upkeep import Keeper
-from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.spark.scan.positions import write_deletion_vectors
+from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
 CLEAN = Operation.REMOVE_ORPHAN_FILES

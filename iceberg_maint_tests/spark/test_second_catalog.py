@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.outcome import OutcomeStatus
-from iceberg_maint.core.reasons import Reason
-from iceberg_maint_tests.spark.upkeep import Keeper
-from iceberg_maint_tests.spark.workshop import Workshop, workshop_of
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
 ORPHANS = Operation.REMOVE_ORPHAN_FILES

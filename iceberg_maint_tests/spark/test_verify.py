@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from iceberg_maint.core.outcome import CommitStatus
-from iceberg_maint.core.verification import (
+from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.core.outcomes.verification import (
     MaintenanceCommit,
     StoredProof,
     Verification,
     VerificationStatus,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark import native
-from iceberg_maint_tests.spark.verified import Lake, commit_dropping
-from iceberg_maint_tests.spark.writers import Row
+from iceberg_maint.spark.rewrite import bin_pack
+from iceberg_maint_tests.support.spark.maintained_tables import Lake, commit_dropping
+from iceberg_maint_tests.support.spark.writers import Row
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +89,7 @@ def test_verify_of_one_value_changed_on_v3_is_different(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
     """The engine with a fault in what it writes; nobody heeds its proof."""
-    rows = native._rows
+    rows = bin_pack._rows
     fault = functions.expr(f"if(id = 3, {column} || '9', {column})")
 
     def spoiled(*given: Any) -> DataFrame:
@@ -97,7 +97,7 @@ def test_verify_of_one_value_changed_on_v3_is_different(
         return frame.withColumn(column, fault.cast(frame.schema[column].dataType))
 
     name = lake.table([A, B], [C], [D], version=3)
-    monkeypatch.setattr(native, "_rows", spoiled)
+    monkeypatch.setattr(bin_pack, "_rows", spoiled)
     lake.rewrite(name, 2, proved=False)
     found = lake.verify(name)
     assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)

@@ -19,7 +19,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint_tests import jvm
 from iceberg_maint_tests.stored.place import (
     ARCHIVES,
     CONFIG,
@@ -36,6 +35,7 @@ from iceberg_maint_tests.stored.place import (
     stored_of,
 )
 from iceberg_maint_tests.stored.tables import make_tables, plant_orphans, unreadable
+from iceberg_maint_tests.support import jvm
 
 PROJECT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 1_500_000
@@ -139,7 +139,7 @@ def _killed(table: str, point: str) -> dict[str, Any]:
     """Runs until the point of the second batch; what the dead run left behind."""
     run_id = f"killed-{table}"
     arguments = [str(PLACE / CONFIG), f"db.{table}", point, run_id]
-    ended = child("iceberg_maint_tests.e2e.killed_run", *arguments)
+    ended = child("iceberg_maint_tests.support.e2e.killed_run", *arguments)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-4000:]
     # Read only: what the dead run left in the write-ahead log stays there.
     with closing(sqlite3.connect(f"file:{PLACE}/ledger.db?mode=ro", uri=True)) as ledger:

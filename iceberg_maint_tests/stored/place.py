@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint_tests.e2e.lake import rows_by_duckdb
+from iceberg_maint_tests.support.e2e.lake import rows_by_duckdb
 
 PLACE = Path("/tmp/iceberg_maint_stored")
 ARCHIVES = Path(__file__).parent

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.spark.bridge import Bridge
-from iceberg_maint_tests.spark.writers import Writers
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.stored.place import DAYS, PARTITIONED, PLACE
+from iceberg_maint_tests.support.spark.writers import Writers
 
 COMMITS = 5
 _ROWS_PER_FILE = 4

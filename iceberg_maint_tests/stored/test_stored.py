@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint_tests.e2e.lake import catalog_of
 from iceberg_maint_tests.stored.place import (
     ARCHIVES,
     CONFIG,
@@ -31,6 +30,7 @@ from iceberg_maint_tests.stored.place import (
     stored_of,
     unpack,
 )
+from iceberg_maint_tests.support.e2e.lake import catalog_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

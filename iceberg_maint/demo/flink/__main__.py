@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from iceberg_maint.demo.console import printed
 from iceberg_maint.demo.flink.main import run
-from iceberg_maint.demo.printed import printed
 
 _WIDTH = 140
 """Columns of what is not printed to a terminal; the tables need them."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from iceberg_maint.config import Config
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.spark.jars import (
+from iceberg_maint.spark.session.jars import (
     environment_fetch,
     load_lock,
     parse_jars,
@@ -22,8 +22,8 @@ from iceberg_maint.spark.jars import (
     resolve,
     resolve_jars,
 )
-from iceberg_maint.spark.java import find_java
-from iceberg_maint.spark.settings import catalog_conf
+from iceberg_maint.spark.session.java import find_java
+from iceberg_maint.spark.session.settings import catalog_conf
 
 CHECKPOINT_SECONDS = 2
 _HEAP = "768m"

@@ -11,17 +11,17 @@ from typing import Any
 
 from rich.console import Console
 
-from iceberg_maint.core.record import Record
-from iceberg_maint.demo import show
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.demo import report
 from iceberg_maint.demo.build import make_catalog
+from iceberg_maint.demo.duckdb_reader import SecondReader
 from iceberg_maint.demo.flink.job import FlinkJob, flink_catalog, flink_home, started
 from iceberg_maint.demo.flink.show import ending, results
 from iceberg_maint.demo.flink.stream import TABLES, FlinkTable, Stream
 from iceberg_maint.demo.flink.verdict import FlinkResult, judge
 from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_headless
-from iceberg_maint.demo.place import CATALOG, Place, place, table_id
-from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.demo.verdict import Look, look
+from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
 from iceberg_maint.wiring import App, build
 
 STREAM = Stream(rows=25_000, ids=499, rows_per_second=250)
@@ -59,7 +59,7 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     # Made here, once, instead of by two processes at the same time.
     make_catalog(app)
     script = stream.statements(flink_catalog(app.config.catalogs[CATALOG]), TABLES)
-    show.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
+    report.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
     healing = Healing()
     at_end_of_job: dict[FlinkTable, Look] = {}
     with started(home, where.root / "flink", script) as job:
@@ -72,12 +72,12 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
             console.print("[red]The job failed.[/] It said:")
             console.print(job.said()[-2000:], markup=False)
         succeeded = job.succeeded
-    show.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
+    report.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
     tables = _judge(app, stream, at_end_of_job)
     results(console, tables)
-    report = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
-    ending(console, where, report.tables, good=report.good, seconds=report.seconds)
-    return report
+    demo = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
+    ending(console, where, demo.tables, good=demo.good, seconds=demo.seconds)
+    return demo
 
 
 def _heal(
@@ -86,13 +86,13 @@ def _heal(
     """Heals beside the job and after it. The tables as they were when the job had ended."""
     headless = open_headless(app, where)
     try:
-        show.heading(console, "Healing", "by Dagster's automation, while the job writes")
+        report.heading(console, "Healing", "by Dagster's automation, while the job writes")
         while job.running:
             headless.observe()
             if not heal_once(app, headless, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
         at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
-        show.heading(console, "Healing", "what the job left at its end")
+        report.heading(console, "Healing", "what the job left at its end")
         for _ in range(MAX_TICKS):
             headless.observe()
             healing.settled = not heal_once(app, headless, healing, _step(console))
@@ -105,7 +105,7 @@ def _heal(
 
 def _step(console: Console) -> Callable[..., None]:
     def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
-        show.run(console, tick, request, records, success=success)
+        report.run(console, tick, request, records, success=success)
 
     return step
 

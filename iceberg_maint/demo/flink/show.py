@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from iceberg_maint.demo.flink.verdict import FlinkResult
-from iceberg_maint.demo.place import CATALOG, NAMESPACE, Place
-from iceberg_maint.report.draw import grid
-from iceberg_maint.report.text import duration, number
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
+from iceberg_maint.report.console import grid
+from iceberg_maint.report.formatting import duration, number
 
 
 def results(console: Console, tables: Sequence[FlinkResult]) -> None:

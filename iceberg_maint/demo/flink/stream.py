@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from iceberg_maint.demo.place import NAMESPACE
+from iceberg_maint.demo.workspace import NAMESPACE
 
 REGIONS = 2
 _NEVER_NOTED = 5

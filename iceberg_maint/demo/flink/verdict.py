@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iceberg_maint.core.reasons import Verdict
-from iceberg_maint.core.state import TOKEN_PROPERTY, Snapshot, TableState
+from iceberg_maint.core.model.reasons import Verdict
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
+from iceberg_maint.demo.duckdb_reader import Comparison, SecondReader
 from iceberg_maint.demo.flink.stream import FlinkTable, Stream
-from iceberg_maint.demo.second_reader import Comparison, SecondReader
 from iceberg_maint.demo.verdict import Look
 
 

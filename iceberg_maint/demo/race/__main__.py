@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from iceberg_maint.demo.printed import printed
+from iceberg_maint.demo.console import printed
 from iceberg_maint.demo.race.main import run
-from iceberg_maint.demo.race.ways import WAYS
+from iceberg_maint.demo.race.strategies import WAYS
 
 _WIDTH = 190
 """Columns of what is not printed to a terminal; the table needs them."""

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from iceberg_maint.core.ids import TableId
-from iceberg_maint.demo import show as general
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.demo import report as general
 from iceberg_maint.demo.build import make_catalog
-from iceberg_maint.demo.place import CATALOG, NAMESPACE
+from iceberg_maint.demo.duckdb_reader import SecondReader
 from iceberg_maint.demo.race.place import RacePlace
 from iceberg_maint.demo.race.show import ending, results
+from iceberg_maint.demo.race.strategies import WAYS, Way
 from iceberg_maint.demo.race.stream import RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
-from iceberg_maint.demo.race.ways import WAYS, Way
 from iceberg_maint.demo.race.writer import DONE, READY, Acknowledged, acknowledged
-from iceberg_maint.demo.second_reader import SecondReader
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
 from iceberg_maint.wiring import App, build
 
 _PAUSE_SECONDS = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.config.load import Config, load_config
-from iceberg_maint.demo.place import refuse_other, write_config
+from iceberg_maint.demo.workspace import refuse_other, write_config
 
 _POLICY = """\
 defaults:

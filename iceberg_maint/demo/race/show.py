@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from iceberg_maint.demo.race.verdict import Raced
-from iceberg_maint.report.draw import grid
-from iceberg_maint.report.text import duration, number
+from iceberg_maint.report.console import grid
+from iceberg_maint.report.formatting import duration, number
 
 
 def results(console: Console, raced: Sequence[Raced]) -> None:

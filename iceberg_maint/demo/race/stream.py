@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from iceberg_maint.demo.place import CATALOG, NAMESPACE
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
 
 NUMBER_PROPERTY = "race.commit"
 """Snapshot summary key that carries the number of the writer's commit."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from iceberg_maint.core.state import Snapshot, TableState
+from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.demo.race.strategies import Way
 from iceberg_maint.demo.race.stream import LOADED_ROWS, NUMBER_PROPERTY, RaceTable, expected_sql
-from iceberg_maint.demo.race.ways import Way
 from iceberg_maint.demo.race.writer import Acknowledged
-from iceberg_maint.demo.second_reader import SecondReader, scan
 
 
 @dataclass(frozen=True, slots=True)

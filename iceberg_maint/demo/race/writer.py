@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from iceberg_maint.demo.equality import append_upserts
+from iceberg_maint.demo.equality_deletes import append_upserts
 from iceberg_maint.demo.race.place import RacePlace
 from iceberg_maint.demo.race.stream import (
     KEY,
@@ -26,7 +26,7 @@ from iceberg_maint.demo.race.stream import (
     rows_of,
     tables_of,
 )
-from iceberg_maint.spark.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint.wiring import load
 
 READY = "ready"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.demo.flink.job import FlinkHome, flink_catalog, flink_home, started
-from iceberg_maint.demo.place import place
+from iceberg_maint.demo.workspace import place
 from iceberg_maint.errors import ConfigurationError
 
 

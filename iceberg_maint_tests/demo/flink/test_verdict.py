@@ -6,15 +6,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.core.health import Measured, PartitionHealth, TableHealth
-from iceberg_maint.core.ids import Operation, TableId
-from iceberg_maint.core.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.state import TOKEN_PROPERTY
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
+from iceberg_maint.demo.duckdb_reader import Comparison, SecondReader
 from iceberg_maint.demo.flink.stream import TABLES, Stream
 from iceberg_maint.demo.flink.verdict import FlinkResult, History, history
-from iceberg_maint.demo.place import table_id
-from iceberg_maint.demo.second_reader import Comparison, SecondReader
 from iceberg_maint.demo.verdict import Look
+from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 
 STREAM = Stream(rows=20, ids=25, rows_per_second=10)

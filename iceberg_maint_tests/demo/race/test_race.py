@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.ids import TableId
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.demo.duckdb_reader import SecondReader
+from iceberg_maint.demo.race.strategies import Ours, Stock, Way
 from iceberg_maint.demo.race.stream import HOT_KEYS, RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
-from iceberg_maint.demo.race.ways import Ours, Stock, Way
 from iceberg_maint.demo.race.writer import Upserter, acknowledged
-from iceberg_maint.demo.second_reader import SecondReader
 from iceberg_maint.wiring import App
 
 pytestmark = pytest.mark.spark

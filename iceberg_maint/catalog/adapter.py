@@ -1,0 +1,127 @@
+"""The catalog port on PyIceberg: SQL (Iceberg's `jdbc`), REST, Hive and Glue. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.io import FileIO
+
+from iceberg_maint.catalog.listing import make_listing
+from iceberg_maint.catalog.manifests.live_files import find_live, live_files, read_columns
+from iceberg_maint.catalog.manifests.measure import measure
+from iceberg_maint.catalog.manifests.reader import (
+    PATH,
+    check_manifest_list,
+    read_bytes,
+    read_live_entries,
+    read_manifest_list,
+)
+from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.errors import UnknownTableError, UnreadableTableError
+
+_PIN_TRIES = 3
+
+
+class PyIcebergCatalog:
+    """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue; nothing is
+    connected before the first use, nothing read is cached.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.compares_base = properties.get("type") != "rest"
+        self._properties = dict(properties)
+        self._listing = make_listing(name, properties)
+        # A service may hand out credentials per table.
+        self._io_by_table: dict[TableId, FileIO] = {}
+
+    def tables(self) -> tuple[TableId, ...]:
+        """All tables without views, sorted. Raises ConfigurationError ICM-104."""
+        return tuple(sorted(self._listing.tables()))
+
+    def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
+        """The metadata location of every table that exists; one SELECT for a SQL catalog."""
+        return self._listing.locations(tables)
+
+    def pin(self, table: TableId) -> TableState:
+        """The state at the current snapshot, read from the metadata file itself.
+
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108.
+        """
+        tried: set[str] = set()
+        while True:
+            location, io = self._open(table)
+            tried.add(location)
+            try:
+                return self._read(table, location, io)
+            except UnreadableTableError:
+                # Somebody may have committed and cleaned up since: only then it is worth a retry.
+                if len(tried) == _PIN_TRIES or self._open(table)[0] in tried:
+                    raise
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
+        return measure(state, read_columns(self.io_of(state.table), state), policy)
+
+    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+        """Live files of these partitions and all global equality deletes.
+
+        Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice.
+        """
+        return live_files(self.io_of(state.table), state, partitions)
+
+    def find_live(
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+    ) -> frozenset[str]:
+        """Which of the paths are data files, or delete files, live in any retained snapshot."""
+        io, table = self.io_of(state.table), str(state.table)
+        return find_live(
+            lambda location: read_manifest_list(io, location),
+            lambda manifest: read_live_entries(io, manifest, table, (PATH,)).more[0],
+            state,
+            paths,
+            deletes=deletes,
+        )
+
+    def io_of(self, table: TableId) -> FileIO:
+        """What reads the table's metadata files, with its own credentials where it has any."""
+        if table not in self._io_by_table:
+            self._open(table)
+        return self._io_by_table[table]
+
+    def metadata_file(self, table: TableId) -> tuple[str, bytes]:
+        """Location and content of the current metadata file. Raises UnknownTableError ICM-126,
+        UnreadableTableError ICM-101."""
+        location, io = self._open(table)
+        return location, read_bytes(io, location, f"{table}: metadata file")
+
+    def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
+        """A metadata file of the table as JSON. Raises UnreadableTableError ICM-101."""
+        data = read_bytes(self.io_of(table), location, f"{table}: metadata file")
+        return read_document(table, location, data)
+
+    def _open(self, table: TableId) -> tuple[str, FileIO]:
+        found = self._listing.open(table) if table.catalog == self.name else None
+        if found is None:
+            raise UnknownTableError(
+                "ICM-126",
+                f'"{table}" is not a table of catalog {self.name}.',
+                "list the tables with `iceberg-maint tables`.",
+            )
+        self._io_by_table[table] = found[1]
+        return found
+
+    def _read(self, table: TableId, location: str, io: FileIO) -> TableState:
+        state = parse_metadata(
+            table, location, read_bytes(io, location, f"cannot load {table}: metadata file")
+        )
+        if state.snapshot is None:
+            return state
+        manifests = read_manifest_list(io, check_manifest_list(table, state.snapshot))
+        return replace(state, manifests=manifests)

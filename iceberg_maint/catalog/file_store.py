@@ -1,0 +1,305 @@
+"""Storage behind PyIceberg's FileIO: the local file system by the operating system, others by
+the Arrow or fsspec file system that the FileIO reads the table with, and with its credentials."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
+from pyiceberg.io import FileIO
+
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports.storage import Store, StoredFile
+
+_CHUNK_BYTES = 1 << 20
+_NANOSECONDS = 1_000_000
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+"""Names of Arrow's file systems that need no folder to write a file."""
+
+
+def open_store(io: FileIO, location: str) -> Store:
+    """The store that holds a table's location."""
+    if location.startswith(("file:", "/")):
+        return LocalStore()
+    return ArrowStore(lambda path: _file_system(io, path))
+
+
+class LocalStore:
+    """The local file system. Locations are paths or `file:` URIs, taken literally: what looks
+    percent-encoded is the name itself, as Iceberg and PyIceberg have it."""
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Every regular file below the prefix, folder by folder; links are not followed."""
+        root = _local(prefix)
+        base = prefix.rstrip("/")
+        pending = [""]
+        while pending:
+            folder = pending.pop()
+            with _permitted(prefix), _entries(root + folder) as entries:
+                for entry in entries:
+                    below = f"{folder}/{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(below)
+                    elif entry.is_file(follow_symlinks=False):
+                        try:
+                            found = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue  # gone since its folder was read
+                        yield _stored(base + below, found)
+
+    def stat(self, path: str) -> StoredFile | None:
+        """The file, or None when there is none."""
+        with _permitted(path):
+            try:
+                found = os.lstat(_local(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return _stored(path, found) if stat.S_ISREG(found.st_mode) else None
+
+    def now_ms(self, folder: str) -> int:
+        """The file system's clock, by a file written there and removed."""
+        return _probe(self, folder)
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
+        with _permitted(path), Path(_local(path)).open("rb") as file:
+            return file.read(most_bytes)
+
+    def read_lines(self, path: str) -> Iterator[bytes]:
+        """The file line by line. Raises FileNotFoundError."""
+        with _permitted(path), Path(_local(path)).open("rb") as lines:
+            yield from lines
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        """Writes a new file, on disk with its folders' entries once this returns."""
+        target = Path(_local(path))
+        with _permitted(path):
+            _make_folder(target.parent)
+            with target.open("xb") as out:
+                out.writelines(lines)
+                out.flush()
+                os.fsync(out.fileno())
+            _sync_folder(target.parent)
+
+    def move(self, source: str, target: str) -> None:
+        """Renames a file. Raises FileExistsError, FileNotFoundError."""
+        old, new = Path(_local(source)), Path(_local(target))
+        with _permitted(source):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(new):
+                raise FileExistsError(target)
+            old.rename(new)
+
+    def delete(self, path: str) -> None:
+        """Deletes a file, if there is one."""
+        with _permitted(path):
+            Path(_local(path)).unlink(missing_ok=True)
+
+    def tidy(self, folder: str) -> None:
+        """Removes the folder and those below it, as far as they are empty."""
+        for place, _, _ in os.walk(_local(folder), topdown=False):
+            with suppress(OSError):  # not empty
+                Path(place).rmdir()
+
+
+class ArrowStore:
+    """Any file system of Arrow's. `resolve` gives the file system of a location and the path in
+    it; a move is a copy and a delete where the store knows no renaming. Memory is that of the
+    largest folder's list."""
+
+    def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
+        self._resolve = resolve
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Every file below the prefix, folder by folder."""
+        base = prefix.rstrip("/")
+        system, root = self._resolve(base)
+        pending = [root]
+        while pending:
+            folder = pending.pop()
+            with _permitted(prefix):
+                # One folder at a time: Arrow would hold the whole tree in memory.
+                infos = system.get_file_info(FileSelector(folder, allow_not_found=True))
+            for info in infos:
+                if info.type is FileType.Directory:
+                    pending.append(info.path)
+                elif info.type is FileType.File:
+                    yield _of_info(base + info.path[len(root) :], info)
+
+    def stat(self, path: str) -> StoredFile | None:
+        """The file, or None when there is none."""
+        system, place = self._resolve(path)
+        with _permitted(path):
+            info = system.get_file_info(place)
+        return _of_info(path, info) if info.type is FileType.File else None
+
+    def now_ms(self, folder: str) -> int:
+        """The store's clock, by an object written there and removed."""
+        return _probe(self, folder)
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
+        system, place = self._resolve(path)
+        with _permitted(path), system.open_input_stream(place) as stream:
+            return bytes(stream.read(most_bytes))
+
+    def read_lines(self, path: str) -> Iterator[bytes]:
+        """The file line by line. Raises FileNotFoundError."""
+        system, place = self._resolve(path)
+        rest = b""
+        with _permitted(path), system.open_input_stream(place) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (line + b"\n" for line in lines)
+        if rest:
+            yield rest
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        """Writes a new file; object stores acknowledge what is durable."""
+        system, place = self._resolve(path)
+        with _permitted(path):
+            if self.stat(path) is not None:
+                raise FileExistsError(path)
+            _make_parent(system, place)
+            with system.open_output_stream(place) as out:
+                for line in lines:
+                    out.write(line)
+
+    def move(self, source: str, target: str) -> None:
+        """Moves a file within its store. Raises FileExistsError, FileNotFoundError."""
+        (system, old), (_, new) = self._resolve(source), self._resolve(target)
+        with _permitted(source):
+            if self.stat(target) is not None:
+                raise FileExistsError(target)
+            _make_parent(system, new)
+            try:
+                system.move(old, new)
+            except OSError:
+                # Arrow gives what the store answered as text.
+                if self.stat(source) is None:
+                    raise FileNotFoundError(source) from None
+                raise
+
+    def delete(self, path: str) -> None:
+        """Deletes a file, if there is one."""
+        system, place = self._resolve(path)
+        with _permitted(path):
+            if self.stat(path) is not None:
+                system.delete_file(place)
+
+    def tidy(self, folder: str) -> None:
+        """Removes the folder and those below it where they hold no file: Arrow keeps an object for
+        every folder that it takes the last file from."""
+        system, place = self._resolve(folder.rstrip("/"))
+        with _permitted(folder):
+            left = system.get_file_info(FileSelector(place, allow_not_found=True, recursive=True))
+            if left and all(info.type is FileType.Directory for info in left):
+                system.delete_dir(place)
+
+
+def _make_parent(system: FileSystem, path: str) -> None:
+    """Object stores have no folders; one made all the same would be an object of its own."""
+    if system.type_name not in _OBJECT_STORES:
+        system.create_dir(path.rpartition("/")[0], recursive=True)
+
+
+def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
+    """The Arrow file system a FileIO reads a location with, and the path in it."""
+    any_io: Any = io
+    if hasattr(any_io, "fs_by_scheme"):
+        scheme, netloc, path = any_io.parse_location(location, any_io.properties)
+        return any_io.fs_by_scheme(scheme, netloc), path
+    scheme, _, rest = location.partition("://")
+    system = any_io.get_fs(scheme, rest.partition("/")[0].rpartition("@")[2] or None)
+    return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(location)
+
+
+def _probe(store: Store, folder: str) -> int:
+    path = f"{folder.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
+    try:
+        store.create(path, [b"clock\n"])
+        found = store.stat(path)
+    except BaseException:
+        # A file that cannot be removed must not take the place of what is wrong, least of all of an interrupt.
+        with suppress(Exception):
+            store.delete(path)
+        raise
+    store.delete(path)
+    if found is None or found.modified_ms is None:
+        raise RefusedError(
+            "ICM-125",
+            f"a file written to {folder} cannot be seen there, or without its time.",
+            "let the credentials list the folder; ages are taken from the store.",
+        )
+    return found.modified_ms
+
+
+@contextmanager
+def _permitted(location: str) -> Iterator[None]:
+    """Access denied as a refusal."""
+    try:
+        yield
+    except PermissionError as error:
+        raise _denied(location, error) from error
+    except OSError as error:
+        # Arrow gives what the store answered as text.
+        if isinstance(error, (FileNotFoundError, FileExistsError)) or "ACCESS_DENIED" not in str(error):
+            raise
+        raise _denied(location, error) from error
+
+
+def _denied(location: str, error: Exception) -> RefusedError:
+    return RefusedError(
+        "ICM-125",
+        f"access to {location} is denied: {str(error).splitlines()[0]}.",
+        "allow listing, reading, writing and deleting below it.",
+    )
+
+
+@contextmanager
+def _entries(folder: str) -> Iterator[Iterable[os.DirEntry[str]]]:
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        yield ()
+        return
+    with entries:
+        yield entries
+
+
+def _local(location: str) -> str:
+    """`file:/a`, `file:///a` and `/a` are one path."""
+    path = location.removeprefix("file:").rstrip("/")
+    return path.removeprefix("//")
+
+
+def _stored(path: str, found: os.stat_result) -> StoredFile:
+    return StoredFile(path, found.st_size, found.st_mtime_ns // _NANOSECONDS)
+
+
+def _of_info(path: str, info: FileInfo) -> StoredFile:
+    time_ns = info.mtime_ns
+    return StoredFile(path, info.size, None if time_ns is None else time_ns // _NANOSECONDS)
+
+
+def _make_folder(folder: Path) -> None:
+    """Creates folders, each entry on disk."""
+    if folder.exists():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,212 @@
+"""The live entries of a pinned snapshot: as columns to measure, as values to plan with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+from pyiceberg.io import FileIO
+
+from iceberg_maint.catalog.manifests.avro import Column
+from iceberg_maint.catalog.manifests.measure import Columns, Mask, References, to_columns
+from iceberg_maint.catalog.manifests.overlap import file_layout, ranges_of
+from iceberg_maint.catalog.manifests.reader import (
+    CONTENT_OFFSET,
+    DELETE_FILE_PATH,
+    EQUALITY_IDS,
+    FILE_SEQUENCE_NUMBER,
+    FORMAT,
+    KINDS,
+    LOWER_BOUNDS,
+    PATH,
+    POSITION_DELETES,
+    REFERENCED_FILE,
+    SORT_ORDER_ID,
+    UPPER_BOUNDS,
+    Integers,
+    LiveEntries,
+    check_manifest_list,
+    has_live_files,
+    only_path,
+    read_live_entries,
+)
+from iceberg_maint.core.model.partition_key import encode_partition
+from iceberg_maint.core.model.sort_order import LayoutOrder
+from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, TableState
+from iceberg_maint.errors import RefusedError
+
+
+def read_columns(io: FileIO, state: TableState) -> Columns:
+    """All live entries as columns, with their layout where the state has an order; raises
+    UnreadableTableError.
+
+    Paths of data files are looked at only where deletes name files, and are not kept; when data
+    files were added only where position deletes name none.
+    """
+    table, order = str(state.table), state.order
+    asked = (REFERENCED_FILE, LOWER_BOUNDS, UPPER_BOUNDS)
+    bounds_of = (DELETE_FILE_PATH,)
+    deletes = [read_live_entries(io, m, table, asked, bounds_of) for m in _live(state, deletes=True)]
+    named = [_named(part) for part in deletes]
+    numbers = {path: at for at, path in enumerate({p for of in named for p in of if p is not None})}
+    shared = any(
+        path is None and kind == POSITION_DELETES
+        for part, of in zip(deletes, named, strict=True)
+        for path, kind in zip(of, part.kind.tolist(), strict=True)
+    )
+    more = ((PATH,) if numbers else ()) + ((FILE_SEQUENCE_NUMBER,) if shared else ())
+    live: dict[str, int] = {}
+    data: list[LiveEntries] = []
+    added: list[Integers] = []
+    for manifest in _live(state, deletes=False):
+        sorting = _SORTING if order else ()
+        part = read_live_entries(io, manifest, table, (*more, *sorting), _measured(order))
+        if numbers:
+            pairs = zip(part.more[0], part.sequence_number.tolist(), strict=True)
+            live |= {p: n for p, n in pairs if p in numbers}
+        added.append(_added(part, manifest, part.more[len(more) - 1]) if shared else part.sequence_number)
+        layout = file_layout(order, *part.more[len(more) :]) if order else None
+        data.append(part.without_more(layout))
+    references = [
+        References(
+            np.array([-1 if path is None else numbers[path] for path in of], np.int64),
+            _unreferenced(part, of, live),
+        )
+        for part, of in zip(deletes, named, strict=True)
+    ]
+    nothing = [References.none(len(part)) for part in data]
+    of_deletes = [part.sequence_number for part in deletes]
+    return to_columns(
+        state, [p.without_more() for p in deletes] + data, [*references, *nothing], [*of_deletes, *added]
+    )
+
+
+def _named(deletes: LiveEntries) -> list[str | None]:
+    """The one data file that each delete file names."""
+    columns = zip(deletes.kind.tolist(), *deletes.more, strict=True)
+    return [
+        only_path(lower, upper) if own is None and kind == POSITION_DELETES else own
+        for kind, own, lower, upper in columns
+    ]
+
+
+_SORTING = (SORT_ORDER_ID, LOWER_BOUNDS, UPPER_BOUNDS)
+
+
+def _measured(order: LayoutOrder | None) -> tuple[int, ...]:
+    return tuple(c.field_id for c in order.measured) if order else ()
+
+
+def _unreferenced(deletes: LiveEntries, named: list[str | None], live: Mapping[str, int]) -> Mask:
+    """Marks delete files that name a data file which is not live, or is newer than they are."""
+    never = 1 << 63
+    pairs = zip(named, deletes.sequence_number.tolist(), strict=True)
+    return np.array([path is not None and live.get(path, never) > number for path, number in pairs], bool)
+
+
+def _added(data: LiveEntries, manifest: Manifest, numbers: Sequence[int | None]) -> Integers:
+    """The sequence number of the commit that added each file."""
+    inherits = data.snapshot_id == manifest.added_snapshot_id
+    own = [
+        manifest.sequence_number if n is None and i else n or 0
+        for n, i in zip(numbers, inherits, strict=True)
+    ]
+    return np.maximum(data.sequence_number, np.array(own, np.int64))
+
+
+def live_files(io: FileIO, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+    """Live files of the partitions with these keys, and all global equality deletes; data files
+    with their ranges where the state has an order.
+
+    Raises RefusedError ICM-120 when a data file is listed twice.
+    """
+    found: list[LiveFile] = []
+    wanted = frozenset(partitions)
+    for manifest in state.manifests:
+        if has_live_files(manifest):
+            found += _files(io, state, manifest, wanted)
+    seen: set[str] = set()
+    for file in found:
+        if file.kind is FileKind.DATA and file.path in seen:
+            raise RefusedError(
+                "ICM-120",
+                f"{state.table}: data file {file.path} is referenced twice; rewriting it would change "
+                "the number of rows.",
+                "remove one of the two references first.",
+            )
+        seen.add(file.path)
+    return tuple(found)
+
+
+def find_live(
+    read_manifests: Callable[[str], tuple[Manifest, ...]],
+    read_paths: Callable[[Manifest], Collection[str]],
+    state: TableState,
+    paths: Collection[str],
+    *,
+    deletes: bool,
+) -> frozenset[str]:
+    """Which paths are live data files, or delete files, in any retained snapshot, newest snapshots
+    first."""
+    wanted, found, seen = frozenset(paths), set[str](), set[str]()
+    for snapshot in reversed(state.snapshots):
+        if wanted <= found:
+            break
+        for manifest in read_manifests(check_manifest_list(state.table, snapshot)):
+            if manifest.is_deletes is not deletes or manifest.path in seen or not has_live_files(manifest):
+                continue
+            seen.add(manifest.path)
+            found |= wanted.intersection(read_paths(manifest))
+    return frozenset(found)
+
+
+def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:
+    return (m for m in state.manifests if m.is_deletes is deletes and has_live_files(m))
+
+
+def _files(
+    io: FileIO, state: TableState, manifest: Manifest, partitions: frozenset[str]
+) -> Iterator[LiveFile]:
+    spec, order = state.specs[manifest.spec_id], state.order
+    deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else (None,) * 3
+    columns_of = (DELETE_FILE_PATH,) if manifest.is_deletes else _measured(order)
+    bounds = (LOWER_BOUNDS, UPPER_BOUNDS) if columns_of else (None, None)
+    extra = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, *deletes, *bounds)
+    asked = tuple(i for i in extra if i is not None)
+    entries = read_live_entries(io, manifest, str(state.table), asked, columns_of)
+    more = iter(entries.more)
+    nothing: Column = [None] * len(entries)
+    keys = [encode_partition(spec, values, state.first_spec_id) for values in entries.partitions]  # type: ignore[arg-type]
+    columns = (
+        *(entries.partition.tolist(), entries.kind.tolist(), entries.records.tolist()),
+        *(entries.size_bytes.tolist(), entries.sequence_number.tolist()),
+        (entries.snapshot_id == manifest.added_snapshot_id).tolist(),
+        *(nothing if i is None else next(more) for i in extra),
+    )
+    for at, kind, records, size, number, added, path, form, sort_order_id, own, *rest in zip(
+        *columns, strict=True
+    ):
+        referenced, offset, equality_ids, lower, upper = rest
+        key, of = keys[at], KINDS[kind]
+        everywhere = of is FileKind.EQUALITY_DELETES and spec.is_unpartitioned
+        if key not in partitions and not everywhere:
+            continue
+        if of is FileKind.POSITION_DELETES and referenced is None:
+            referenced = only_path(lower, upper)
+        yield LiveFile(
+            path=path,
+            kind=of,
+            spec_id=manifest.spec_id,
+            partition=key,
+            record_count=records,
+            size_bytes=size,
+            data_sequence_number=number,
+            file_format=form.lower(),
+            sort_order_id=sort_order_id,
+            referenced_data_file=referenced,
+            content_offset=offset,
+            equality_ids=tuple(equality_ids or ()),
+            # Only an entry that its manifest added inherits the manifest's number.
+            file_sequence_number=manifest.sequence_number if own is None and added else own,
+            ranges=ranges_of(order.measured, lower, upper) if order and of is FileKind.DATA else (),
+        )

@@ -1,0 +1,340 @@
+"""Manifest lists and manifests as values, inheritance resolved, checked against each other.
+
+Field ids and inheritance rules are those of the Iceberg spec, sections "Manifests", "Manifest
+Lists" and "Sequence Number Inheritance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyiceberg.io import FileIO
+
+from iceberg_maint.catalog.manifests.avro import AvroError, Column, read_columns
+from iceberg_maint.catalog.manifests.overlap import FileLayout
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import (
+    EntryStatus,
+    FileKind,
+    Manifest,
+    ManifestEntry,
+    ManifestReader,
+    Snapshot,
+)
+from iceberg_maint.errors import UnreadableTableError
+
+Integers = NDArray[np.int64]
+Bounds = tuple[bytes | None, ...] | None
+"""Bounds of the columns asked for, in their order; None where the file has none at all."""
+
+KINDS = tuple(FileKind)
+"""File kinds by the code used in columns."""
+DATA, POSITION_DELETES, EQUALITY_DELETES, DELETION_VECTOR = range(4)
+
+# Field ids of a manifest entry; those of its data file count as the entry's own.
+STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER = 0, 1, 3, 4
+CONTENT, PATH, FORMAT, PARTITION, RECORDS, FILE_BYTES = 134, 100, 101, 102, 103, 104
+LOWER_BOUNDS, UPPER_BOUNDS = 125, 128
+DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+EQUALITY_IDS, SORT_ORDER_ID, REFERENCED_FILE, CONTENT_OFFSET, CONTENT_BYTES = 135, 140, 143, 144, 145
+
+_STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth of reading an entry
+
+_LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513, 507, 520)
+_ENTRY_FIELDS = (
+    *(STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, CONTENT, PATH, FORMAT),
+    *(PARTITION, RECORDS, REFERENCED_FILE, CONTENT_OFFSET, FILE_BYTES, CONTENT_BYTES),
+)
+
+_REFERENCED = _ENTRY_FIELDS.index(REFERENCED_FILE)
+
+
+def read_bytes(io: FileIO, location: str, what: str) -> bytes:
+    """The whole file. Raises UnreadableTableError ICM-101 that begins with `what`."""
+    try:
+        with io.new_input(location).open() as stream:
+            return stream.read()
+    except FileNotFoundError as error:
+        raise UnreadableTableError(
+            "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
+        ) from error
+    except Exception as error:  # each file system raises its own
+        raise _unreadable(what, location, error) from error
+
+
+def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
+    """The manifests of one snapshot. Raises UnreadableTableError ICM-101."""
+    columns = read_fields(io, location, _LIST_FIELDS, "manifest list")
+    return tuple(
+        Manifest(
+            path=path,
+            length_bytes=length,
+            is_deletes=content == 1,
+            spec_id=spec_id,
+            sequence_number=sequence_number or 0,
+            min_sequence_number=min_sequence_number or 0,
+            added_snapshot_id=snapshot_id or 0,
+            added_files=added,
+            existing_files=existing,
+            deleted_files=deleted,
+            added_rows=added_rows,
+            existing_rows=existing_rows,
+            # Flags of NULL and NaN come first, one of them only in newer lists.
+            bounds=tuple((field[-2], field[-1]) for field in fields or ()),
+            first_row_id=first_row_id,
+        )
+        for (
+            path,
+            length,
+            content,
+            spec_id,
+            sequence_number,
+            min_sequence_number,
+            snapshot_id,
+            added,
+            existing,
+            deleted,
+            added_rows,
+            existing_rows,
+            fields,
+            first_row_id,
+        ) in zip(*columns, strict=True)
+    )
+
+
+def make_reader(io: FileIO) -> ManifestReader:
+    """A reader of whole manifests, one value per entry, for the gate and for settling."""
+
+    def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
+        columns = read_fields(io, path, _ENTRY_FIELDS, "manifest")
+        statuses, snapshots, numbers, contents, files, formats, partitions, rows, _, offsets, *sizes = columns
+        kinds = list(zip(contents, formats, strict=True))
+        kind_by = {both: KINDS[kind_of(*both)] for both in set(kinds)}
+        whole, own = sizes
+        vectors = FileKind.DELETION_VECTOR in kind_by.values()
+        return map(
+            ManifestEntry._make,
+            zip(
+                [_STATUSES[status] for status in statuses],
+                [snapshot_id if own is None else own for own in snapshots],
+                _inherited(numbers, statuses, sequence_number, path),
+                files,
+                [kind_by[both] for both in kinds],
+                partitions,
+                rows,
+                _sizes(whole, own, kinds) if vectors else whole,
+                _referenced(io, path, columns),
+                offsets,
+                strict=True,
+            ),
+        )
+
+    return read
+
+
+def _sizes(whole: Column, own: Column, kinds: Sequence[tuple[int | None, str]]) -> Column:
+    """Sizes of the files, of deletion vectors those of their blobs."""
+    return [
+        blob if kind_of(*kind) == DELETION_VECTOR and blob is not None else size
+        for size, blob, kind in zip(whole, own, kinds, strict=True)
+    ]
+
+
+def only_path(lower: Bounds, upper: Bounds) -> str | None:
+    """The one data file whose rows a position delete file marks, from its bounds of `file_path`
+    alone: Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
+    first, last = (bounds[0] if bounds else None for bounds in (lower, upper))
+    return first.decode() if first is not None and first == last else None
+
+
+def _referenced(io: FileIO, path: str, columns: Sequence[Column]) -> Column:
+    """The referenced data files, by the bounds where position deletes leave them out."""
+    given = columns[_REFERENCED]
+    contents, formats = (columns[_ENTRY_FIELDS.index(i)] for i in (CONTENT, FORMAT))
+    lacking = [
+        own is None and content == POSITION_DELETES and kind_of(content, form) == POSITION_DELETES
+        for own, content, form in zip(given, contents, formats, strict=True)
+    ]
+    if not any(lacking):
+        return given
+    found = read_fields(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest", (DELETE_FILE_PATH,))
+    bounds = zip(*found, strict=True)
+    return [only_path(*b) if lacks else own for b, lacks, own in zip(bounds, lacking, given, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEntries:
+    """The live entries of one manifest, column by column.
+
+    `partitions` are the distinct raw tuples, `partition` indexes them; `kind` indexes `KINDS`;
+    `size_bytes` of a deletion vector is the blob's own. `more` are the columns asked for beyond
+    these, filtered to live entries; `layout` is known of data files where an order is measured.
+    """
+
+    spec_id: int
+    partitions: tuple[tuple[object, ...], ...]
+    partition: Integers
+    kind: Integers
+    records: Integers
+    size_bytes: Integers
+    sequence_number: Integers
+    snapshot_id: Integers
+    more: tuple[Column, ...]
+    layout: FileLayout | None = None
+
+    def __len__(self) -> int:
+        return len(self.partition)
+
+    def without_more(self, layout: FileLayout | None = None) -> LiveEntries:
+        """The same entries without the extra columns, with what is known of their layout."""
+        return replace(self, more=(), layout=layout)
+
+
+def has_live_files(manifest: Manifest) -> bool:
+    """False when the manifest list says that all entries are DELETED ones."""
+    counts = (manifest.added_files, manifest.existing_files)
+    return None in counts or any(counts)
+
+
+def read_live_entries(
+    io: FileIO,
+    manifest: Manifest,
+    table: str,
+    more: tuple[int, ...] = (),
+    bounds_of: tuple[int, ...] = (),
+) -> LiveEntries:
+    """The live entries of one manifest with the fields `more` beyond the usual ones; where bounds
+    are among them, those of the columns with the ids `bounds_of`.
+
+    Entry counts and rows are compared with the manifest list's: PyIceberg's decoder returns wrong
+    values without a sound where bytes disagree with their schema. Raises UnreadableTableError.
+    """
+    kinds = (CONTENT, FORMAT, CONTENT_BYTES) if manifest.is_deletes else ()
+    wanted = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, PARTITION, RECORDS, FILE_BYTES, *kinds, *more)
+    found = read_fields(io, manifest.path, wanted, f"{table}: manifest", bounds_of)
+    columns = dict(zip(wanted, found, strict=True))
+    status, records = _integers(columns[STATUS]), _integers(columns[RECORDS])
+    _check_counts(manifest, table, status, records)
+    live = status != EntryStatus.DELETED
+    kind, size_bytes = np.zeros(len(status), np.int64), _integers(columns[FILE_BYTES])
+    if manifest.is_deletes:
+        kind = _integers([kind_of(c, f) for c, f in zip(columns[CONTENT], columns[FORMAT], strict=True)])
+        sizes = zip(columns[CONTENT_BYTES], columns[FILE_BYTES], kind, strict=True)
+        size_bytes = _integers(
+            [own if code == DELETION_VECTOR and own is not None else whole for own, whole, code in sizes]
+        )
+    sequence_numbers = _inherited(
+        columns[SEQUENCE_NUMBER], columns[STATUS], manifest.sequence_number, manifest.path
+    )
+    snapshot_ids = [manifest.added_snapshot_id if s is None else s for s in columns[SNAPSHOT_ID]]
+    partitions, codes = _encoded(columns[PARTITION])
+    alive = live.tolist()
+    return LiveEntries(
+        spec_id=manifest.spec_id,
+        partitions=partitions,
+        partition=codes[live],
+        kind=kind[live],
+        records=records[live],
+        size_bytes=size_bytes[live],
+        sequence_number=_integers(sequence_numbers)[live],
+        snapshot_id=_integers(snapshot_ids)[live],
+        more=tuple([v for v, keep in zip(columns[i], alive, strict=True) if keep] for i in more),
+    )
+
+
+def read_fields(
+    io: FileIO, location: str, wanted: tuple[int, ...], what: str, bounds_of: tuple[int, ...] = ()
+) -> list[Column]:
+    """One column for each of these fields, by id. Raises UnreadableTableError ICM-101."""
+    data = read_bytes(io, location, what)
+    try:
+        return read_columns(data, wanted, bounds_of)
+    except AvroError as error:
+        raise _unreadable(what, location, error) from error
+
+
+def _unreadable(what: str, location: str, error: Exception) -> UnreadableTableError:
+    line = (str(error) or type(error).__name__).splitlines()[0]
+    return UnreadableTableError(
+        "ICM-101", f"{what} {location} cannot be read: {line}.", "repair or restore the file."
+    )
+
+
+def _integers(values: Sequence[int]) -> Integers:
+    return np.array(values, dtype=np.int64)
+
+
+def kind_of(content: int | None, file_format: str) -> int:
+    """The code of a file's kind."""
+    if content == POSITION_DELETES and file_format.upper() == "PUFFIN":
+        return DELETION_VECTOR
+    return content or DATA
+
+
+def inherited(own: int | None, status: int, of_manifest: int, path: str) -> int:
+    """An entry's data sequence number: only ADDED entries inherit, and those of v1 manifests."""
+    if own is not None:
+        return own
+    if status != EntryStatus.ADDED and of_manifest != 0:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"manifest {path} has an entry of status {EntryStatus(status).name} without a "
+            "sequence number, which only an added entry may leave out.",
+            "rewrite the table's manifests with the engine that wrote them.",
+        )
+    return of_manifest
+
+
+def _inherited(own: Column, statuses: Column, of_manifest: int, path: str) -> Column:
+    """The data sequence numbers of all entries."""
+    if None not in own:
+        return own
+    return [inherited(seq, code, of_manifest, path) for seq, code in zip(own, statuses, strict=True)]
+
+
+def _encoded(partitions: Column) -> tuple[tuple[tuple[object, ...], ...], Integers]:
+    """Distinct tuples in order of appearance, and each entry's place among them."""
+    places: dict[Any, int] = {}
+    codes = [places.setdefault(p, len(places)) for p in partitions]
+    if any(isinstance(value, float) for p in places for value in p):
+        # 0.0 and -0.0 are equal to Python and two partitions to Iceberg: tell them apart by text.
+        distinct = {repr(p): p for p in partitions}
+        places = {text: place for place, text in enumerate(distinct)}
+        return tuple(distinct.values()), _integers([places[repr(p)] for p in partitions])
+    return tuple(places), _integers(codes)
+
+
+def _check_counts(manifest: Manifest, table: str, status: Integers, records: Integers) -> None:
+    added, existing = status == EntryStatus.ADDED, status == EntryStatus.EXISTING
+    checks = (
+        ("added entries", manifest.added_files, int(added.sum())),
+        ("existing entries", manifest.existing_files, int(existing.sum())),
+        ("deleted entries", manifest.deleted_files, int((status == EntryStatus.DELETED).sum())),
+        ("added rows", manifest.added_rows, int(records[added].sum())),
+        ("existing rows", manifest.existing_rows, int(records[existing].sum())),
+    )
+    for what, listed, read in checks:
+        if listed is not None and listed != read:
+            raise UnreadableTableError(
+                "ICM-101",
+                f"{table}: manifest {manifest.path} holds {read} {what}, the manifest list says "
+                f"{listed}. The table is not measured in part.",
+                "find out which of the two is wrong before anything is rewritten.",
+            )
+
+
+def check_manifest_list(table: TableId, snapshot: Snapshot) -> str:
+    """The snapshot's manifest list. Raises UnreadableTableError where it has none."""
+    if not snapshot.manifest_list:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"{table}: snapshot {snapshot.snapshot_id} lists its manifests in the metadata file, "
+            "as only early format v1 writers did.",
+            "commit to the table once with a current engine.",
+        )
+    return snapshot.manifest_list

@@ -1,0 +1,149 @@
+"""Everything that a table's metadata reaches, walked from the catalog's pointer down."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import read_manifest_list as read_manifest_list_again
+
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.manifests.pending_files import pending_files
+from iceberg_maint.catalog.manifests.reader import (
+    PATH,
+    check_manifest_list,
+    has_live_files,
+    read_bytes,
+    read_live_entries,
+    read_manifest_list,
+)
+from iceberg_maint.catalog.table_metadata import parse_metadata
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
+from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
+
+
+class MetadataWalk:
+    """Reachability of one table: the metadata file and its log, statistics and partition
+    statistics files, and of all retained snapshots manifest lists, manifests and live files.
+
+    Files that a manifest lists as DELETED are reached by the older snapshots that still have them.
+    """
+
+    def __init__(self, catalog: PyIcebergCatalog, table: TableId, table_uuid: str) -> None:
+        self._catalog, self._table, self._uuid = catalog, table, table_uuid
+        self._read: set[str] = set()
+        self._heads: tuple[str, ...] = ()
+
+    def metadata_location(self) -> str:
+        """The catalog's pointer now. Raises UnknownTableError ICM-126."""
+        found = self._catalog.pointers([self._table])
+        if self._table not in found:
+            raise UnknownTableError(
+                "ICM-126", f'"{self._table}" is gone from its catalog.', "none; nothing was removed."
+            )
+        return found[self._table]
+
+    def paths(self) -> Iterator[str]:
+        """Every file that the current metadata reaches; of manifests read before, nothing.
+
+        Raises UnreadableTableError ICM-101, RefusedError ICM-102.
+        """
+        io = self._catalog.io_of(self._table)
+        state, document = self._current()
+        heads = {state.snapshot and state.snapshot.snapshot_id, *(r.snapshot_id for r in state.refs)}
+        self._heads = tuple(s.manifest_list for s in state.snapshots if s.snapshot_id in heads)
+        yield state.metadata_location
+        yield from named_files(document)
+        for snapshot in state.snapshots:
+            manifest_list = check_manifest_list(self._table, snapshot)
+            yield manifest_list
+            if manifest_list in self._read:
+                continue
+            for manifest in read_manifest_list(io, manifest_list):
+                if manifest.path in self._read:
+                    continue
+                yield manifest.path
+                if has_live_files(manifest):
+                    yield from read_live_entries(io, manifest, str(self._table), (PATH,)).more[0]
+                self._read.add(manifest.path)
+            self._read.add(manifest_list)
+
+    def log(self) -> MetadataLog:
+        """The catalog's pointer and the metadata log that it names, read now.
+
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102.
+        """
+        state, document = self._current()
+        entries = document.get("metadata-log") or ()
+        return MetadataLog(
+            state.metadata_location,
+            state.last_sequence_number,
+            state.last_updated_ms,
+            min((int(e["timestamp-ms"]) for e in entries), default=state.last_updated_ms),
+            tuple(e["metadata-file"] for e in entries),
+        )
+
+    def _current(self) -> tuple[TableState, dict[str, Any]]:
+        location, io = self.metadata_location(), self._catalog.io_of(self._table)
+        data = read_bytes(io, location, f"{self._table}: metadata file")
+        state = parse_metadata(self._table, location, data)
+        if state.uuid != self._uuid:
+            raise RefusedError(
+                "ICM-102",
+                f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
+                "none; the next run looks at the new table.",
+            )
+        return state, metadata_document(data)
+
+    def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
+        """See `storage_ports.Reachability`."""
+        return pending_files(location, data, certain=certain)
+
+    def second_opinion(self, most: int) -> Iterator[str]:
+        """Files of the heads of the branches and tags that `paths` has walked last, decoded by
+        PyIceberg instead: of manifests taken at random until they list `most` files.
+
+        Raises UnreadableTableError ICM-101.
+        """
+        io = self._catalog.io_of(self._table)
+        try:
+            manifests: dict[str, ManifestFile] = {}
+            for manifest_list in self._heads:
+                yield manifest_list
+                found = read_manifest_list_again(io.new_input(manifest_list))
+                manifests |= {m.manifest_path: m for m in found}
+            yield from manifests
+            left = most
+            for path in random.sample(sorted(manifests), len(manifests)):
+                for entry in manifests[path].fetch_manifest_entry(io, discard_deleted=True):
+                    yield entry.data_file.file_path
+                    left -= 1
+                if left <= 0:
+                    return
+        except Exception as error:  # each file system and decoder raises its own
+            raise UnreadableTableError(
+                "ICM-101",
+                f"{self._table}: manifests that were read cannot be read again by another decoder: {error}.",
+                "report it; nothing was removed.",
+            ) from error
+
+
+def metadata_document(data: bytes) -> dict[str, Any]:
+    """A metadata file's JSON, compressed or not. Raises ValueError, EOFError, OSError."""
+    document: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return document
+
+
+def named_files(document: dict[str, Any]) -> Iterator[str]:
+    """The metadata log, statistics files and partition statistics files (spec: Table Metadata)."""
+    for entry in document.get("metadata-log") or ():
+        yield entry["metadata-file"]
+    for key in ("statistics", "partition-statistics"):
+        for entry in document.get(key) or ():
+            yield entry["statistics-path"]

@@ -1,0 +1,93 @@
+"""Commands on what is stored: history, reconcile, report."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+import click
+
+from iceberg_maint.cli.context import Session, command, gravest
+from iceberg_maint.core.model.codec import to_data
+from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Newest records shown."
+)
+@command
+def history(session: Session, name: str | None, limit: int) -> int:
+    """Show the records of what was done, newest first. The table may be gone."""
+    from iceberg_maint.report.console import draw_records
+    from iceberg_maint.report.json_documents import record_document
+
+    app = session.app()
+    table = None if name is None else str(app.parse(name))
+    records = app.ledger.records(table, limit)
+    session.emit(
+        {"records": [record_document(r) for r in records]}, lambda console: draw_records(console, records)
+    )
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@command
+def reconcile(session: Session, name: str | None) -> int:
+    """Settle attempts whose process never reported back, from what the table says."""
+    from iceberg_maint.report.console import draw_rows
+    from iceberg_maint.report.json_documents import error_document
+    from iceberg_maint.runner.reconcile import reconcile as settle_table
+
+    app = session.app()
+    chosen = list(app.tables()) if name is None else [app.find(name)]
+    run_id = f"reconcile-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    shown: list[dict[str, Any]] = []
+    rows: list[list[Any]] = []
+    codes = {0}
+    for table in chosen:
+        try:
+            settled = settle_table(table, app.tools(table), run_id)
+        except IcebergMaintError as error:
+            codes.add(error.exit_code)
+            session.say(f"{table}: {error}")
+            shown.append({"table": str(table), "error": error_document(error)})
+            continue
+        if settled:
+            shown.append({"table": str(table), "attempts": to_data(settled)})
+        for one in settled:
+            status = one.settlement.status
+            if status is CommitStatus.UNKNOWN:
+                codes.add(EXIT_UNKNOWN)
+            if one.settlement.lost:
+                codes.add(EXIT_FAILED)
+            rows.append([str(table), one.attempt_id, status.value, one.settlement.why])
+
+    def draw(console: Any) -> None:
+        if rows:
+            draw_rows(console, ["table", "attempt", "commit", "why"], rows)
+        else:
+            console.print("nothing to settle")
+
+    session.emit({"tables": shown}, draw)
+    return gravest(codes)
+
+
+@click.command()
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=500, show_default=True, help="Newest records counted."
+)
+@command
+def report(session: Session, limit: int) -> int:
+    """Report on the fleet from what is stored; asks no catalog."""
+    from iceberg_maint.report.fleet import draw_fleet, fleet, fleet_document
+
+    app = session.app()
+    healths = [h for k in app.ledger.known_tables() if (h := app.ledger.health(k.table)) is not None]
+    seen = fleet(healths, app.ledger.records(None, limit))
+    session.emit(fleet_document(seen), lambda console: draw_fleet(console, seen))
+    return 0

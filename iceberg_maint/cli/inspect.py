@@ -1,0 +1,260 @@
+"""Commands that look and change no table: tables, observe, plan, why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iceberg_maint.cli.context import Session, command, gravest, overrides_option
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.reasons import Decision, Verdict
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+
+if TYPE_CHECKING:
+    from iceberg_maint.wiring import App
+
+_ESTIMATE_RECORDS = 50
+
+
+@click.command()
+@command
+def tables(session: Session) -> int:
+    """List tables with status, backlog and estimate of the time it takes.
+
+    A table that changed since it was last measured is measured again.
+    """
+    from iceberg_maint.report.console import draw_rows, word
+    from iceberg_maint.report.formatting import duration, number, size
+    from iceberg_maint.report.json_documents import error_document
+    from iceberg_maint.report.progress import RunProgress
+
+    app = session.app()
+    listed = app.tables()
+    session.warn_of_unlisted(listed)
+    known = {k.table: k.pointer for k in app.ledger.known_tables()}
+    pointers: dict[TableId, str] = {}
+    for name, catalog in app.catalogs.items():
+        pointers.update(catalog.pointers([t for t in listed if t.catalog == name]))
+    rows: list[dict[str, Any]] = []
+    codes = {0}
+    with RunProgress(session.logs()) as progress:
+        progress.begin("measuring", len(listed))
+        for table in listed:
+            progress.note(str(table))
+            try:
+                stored = app.ledger.health(table) if known.get(table) == pointers.get(table) else None
+                measured, decision = _decided(app, table, stored)
+                rows.append(_status(app, measured, decision))
+            except IcebergMaintError as error:
+                codes.add(error.exit_code)
+                session.say(f"{table}: {error}")
+                rows.append({"table": str(table), "error": error_document(error)})
+            progress.step()
+    columns = ["table", "status", "reason", ">due", ">backlog", ">time", ">files", ">small", ">deletes"]
+    drawn = [
+        [r["table"], word("FAILED"), r["error"]["code"], *[""] * 6]
+        if "error" in r
+        else [
+            r["table"],
+            word(r["verdict"]),
+            r["reason"],
+            f"{r['due_partitions']} of {r['partitions']}",
+            size(r["backlog_bytes"]),
+            "?" if r["estimate_seconds"] is None else duration(r["estimate_seconds"]),
+            number(r["data_files"]),
+            number(r["small_files"]),
+            number(r["delete_files"]),
+        ]
+        for r in rows
+    ]
+    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, drawn))
+    return gravest(codes)
+
+
+@click.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@overrides_option
+@command
+def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
+    """Measure health from metadata, store it, print it."""
+    from iceberg_maint.report.console import draw_health
+    from iceberg_maint.report.json_documents import error_document, health_document
+    from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.runner.assess import survey
+
+    app = session.app()
+    chosen = [app.find(name) for name in names] or list(app.tables())
+    found: list[Measured] = []
+    shown: list[dict[str, Any]] = []
+    codes = {0}
+    with RunProgress(session.logs()) as progress:
+        progress.begin("measuring", len(chosen))
+        for table in chosen:
+            progress.note(str(table))
+            try:
+                seen = survey(table, app.policy_of(overrides), app.tools(table))
+                found.append(seen.measured)
+                shown.append(health_document(seen.measured))
+            except IcebergMaintError as error:
+                codes.add(error.exit_code)
+                session.say(f"{table}: {error}")
+                shown.append({"table": str(table), "error": error_document(error)})
+            progress.step()
+
+    def draw(console: Any) -> None:
+        for measured in found:
+            draw_health(console, measured)
+
+    session.emit({"tables": shown}, draw)
+    return gravest(codes)
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
+@click.option("--force", is_flag=True, help="Plan healthy partitions too.")
+@overrides_option
+@command
+def plan(
+    session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
+) -> int:
+    """Show what would run and why; changes nothing.
+
+    With partitions named, of their data only.
+    """
+    from iceberg_maint.report.console import draw_decision, draw_plan
+    from iceberg_maint.report.json_documents import plan_document
+    from iceberg_maint.report.throughput import estimate_seconds
+    from iceberg_maint.runner.assess import make_plans, survey
+
+    app = session.app()
+    table = app.find(name)
+    policy_of = app.policy_of(overrides)
+    advised = False
+
+    def as_if_acting(state: TableState) -> Policy:
+        nonlocal advised
+        policy = policy_of(state)
+        advised = policy.mode is Mode.ADVISE
+        return replace(policy, mode=Mode.ACT)
+
+    tools = app.tools(table)
+    operations = DATA_OPERATIONS if partitions else CYCLE
+    requested = frozenset(partitions) or None
+    seen = survey(table, as_if_acting, tools, operations, requested=requested, force=force)
+    made = make_plans(seen, tools)
+    records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
+    parts = [
+        (plan, decision, estimate_seconds(plan.input_bytes, records))
+        for plan, decision in zip(made, seen.decisions, strict=True)
+    ]
+
+    def draw(console: Any) -> None:
+        for plan, decision, seconds in parts:
+            draw_decision(console, decision)
+            draw_plan(console, plan, seconds)
+        if advised:
+            console.print("mode is advise: a run would not execute this")
+
+    shown = [plan_document(*part) for part in parts]
+    session.emit({"table": str(table), "executes": not advised, "operations": shown}, draw)
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--partition", help="Only this partition.")
+@overrides_option
+@command
+def why(session: Session, name: str, partition: str | None, overrides: dict[str, str]) -> int:
+    """Explain a table's decision.
+
+    Effective policy with the source of every value, metric against threshold, last and next
+    decision, what would have to change, and who holds snapshots back.
+    """
+    from iceberg_maint.report.console import draw_why
+    from iceberg_maint.report.explain import explain, why_document
+    from iceberg_maint.report.housekeeping import explain_upkeep
+    from iceberg_maint.runner.assess import survey
+
+    app = session.app()
+    table = app.find(name)
+    operations = DATA_OPERATIONS if partition else CYCLE
+    whole = survey(table, app.policy_of(overrides), app.tools(table), operations)
+    seen = whole.only(DATA_OPERATIONS)
+    if partition is not None and partition not in seen.measured.partitions:
+        raise UnknownTableError(
+            "ICM-126",
+            f"{table} has no live files in partition '{partition}'.",
+            f"list the keys with 'iceberg-maint observe {table}'.",
+        )
+    effective = app.effective_policy(table, seen.state.properties, overrides)
+    records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
+    last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
+    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    explained = explain(
+        seen.decision if partition is None else _narrowed(seen.decision, partition),
+        seen.measured,
+        effective.policy,
+        effective.sources,
+        seen.history,
+        last,
+        app.clock.now_ms(),
+        tuple(
+            explain_upkeep(
+                decision, history, whole.retention, whole.policy, last_pass.outcome if last_pass else None
+            )
+            for decision, history in zip(whole.decisions, whole.histories, strict=True)
+            if decision.operation in HOUSEKEEPING_OPERATIONS
+        ),
+    )
+    session.emit(why_document(explained), lambda console: draw_why(console, explained))
+    return 0
+
+
+def _narrowed(decision: Decision, partition: str) -> Decision:
+    """The decision as far as it concerns one partition. Asking for that partition alone would be
+    another decision: back-off does not hold for who is asked for, and it has the budget to itself."""
+    (one,) = (p for p in decision.partitions if p.partition == partition)
+    if one.verdict is Verdict.RUN and decision.verdict is not Verdict.RUN:  # mode advise
+        return replace(decision, partitions=(one,))
+    return replace(decision, verdict=one.verdict, reason=one.reason, partitions=(one,), until_ms=one.until_ms)
+
+
+def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
+    """The decision from stored health where it is of the current snapshot, else from a new survey."""
+    from iceberg_maint.runner.assess import decide_stored, survey
+
+    if stored is None:
+        seen = survey(table, app.policy_of(), app.tools(table))
+        return seen.measured, seen.decision
+    policy = app.effective_policy(table, stored.maintenance_properties).policy
+    return stored, decide_stored(stored, policy, app.ledger, app.clock.now_ms())[1]
+
+
+def _status(app: App, measured: Measured, decision: Decision) -> dict[str, Any]:
+    from iceberg_maint.report.throughput import estimate_seconds
+
+    total = measured.total()
+    due = decision.due()
+    backlog_bytes = sum(p.candidate_bytes for p in due)
+    records = app.ledger.records(str(measured.table), _ESTIMATE_RECORDS) if backlog_bytes else ()
+    return {
+        "table": str(measured.table),
+        "snapshot": measured.snapshot_id,
+        "verdict": decision.verdict.value,
+        "reason": decision.reason.value,
+        "until_ms": decision.until_ms,
+        "partitions": len(measured.partitions),
+        "due_partitions": len(due),
+        "backlog_bytes": backlog_bytes,
+        "estimate_seconds": estimate_seconds(backlog_bytes, records),
+        "data_files": total.data_files,
+        "small_files": total.small_files,
+        "delete_files": total.delete_files,
+    }

@@ -1,0 +1,125 @@
+"""Commands by which a person stops and goes: pause, resume, release."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from iceberg_maint.cli.context import Session, command, gravest
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+
+if TYPE_CHECKING:
+    from iceberg_maint.wiring import App
+
+FLEET = "*"
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@click.option("--note", default="", help="Why, for those who ask `why`.")
+@command
+def pause(session: Session, name: str | None, note: str) -> int:
+    """Leave a table alone; without TABLE the whole fleet. Running batches are finished."""
+    app = session.app()
+    target = FLEET if name is None else str(app.find(name))
+    app.ledger.pause(target, note)
+    session.emit({"paused": target, "note": note}, lambda console: console.print(f"paused: {_name(target)}"))
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@command
+def resume(session: Session, name: str | None) -> int:
+    """End a pause: of a table, or without TABLE that of the whole fleet.
+
+    A table still waits while the fleet is paused.
+    """
+    app = session.app()
+    target, table_uuid = FLEET, None
+    if name is not None:
+        table = app.parse(name)
+        target = str(table)
+        with suppress(IcebergMaintError):
+            # A pause can be ended while the catalog is away, and of a table that is gone.
+            table_uuid = app.catalogs[table.catalog].pin(table).uuid
+    before = app.ledger.pause_note(table_uuid or "", target)
+    app.ledger.resume(target, table_uuid)
+    left = app.ledger.pause_note(table_uuid or "", target)
+    if left is not None:
+        note = f": {left}" if left else ""
+        told = (
+            f"{target} has no pause of its own, but waits: the whole fleet is paused{note}; "
+            "'iceberg-maint resume' ends that"
+        )
+    elif before is None:
+        told = f"{_name(target)} was not paused"
+    else:
+        told = f"resumed: {_name(target)}"
+    session.emit(
+        {"resumed": target, "was_paused": before is not None, "fleet_paused": left is not None},
+        lambda console: console.print(told, markup=False),
+    )
+    return 0
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@click.option(
+    "--partition", "partitions", multiple=True, help="Only this partition of TABLE; may be repeated."
+)
+@command
+def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> int:
+    """Release partitions from quarantine and back-off; without TABLE those of the whole fleet."""
+    from iceberg_maint.report.json_documents import error_document
+
+    if partitions and name is None:
+        raise click.UsageError("--partition needs a TABLE.")
+    app = session.app()
+    chosen = list(app.tables()) if name is None else [app.find(name)]
+    released: dict[str, list[str]] = {}
+    failed: list[dict[str, object]] = []
+    codes = {0}
+    for table in chosen:
+        try:
+            released[str(table)] = _release(app, table, frozenset(partitions))
+        except IcebergMaintError as error:
+            codes.add(error.exit_code)
+            session.say(f"{table}: {error}")
+            failed.append({"table": str(table), "error": error_document(error)})
+    shown = [{"table": t, "partitions": keys} for t, keys in released.items() if keys or name is not None]
+    lines = [f"released: {t} {key}" for t, keys in released.items() for key in keys]
+    session.emit(
+        {"released": [*shown, *failed]}, lambda console: console.print("\n".join(lines) or "nothing was held")
+    )
+    return gravest(codes)
+
+
+def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:
+    """Clears the held partitions' history and names them; asked-for ones must be held."""
+    uuid = app.catalogs[table.catalog].pin(table).uuid
+    held = {o: _held(app, table, uuid, o) for o in CYCLE}
+    all_held = sorted(frozenset().union(*held.values()))
+    unknown = sorted(partitions - set(all_held))
+    if unknown:
+        near = ", ".join(all_held[:3]) or "none"
+        raise UnknownTableError(
+            "ICM-126", f"{table}: partition '{unknown[0]}' is not held.", f"held are: {near}."
+        )
+    for operation, keys in held.items():
+        if chosen := [k for k in keys if not partitions or k in partitions]:
+            app.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
+    return [k for k in all_held if not partitions or k in partitions]
+
+
+def _held(app: App, table: TableId, uuid: str, operation: Operation) -> set[str]:
+    history = app.ledger.history(uuid, str(table), operation)
+    return {k for k, h in history.partitions.items() if h != PartitionHistory()}
+
+
+def _name(target: str) -> str:
+    return "the whole fleet" if target == FLEET else target

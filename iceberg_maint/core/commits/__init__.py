@@ -1,0 +1,1 @@
+"""Commits: what a commit intends, what it would change, and the gate's rules between them."""

@@ -1,0 +1,154 @@
+"""Change: what a commit is about to do to a table, as values for the gate's rules."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import FileKind, Manifest, ManifestReader
+
+Scope = tuple[int, tuple[object, ...]]
+"""Spec id and raw partition tuple; the tuple is () for an unpartitioned spec."""
+
+Identity = tuple[str, int | None]
+"""A file's path, and for a deletion vector the offset of its blob."""
+
+
+class LiveEntry(NamedTuple):
+    """One live entry of a manifest with all that a reader takes from it but its column statistics,
+    inheritance resolved. Of partition values floats are their bits; `kind` is as in `FileKind`."""
+
+    path: str
+    content_offset: int | None
+    kind: FileKind
+    partition: tuple[object, ...]
+    data_sequence_number: int
+    file_sequence_number: int | None
+    snapshot_id: int
+    first_row_id: int | None
+    record_count: int
+    size_bytes: int
+    referenced_data_file: str | None
+    equality_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataReader:
+    """How manifest lists (by location) and manifests are read: entry by entry as the rules of files
+    need them, or the live entries whole."""
+
+    manifest_list: Callable[[str], Sequence[Manifest]]
+    manifest: ManifestReader
+    live_entries: Callable[[Manifest], Sequence[LiveEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """One version of a table's metadata at the head of `main`, as far as the gate looks at it."""
+
+    table_uuid: str
+    format_version: int
+    schema_id: int
+    specs: Mapping[int, PartitionSpec]
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    manifests: tuple[Manifest, ...]
+
+    @property
+    def unpartitioned_specs(self) -> frozenset[int]:
+        """Ids of specs without fields or with void ones only."""
+        return frozenset(s.spec_id for s in self.specs.values() if s.is_unpartitioned)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """A snapshot after the pinned one, up to the base of the commit."""
+
+    snapshot_id: int
+    operation: str
+    adds_deletes: bool
+    removes_deletes: bool
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The snapshots between the pinned one (exclusive) and the base (inclusive), newest first.
+
+    `pinned_exists`: the base still holds the pinned snapshot; `reaches_pinned`: the pinned one is
+    among the ancestors of the base's head.
+    """
+
+    pinned_exists: bool
+    reaches_pinned: bool
+    since: tuple[Since, ...] = ()
+
+
+class Entry(NamedTuple):
+    """One live manifest entry, inheritance resolved."""
+
+    path: str
+    kind: FileKind
+    scope: Scope
+    data_sequence_number: int
+    record_count: int
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    size_bytes: int = 0
+
+    @property
+    def identity(self) -> Identity:
+        """What tells this entry's file from every other that is live with it."""
+        return self.path, self.content_offset
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """The difference of two manifest lists.
+
+    `removed` and `added`: entries that leave or enter the live set, of any kind; `altered`: what
+    survives and is no longer the same (identities, manifests), as sentences; `duplicates`: files
+    live twice in the manifests read; `new_deletes`: deletes live before the commit with a data
+    sequence number above the pinned one; `survivors`: live data files after the commit to which a
+    vanished delete could apply; `lost`: data files to mark that were live at the pinned snapshot
+    and are not before the commit; `arrivals`: files of the plan, by path, that are live before the commit in
+    a manifest that the pinned snapshot does not list; `departures`: delete files of the plan that were live
+    at the pinned snapshot and are not before the commit; `outlived`: delete files that mark positions of them, as a new
+    deletion vector does, and are live after it; `live_before` and `live_after`: live data files by
+    the manifest lists, None where a writer left counts out.
+    """
+
+    removed: tuple[Entry, ...]
+    added: tuple[Entry, ...]
+    altered: tuple[str, ...]
+    duplicates: tuple[Identity, ...]
+    new_deletes: tuple[Entry, ...]
+    survivors: tuple[Entry, ...]
+    lost: tuple[str, ...]
+    arrivals: tuple[Entry, ...]
+    departures: tuple[Identity, ...]
+    outlived: tuple[Entry, ...]
+    live_before: int | None
+    live_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit is about to do: the metadata it builds on, the one it swaps in, the files."""
+
+    base: TableVersion
+    new: TableVersion
+    lineage: Lineage
+    files: FileChange
+
+
+def scope_of(spec_id: int, partition: tuple[object, ...], unpartitioned: frozenset[int]) -> Scope:
+    """The scope, comparable as Iceberg compares partitions: floats by their bits, so that NaN is
+    itself and 0.0 is not -0.0."""
+    if spec_id in unpartitioned:
+        return spec_id, ()
+    return spec_id, tuple(struct.pack(">d", v) if isinstance(v, float) else v for v in partition)

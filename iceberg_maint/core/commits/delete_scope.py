@@ -1,0 +1,98 @@
+"""Reach: which delete file applies to which data file (Iceberg spec, "Scan Planning").
+
+Position deletes and deletion vectors up to their own sequence number, by path where they name one
+file, else in their spec and partition; equality deletes strictly below their sequence number,
+in their spec and partition or, of an unpartitioned spec, everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from iceberg_maint.core.commits.change import Entry, Scope
+from iceberg_maint.core.model.table_state import FileKind, Manifest
+
+
+def covers(delete: Entry, scope: Scope, unpartitioned: frozenset[int]) -> bool:
+    """Whether a delete file's scope holds data files of this scope, sequence numbers aside; not
+    for deletes scoped to one file."""
+    is_global = delete.kind is FileKind.EQUALITY_DELETES and delete.scope[0] in unpartitioned
+    return is_global or delete.scope == scope
+
+
+class Reach:
+    """What some delete files apply to; a data file is held against all of them at once."""
+
+    def __init__(self, deletes: Iterable[Entry], unpartitioned: frozenset[int]) -> None:
+        self._everywhere: Entry | None = None
+        self._keys: dict[Scope, Entry] = {}
+        self._positions: dict[Scope, Entry] = {}
+        self._of_file: dict[str, list[Entry]] = {}
+        for delete in deletes:
+            if delete.kind is FileKind.EQUALITY_DELETES and delete.scope[0] in unpartitioned:
+                self._everywhere = _newer(self._everywhere, delete)
+            elif delete.kind is FileKind.EQUALITY_DELETES:
+                self._keys[delete.scope] = _newer(self._keys.get(delete.scope), delete)
+            elif delete.referenced_data_file is not None:
+                self._of_file.setdefault(delete.referenced_data_file, []).append(delete)
+            else:
+                self._positions[delete.scope] = _newer(self._positions.get(delete.scope), delete)
+        self._newest_keys = _newest_by_spec(self._keys)
+        self._newest_positions = _newest_by_spec(self._positions)
+        self._newest_of_file = max(
+            (d.data_sequence_number for of_one in self._of_file.values() for d in of_one), default=-1
+        )
+
+    def hit(self, data: Entry) -> Entry | None:
+        """A delete file that applies to this data file."""
+        sequence_number = data.data_sequence_number
+        for delete in (self._everywhere, self._keys.get(data.scope)):
+            if delete is not None and sequence_number < delete.data_sequence_number:
+                return delete
+        shared = self._positions.get(data.scope)
+        if shared is not None and sequence_number <= shared.data_sequence_number:
+            return shared
+        for delete in self._of_file.get(data.path, ()):
+            if sequence_number <= delete.data_sequence_number:
+                return delete
+        return None
+
+    def may_hit(self, manifest: Manifest) -> bool:
+        """Whether a manifest may list data files that are hit, by what its list says of it."""
+        if manifest.is_deletes:
+            return False
+        oldest = manifest.min_sequence_number
+        if self._everywhere is not None and oldest < self._everywhere.data_sequence_number:
+            return True
+        return (
+            oldest < self._newest_keys.get(manifest.spec_id, -1)
+            or oldest <= self._newest_positions.get(manifest.spec_id, -1)
+            or oldest <= self._newest_of_file
+        )
+
+
+def vanished(removed: Sequence[Entry], added: Iterable[Entry]) -> list[Entry]:
+    """The delete files among those removed that may still apply to something: not those of one
+    data file that goes too, or that gets a deletion vector of no fewer positions."""
+    gone = {e.path for e in removed if e.kind is FileKind.DATA}
+    renewed = {e.referenced_data_file: e.record_count for e in added if e.kind is FileKind.DELETION_VECTOR}
+    return [
+        e
+        for e in removed
+        if e.kind is not FileKind.DATA
+        and e.referenced_data_file not in gone
+        and (e.referenced_data_file is None or renewed.get(e.referenced_data_file, -1) < e.record_count)
+    ]
+
+
+def _newer(known: Entry | None, delete: Entry) -> Entry:
+    if known is None or known.data_sequence_number < delete.data_sequence_number:
+        return delete
+    return known
+
+
+def _newest_by_spec(deletes: dict[Scope, Entry]) -> dict[int, int]:
+    newest: dict[int, int] = {}
+    for (spec_id, _), delete in deletes.items():
+        newest[spec_id] = max(newest.get(spec_id, -1), delete.data_sequence_number)
+    return newest

@@ -1,0 +1,79 @@
+"""Entries: the live entries of many manifests, told apart by a digest, so that none of them is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from iceberg_maint.core.commits.change import LiveEntry
+from iceberg_maint.core.model.table_state import FileKind
+
+Partition = tuple[object, ...]
+
+_DIGEST_BYTES = 32
+_MODULUS = 1 << 8 * _DIGEST_BYTES
+_ROW_IDS_SINCE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesDigest:
+    """A multiset of live entries: how many, of how many rows, and the sum of their BLAKE2b hashes
+    modulo 2²⁵⁶, which no order changes and one field of one entry does."""
+
+    entries: int
+    records: int
+    hashes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEntries:
+    """The live entries that a commit is to write anew: their digest, how many there are of each
+    partition, and the hashes of the data files whose rows have no ids although their format
+    knows some: these get them with the table's first commit in format v3, whatever it does."""
+
+    digest: EntriesDigest
+    partitions: Mapping[Partition, int]
+    without_row_ids: frozenset[bytes]
+
+
+def planned_entries(entries: Iterable[LiveEntry], format_version: int) -> PlannedEntries:
+    """What must be the same afterwards; `entries` is read once."""
+    hash_of = _hasher()
+    count = records = hashes = 0
+    partitions: Counter[Partition] = Counter()
+    without_row_ids: set[bytes] = set()
+    for entry in entries:
+        own = hash_of(entry)
+        count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(own)
+        partitions[entry.partition] += 1
+        if entry.first_row_id is None and format_version >= _ROW_IDS_SINCE and entry.kind is FileKind.DATA:
+            without_row_ids.add(own)
+    digest = EntriesDigest(count, records, hashes % _MODULUS)
+    return PlannedEntries(digest, partitions, frozenset(without_row_ids))
+
+
+def digest_entries(
+    entries: Iterable[LiveEntry], without_row_ids: Collection[bytes] = frozenset()
+) -> EntriesDigest:
+    """The digest of these entries; those of `without_row_ids` count without the ids they have now."""
+    hash_of = _hasher()
+    count = records = hashes = 0
+    for entry in entries:
+        own = hash_of(entry)
+        if without_row_ids and entry.first_row_id is not None:
+            before = hash_of(entry._replace(first_row_id=None))
+            own = before if before in without_row_ids else own
+        count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(own)
+    return EntriesDigest(count, records, hashes % _MODULUS)
+
+
+def _hasher() -> Callable[[LiveEntry], bytes]:
+    from hashlib import blake2b  # loads OpenSSL
+
+    def hash_of(entry: LiveEntry) -> bytes:
+        # Texts and bytes are quoted in it and floats are bytes: no two entries have the same.
+        text = repr(tuple(entry)).encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=_DIGEST_BYTES).digest()
+
+    return hash_of

@@ -1,0 +1,381 @@
+"""The commit gate's rules, as a function of values.
+
+They hold what Iceberg's own validation does not: apache/iceberg#10312 (a newer equality delete
+dropped by a rewrite that keeps the starting sequence number), deletes turned around by a foreign
+REPLACE, rows moved into or out of a concurrent delete's scope across specs, a pinned snapshot
+that is gone, files other than the intended ones. What Iceberg does validate is held again, so
+that no rule rests on an operation having been built in the right way.
+
+Which delete applies to which data file: Iceberg spec, "Scan Planning".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from iceberg_maint.core.commits.change import Change, Entry, Scope, TableVersion, scope_of
+from iceberg_maint.core.commits.delete_scope import Reach, covers, vanished
+from iceberg_maint.core.commits.intent import GroupIntent, Intent
+from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
+from iceberg_maint.core.model.partition_key import ALL, FIRST_SPEC_ID, decode_partition
+from iceberg_maint.core.model.table_state import FileKind
+
+
+class Rule(StrEnum):
+    """The gate's rules by the invariant they hold; docs/design/architecture.md explains each."""
+
+    TABLE_UUID = "table_uuid"
+    FORMAT_VERSION = "format_version"
+    SCHEMA = "schema"
+    SPEC = "spec"
+    PINNED_SNAPSHOT = "pinned_snapshot"
+    IDENTITY = "identity"
+    NEW_DELETE = "new_delete"
+    NEEDED_DELETE = "needed_delete"
+    LOST_FILE = "lost_file"
+    METADATA = "metadata"
+    REMOVED_FILES = "removed_files"
+    ADDED_FILES = "added_files"
+    KEPT_FILES = "kept_files"
+    LIVE_COUNT = "live_count"
+    SEQUENCE_NUMBER = "sequence_number"
+    DROPPED_DELETE = "dropped_delete"
+    SECOND_VECTOR = "second_vector"
+    FOREIGN_REPLACE = "foreign_replace"
+    SCOPE = "scope"
+    RETENTION = "retention"
+    SNAPSHOTS = "snapshots"
+    REFS = "refs"
+    MANIFESTS = "manifests"
+    ENTRIES = "entries"
+
+
+STALE_RULES = frozenset(
+    {
+        Rule.TABLE_UUID,
+        Rule.FORMAT_VERSION,
+        Rule.SCHEMA,
+        Rule.SPEC,
+        Rule.PINNED_SNAPSHOT,
+        Rule.IDENTITY,
+        Rule.NEW_DELETE,
+        Rule.NEEDED_DELETE,
+        Rule.LOST_FILE,
+        Rule.RETENTION,
+    }
+)
+"""Rules whose break means that the plan is out of date, not that something is wrong."""
+
+RACED_RULES = frozenset({Rule.DROPPED_DELETE, Rule.SCOPE, Rule.FOREIGN_REPLACE, Rule.MANIFESTS})
+"""Rules that a commit of somebody else's since the plan can break: then planning again is the answer
+as well. Without any such commit the plan itself was wrong."""
+
+_VALIDATED_OPERATIONS = frozenset({"overwrite", "delete"})
+"""Operations whose new deletes a rewrite validates (MergingSnapshotProducer,
+VALIDATE_ADDED_DELETE_FILES_OPERATIONS); deletes added by any other slip through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule and the fact that breaks it. `raced`: somebody committed since the plan."""
+
+    rule: Rule
+    fact: str
+    raced: bool = False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether planning again is the answer."""
+        return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)
+
+
+def is_stale(violations: Sequence[Violation]) -> bool:
+    """Whether the plan is out of date: a rule says so by itself, or all that is broken can have been
+    broken by others. What they cannot have broken beside it means that something is wrong."""
+    return any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)
+
+
+def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
+    """Every rule the commit would break; () lets it pass.
+
+    In format v1 all sequence numbers are 0 and there are no delete files: SEQUENCE_NUMBER holds
+    0 = 0, and the rules about deletes have nothing to look at.
+    """
+    found = (
+        *_planned_on(intent, change),
+        *_identities(intent, change),
+        *_metadata(change),
+        *_files(intent, change),
+        *_groups(intent, change),
+        *_added_deletes(intent, change),
+        *_sequence_numbers(intent, change),
+        *_dropped_deletes(intent, change),
+        *_foreign_replaces(change),
+        *_new_deletes(change),
+    )
+    raced = any(not since.ours for since in change.lineage.since)
+    return tuple(replace(v, raced=raced) for v in found) if raced else found
+
+
+def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
+    base = change.base
+    if base.table_uuid != intent.table_uuid:
+        yield Violation(
+            Rule.TABLE_UUID, f"the table is {base.table_uuid}, the plan was for {intent.table_uuid}"
+        )
+    if base.format_version != intent.format_version:
+        yield Violation(
+            Rule.FORMAT_VERSION,
+            f"format version is {base.format_version}, was {intent.format_version}",
+        )
+    if base.schema_id != intent.schema_id:
+        yield Violation(Rule.SCHEMA, f"schema is {base.schema_id}, was {intent.schema_id}")
+    planned = {s for g in intent.groups for s in (g.spec_id, g.output_spec_id)}
+    if missing := planned - base.specs.keys():
+        yield Violation(Rule.SPEC, f"partition specs {sorted(missing)} are gone")
+    if not change.lineage.pinned_exists:
+        yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} has expired")
+    elif not change.lineage.reaches_pinned:
+        yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} is no ancestor of main's head")
+
+
+def _identities(intent: Intent, change: Change) -> Iterator[Violation]:
+    """Each path of the plan still names the file that was planned on: what applies to a file removed and
+    registered again follows from its new sequence number, and a delete that somebody took back is not to
+    be applied."""
+    planned, specs = intent.planned, change.base.specs
+    needed = {(path, None) for path in intent.removed | intent.examined | intent.dropped} | intent.replaced
+    if unknown := {path for path, _ in needed - planned.keys()} | intent.unknown:
+        yield Violation(Rule.IDENTITY, f"the plan does not say which files {_some(unknown)} were")
+    keys: dict[Scope, str] = {}
+    for entry in (*change.files.removed, *change.files.arrivals):
+        own = planned.get(entry.identity)
+        if own is None:
+            continue
+        if entry.scope not in keys:
+            keys[entry.scope] = partition_key(entry.scope, specs)
+        if other := own.difference(PlannedFile.of_entry(entry, keys[entry.scope])):
+            yield Violation(Rule.IDENTITY, f"{entry.path} is another file than was planned on: {other}")
+    if departures := change.files.departures:
+        yield Violation(
+            Rule.IDENTITY, f"delete file {_some(p for p, _ in departures)} of the plan is no longer live"
+        )
+
+
+def _metadata(change: Change) -> Iterator[Violation]:
+    yield from changes_only(change.base, change.new, "files")
+
+
+def changes_only(base: TableVersion, new: TableVersion, what: str) -> Iterator[Violation]:
+    """The new snapshot follows main's head, and but for `what` the table stays as it is."""
+    if new.parent_id != base.snapshot_id:
+        yield Violation(
+            Rule.METADATA,
+            f"the new snapshot's parent is {new.parent_id}, main's head is {base.snapshot_id}",
+        )
+    kept = (base.table_uuid, base.format_version, base.schema_id, base.specs)
+    if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):
+        yield Violation(Rule.METADATA, f"the commit changes more of the table than its {what}")
+
+
+def _files(intent: Intent, change: Change) -> Iterator[Violation]:
+    files = change.files
+    removed = {e.path for e in files.removed if e.kind is FileKind.DATA}
+    if unplanned := removed - intent.removed:
+        yield Violation(Rule.REMOVED_FILES, f"would remove {_some(unplanned)}, which was not planned")
+    if kept := intent.removed - removed:
+        yield Violation(Rule.REMOVED_FILES, f"would not remove {_some(kept)}")
+    if undropped := intent.dropped - {e.path for e in files.removed}:
+        yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(undropped)}")
+    if unreplaced := intent.replaced - {e.identity for e in files.removed}:
+        yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(p for p, _ in unreplaced)}")
+    added = {e.identity for e in files.added}
+    intended = {(path, None) for path in intent.added} | {d.identity for d in intent.deletes}
+    if foreign := added - intended:
+        yield Violation(
+            Rule.ADDED_FILES, f"would add {_some(p for p, _ in foreign)}, which is not of the batch"
+        )
+    if missing := intended - added:
+        yield Violation(Rule.ADDED_FILES, f"would not add {_some(p for p, _ in missing)}")
+    if not intent.added.isdisjoint(intent.removed):
+        yield Violation(Rule.ADDED_FILES, f"adds and removes {_some(intent.added & intent.removed)}")
+    for path, _ in files.duplicates:
+        yield Violation(Rule.KEPT_FILES, f"{path} is live twice")
+    for sentence in files.altered:
+        yield Violation(Rule.KEPT_FILES, sentence)
+    if files.live_before is not None and files.live_after is not None:
+        expected = files.live_before - len(intent.removed) + len(intent.added)
+        if files.live_after != expected:
+            yield Violation(
+                Rule.LIVE_COUNT,
+                f"{files.live_after} live data files after the commit, expected {expected}",
+            )
+
+
+def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
+    """Each group's files lie where the plan has them, and no delete newer than the pinned snapshot
+    tells a file from its replacement: old deletes were applied when the sources were read."""
+    base = change.base
+    removed = {e.path: e for e in change.files.removed if e.kind is FileKind.DATA}
+    added = {e.path: e for e in change.files.added}
+    newer = [d for d in change.files.new_deletes if d.kind is FileKind.EQUALITY_DELETES]
+    for group in intent.groups:
+        sources = {removed[p].scope for p in group.removed if p in removed}
+        outputs = [added[p] for p in group.added if p in added]
+        if len(sources) > 1 or any(scope[0] != group.spec_id for scope in sources):
+            yield Violation(
+                Rule.REMOVED_FILES, f"a group of spec {group.spec_id} takes files of {_some(sources)}"
+            )
+        for output in outputs:
+            if output.kind is not FileKind.DATA:
+                yield Violation(Rule.ADDED_FILES, f"{output.path} is no data file")
+            elsewhere = group.output_spec_id == group.spec_id and sources - {output.scope}
+            if output.scope[0] != group.output_spec_id or elsewhere:
+                yield Violation(
+                    Rule.ADDED_FILES, f"{output.path} lies in {output.scope}, its rows in {_some(sources)}"
+                )
+        scopes = {output.scope for output in outputs}
+        for delete in newer:
+            held = {covers(delete, s, base.unpartitioned_specs) for s in sources | scopes}
+            if scopes and len(held) > 1:
+                yield Violation(
+                    Rule.SCOPE,
+                    f"equality delete {delete.path} (sequence number {delete.data_sequence_number}, "
+                    "after the pinned snapshot) applies to a file or its replacement, not to both",
+                )
+
+
+def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
+    """Each marks positions of one live data file of its group, in that file's spec and partition
+    (apache/iceberg#16957: elsewhere it fails scans); a data file has one deletion vector at most."""
+    added = {e.identity: e for e in change.files.added}
+    kind = FileKind.POSITION_DELETES if change.base.format_version == 2 else FileKind.DELETION_VECTOR
+    vectors: set[str] = set()
+    for group in intent.groups:
+        scope = _scope_of(group, change.base) if group.deletes else None
+        for intended in group.deletes:
+            entry, data_file = added.get(intended.identity), intended.data_file
+            if entry is None:
+                continue
+            said = (entry.kind, entry.referenced_data_file, entry.record_count)
+            if said != (kind, data_file, intended.record_count) or data_file not in group.examined:
+                yield Violation(
+                    Rule.ADDED_FILES,
+                    f"{entry.path} is no {kind} of {intended.record_count} positions of a file of the batch: "
+                    f"{entry.kind}, {entry.record_count}, {entry.referenced_data_file}",
+                )
+            if entry.scope != scope:
+                yield Violation(
+                    Rule.ADDED_FILES, f"{entry.path} lies in {entry.scope}, its data file in {scope}"
+                )
+            if kind is FileKind.DELETION_VECTOR and data_file is not None:
+                if data_file in vectors:
+                    yield Violation(Rule.SECOND_VECTOR, f"would add two deletion vectors of {data_file}")
+                vectors.add(data_file)
+    for entry in change.files.outlived:
+        if entry.kind is FileKind.DELETION_VECTOR:
+            yield Violation(
+                Rule.SECOND_VECTOR,
+                f"would add a deletion vector of {entry.referenced_data_file} and not remove {entry.path}",
+            )
+    if change.files.lost:
+        yield Violation(Rule.LOST_FILE, f"{_some(change.files.lost)} to be marked is no longer live")
+
+
+def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
+    """Where the group's data files lie; None where its key names no partition of the table."""
+    if group.partition == ALL:
+        return group.spec_id, ()
+    try:
+        spec_id, values = decode_partition(group.partition, base.specs, FIRST_SPEC_ID)
+    except ValueError:
+        return None
+    return scope_of(spec_id, values, base.unpartitioned_specs)
+
+
+def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
+    """The pinned snapshot's for every added data file: lower ones bring old deletes onto newer rows,
+    higher ones void deletes that came since. Added deletes have the commit's own or, in the place of
+    others, theirs: a higher one could reach a file of the same path that came since."""
+    kept = {d.identity: d.data_sequence_number for d in intent.deletes}
+    pinned = intent.snapshot_sequence_number
+    for identity, number in kept.items():
+        if number is not None and number > pinned:
+            yield Violation(
+                Rule.SEQUENCE_NUMBER,
+                f"{identity[0]} takes the place of deletes of sequence number {number}, after the plan's",
+            )
+    for entry in change.files.added:
+        own = kept.get(entry.identity)
+        expected = change.new.sequence_number if own is None else own
+        if entry.kind is FileKind.DATA:
+            expected = pinned
+        if entry.data_sequence_number != expected:
+            yield Violation(
+                Rule.SEQUENCE_NUMBER,
+                f"{entry.path} has data sequence number {entry.data_sequence_number}, not {expected}",
+            )
+
+
+def _dropped_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
+    """A delete that vanishes applies to no live data file. One that the plan drops and that does so
+    all the same has met a file that the plan did not know; those that it did know have been examined."""
+    unpartitioned, files = change.base.unpartitioned_specs, change.files
+    void = vanished(files.removed, files.added)
+    unplanned = Reach((d for d in void if not intent.drops(d)), unpartitioned)
+    yield from _still_needed(Rule.DROPPED_DELETE, unplanned, files.survivors)
+    planned = Reach((d for d in void if intent.drops(d)), unpartitioned)
+    examined = intent.examined
+    unknown = [e for e in files.survivors if e.path not in examined]
+    yield from _still_needed(Rule.NEEDED_DELETE, planned, unknown)
+
+
+def _still_needed(rule: Rule, reach: Reach, survivors: Iterable[Entry]) -> Iterator[Violation]:
+    hits = [(delete, data) for data in survivors if (delete := reach.hit(data)) is not None]
+    if hits:
+        delete, data = hits[0]
+        more = f" and {len(hits) - 1} more data files" if len(hits) > 1 else ""
+        yield Violation(
+            rule,
+            f"delete file {delete.path} (sequence number {delete.data_sequence_number}) would vanish "
+            f"and still applies to {data.path} ({data.data_sequence_number}){more}",
+        )
+
+
+def _foreign_replaces(change: Change) -> Iterator[Violation]:
+    """Our own replacing commits only drop deletes that this gate has proved void, and add none but
+    in the place of others, with their marks and their sequence number: what they mark since the plan,
+    they mark as new deletes do."""
+    for since in change.lineage.since:
+        changes = (since.adds_deletes or since.removes_deletes) and not since.ours
+        if changes and since.operation not in _VALIDATED_OPERATIONS:
+            yield Violation(
+                Rule.FOREIGN_REPLACE,
+                f"snapshot {since.snapshot_id} ({since.operation}) changed delete files since the plan",
+            )
+
+
+def _new_deletes(change: Change) -> Iterator[Violation]:
+    """Position deletes and deletion vectors since the pinned snapshot mark no file that is replaced,
+    and none that gets a deletion vector, which would hide them or be the second."""
+    positions = [d for d in change.files.new_deletes if d.kind is not FileKind.EQUALITY_DELETES]
+    reach = Reach(positions, change.base.unpartitioned_specs)
+    sources = [e for e in change.files.removed if e.kind is FileKind.DATA]
+    for entry in change.files.added:
+        if entry.kind is FileKind.DELETION_VECTOR and entry.referenced_data_file is not None:
+            sources.append(Entry(entry.referenced_data_file, FileKind.DATA, entry.scope, 0, 0))
+    for source in sources:
+        if (delete := reach.hit(source)) is not None:
+            yield Violation(
+                Rule.NEW_DELETE,
+                f"delete file {delete.path} came after the pinned snapshot and applies to {source.path}",
+            )
+
+
+def _some(items: Iterable[object]) -> str:
+    """Up to three, and how many more."""
+    listed = sorted(map(str, items))
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return ", ".join(listed[:3]) + more

@@ -1,0 +1,318 @@
+"""The difference that a commit makes to a table's live files, read from its manifests.
+
+It costs manifests, not entries. Manifests in the lists before and after are not opened, and the data
+manifests that were replaced only if what replaced them does not account for each of their files and
+rows. Opened are the manifests the commit wrote, delete manifests younger than the pinned snapshot or
+replaced and, when a delete file vanishes, the data manifests it could still apply to.
+
+For a delete that the plan drops these are the ones that came after the pinned snapshot: a
+manifest never changes, so what the pinned snapshot listed holds only files that the plan knew. Of
+these the smallest are opened all the same, up to `SPOT_CHECK_FILES`: all of them, in most tables.
+
+Whether a file of the plan is still the same file shows in the manifests that came after the pinned snapshot
+and, for delete files, in the delete manifests that went since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iceberg_maint.core.commits.change import Entry, FileChange, Identity, Scope, TableVersion, scope_of
+from iceberg_maint.core.commits.delete_scope import Reach, vanished
+from iceberg_maint.core.commits.intent import Intent
+from iceberg_maint.core.model.table_state import EntryStatus, FileKind, Manifest, ManifestReader
+
+SPOT_CHECK_FILES = 10_000
+"""Files of manifests known to the plan that are opened although it answers for them: what takes
+less than a tenth of a second."""
+
+
+def read_file_change(
+    intent: Intent,
+    base: TableVersion,
+    new: TableVersion,
+    pinned: Sequence[Manifest] | None,
+    read: ManifestReader,
+) -> FileChange:
+    """Reads the difference that the new version makes to the base. `pinned` are the manifests of
+    the pinned snapshot, None where they are not known or nothing asks for them.
+
+    Raises what `read` raises; a manifest that does not hold what its list says shows in `altered`.
+    """
+    unpartitioned = base.unpartitioned_specs | new.unpartitioned_specs
+    losing = frozenset(i for v in (base, new) for i, spec in v.specs.items() if spec.loses_values)
+    opened = _Opened(read, unpartitioned, losing, new.snapshot_id)
+    old, now = {m.path: m for m in base.manifests}, {m.path: m for m in new.manifests}
+    for path in old.keys() & now.keys():
+        if old[path] != now[path]:
+            opened.altered.append(f"manifest {path} is listed with other facts than before")
+    gone = [m for p, m in old.items() if p not in now]
+    come = [m for p, m in now.items() if p not in old]
+    removed: list[Entry] = []
+    added: list[Entry] = []
+    for is_deletes in (False, True):
+        one = opened.difference(
+            [m for m in gone if m.is_deletes is is_deletes], [m for m in come if m.is_deletes is is_deletes]
+        )
+        removed += one[0]
+        added += one[1]
+    new_deletes = [
+        entry
+        for manifest in base.manifests
+        if manifest.is_deletes and manifest.sequence_number > intent.snapshot_sequence_number
+        for entry in opened.contents(manifest).live
+        if entry.data_sequence_number > intent.snapshot_sequence_number
+    ]
+    void = vanished(removed, added)
+    by_plan = Reach((d for d in void if intent.drops(d)), unpartitioned)
+    by_itself = Reach((d for d in void if not intent.drops(d)), unpartitioned)
+    known = {m.path: m for m in pinned or ()}
+    survivors = [
+        entry
+        for manifest in _to_search(new.manifests, known, by_plan, by_itself)
+        for entry in opened.contents(manifest).live
+    ]
+    return FileChange(
+        removed=tuple(removed),
+        added=tuple(added),
+        altered=tuple(opened.altered),
+        duplicates=tuple(opened.duplicates),
+        new_deletes=tuple(new_deletes),
+        survivors=tuple(survivors),
+        lost=tuple(_lost(intent, known, old, opened)),
+        arrivals=tuple(_arrivals(intent, pinned, base.manifests, opened)),
+        departures=tuple(_departures(intent, pinned, base.manifests, opened)),
+        outlived=tuple(_outlived(intent, removed, new.manifests, opened)),
+        live_before=_live_data_files(base.manifests),
+        live_after=_live_data_files(new.manifests),
+    )
+
+
+def _to_search(
+    manifests: Sequence[Manifest], known: Mapping[str, Manifest], by_plan: Reach, by_itself: Reach
+) -> Iterator[Manifest]:
+    """Manifests in which a vanished delete may still have something to delete."""
+    answered_for: list[tuple[int, Manifest]] = []
+    for manifest in manifests:
+        if by_itself.may_hit(manifest):
+            yield manifest
+        elif by_plan.may_hit(manifest):
+            files = _live_files(manifest)
+            if files is None or known.get(manifest.path) != manifest:
+                yield manifest
+            else:
+                answered_for.append((files, manifest))
+    total = 0
+    for files, manifest in sorted(answered_for, key=lambda each: each[0]):
+        total += files
+        if total > SPOT_CHECK_FILES:
+            return
+        yield manifest
+
+
+def _lost(
+    intent: Intent, known: Mapping[str, Manifest], before: Mapping[str, Manifest], opened: _Opened
+) -> list[str]:
+    """What became of the data files to mark: one can only be gone if its manifest is."""
+    marked = {d.data_file for d in intent.deletes}
+    replaced = [m for p, m in known.items() if p not in before and not m.is_deletes] if marked else []
+    missing = {e.path for m in replaced for e in opened.contents(m).live} & marked
+    since = [m for p, m in before.items() if p not in known and not m.is_deletes] if missing else []
+    return sorted(missing - {e.path for m in since for e in opened.contents(m).live})
+
+
+def _arrivals(
+    intent: Intent, pinned: Sequence[Manifest] | None, before: Sequence[Manifest], opened: _Opened
+) -> Iterator[Entry]:
+    """Data files only where they stay: those that the commit removes show in what it removes."""
+    if pinned is None:
+        return
+    planned = intent.planned
+    asked = {False: bool(intent.examined), True: bool(intent.delete_files)}
+    known = {m.path for m in pinned}
+    for manifest in before:
+        if manifest.path not in known and asked[manifest.is_deletes]:
+            yield from (e for e in opened.contents(manifest).live if e.identity in planned)
+
+
+def _departures(
+    intent: Intent, pinned: Sequence[Manifest] | None, before: Sequence[Manifest], opened: _Opened
+) -> list[Identity]:
+    planned = {f.identity for f in intent.delete_files}
+    if pinned is None or not planned:
+        return []
+    old, now = {m.path for m in pinned if m.is_deletes}, {m.path for m in before if m.is_deletes}
+    gone = {
+        e.identity
+        for m in pinned
+        if m.path in old - now
+        for e in opened.contents(m).live
+        if e.identity in planned
+    }
+    come = {e.identity for m in before if gone and m.path in now - old for e in opened.contents(m).live}
+    return sorted(gone - come, key=lambda i: (i[0], i[1] or 0))
+
+
+def _outlived(
+    intent: Intent, removed: Sequence[Entry], manifests: Sequence[Manifest], opened: _Opened
+) -> list[Entry]:
+    """Looked for only where a delete file that the plan knew is not removed."""
+    before = {
+        (d.data_file, path) for d in intent.deletes if d.kind is FileKind.DELETION_VECTOR for path in d.before
+    }
+    left = before - {(e.referenced_data_file, e.path) for e in removed}
+    return [
+        entry
+        for manifest in manifests
+        if left and manifest.is_deletes
+        for entry in opened.contents(manifest).live
+        if (entry.referenced_data_file, entry.path) in left
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """The entries of one manifest: live ones, of these the ones the commit added, and the ones it
+    marked deleted."""
+
+    live: list[Entry]
+    added: list[Entry]
+    deleted: list[Entry]
+
+
+class _Opened:
+    """The manifests opened so far, each once."""
+
+    def __init__(
+        self,
+        read: ManifestReader,
+        unpartitioned: frozenset[int],
+        losing: frozenset[int],
+        snapshot_id: int,
+    ) -> None:
+        self.read = read
+        self.unpartitioned = unpartitioned
+        self.losing = losing
+        self.snapshot_id = snapshot_id
+        self.known: dict[str, _Contents] = {}
+        self.altered: list[str] = []
+        self.duplicates: list[Identity] = []
+
+    def difference(
+        self, gone: Sequence[Manifest], come: Sequence[Manifest]
+    ) -> tuple[list[Entry], list[Entry]]:
+        """Entries removed and added by replacing the manifests `gone` by `come`.
+
+        What the commit itself says (entries marked deleted and added) is taken for data files when
+        kept, removed and replaced ones add up in files and rows, by the counts of the list before;
+        else, for delete files always, and for specs whose values Iceberg loses in copying, both sides
+        are compared entry by entry.
+        """
+        written = [self.contents(m) for m in come]
+        copied_well = not any(m.is_deletes or m.spec_id in self.losing for m in (*gone, *come))
+        if copied_well and _accounted(written) == _live_counts(gone):
+            self._note_duplicates(written)
+            return [e for c in written for e in c.deleted], [e for c in written for e in c.added]
+        left = self._unique(e for m in gone for e in self.contents(m).live)
+        now = self._unique(e for c in written for e in c.live)
+        for identity in left.keys() & now.keys():
+            if left[identity] != now[identity]:
+                self.altered.append(f"{identity[0]} is kept as {now[identity]}, was {left[identity]}")
+        return (
+            [e for i, e in left.items() if i not in now],
+            [e for i, e in now.items() if i not in left],
+        )
+
+    def contents(self, manifest: Manifest) -> _Contents:
+        """The entries; their number by status is compared with the manifest list's."""
+        if manifest.path in self.known:
+            return self.known[manifest.path]
+        found = _Contents([], [], [])
+        counts = dict.fromkeys(EntryStatus, 0)
+        scopes: dict[tuple[object, ...], Scope] = {}
+        own_id, deleted = self.snapshot_id, EntryStatus.DELETED
+        for status, snapshot_id, number, path, kind, partition, rows, size, referenced, offset in self.read(
+            manifest.path, manifest.sequence_number, manifest.added_snapshot_id
+        ):
+            counts[status] += 1
+            ours = snapshot_id == own_id
+            if status is deleted and not ours:
+                continue
+            scope = scopes.get(partition)
+            if scope is None:
+                scope = scope_of(manifest.spec_id, partition, self.unpartitioned)
+                if not any(isinstance(v, float) for v in partition):  # 0.0 == -0.0 as a key
+                    scopes[partition] = scope
+            value = Entry(path, kind, scope, number, rows, referenced, offset, size)
+            if status is deleted:
+                found.deleted.append(value)
+                continue
+            found.live.append(value)
+            if ours and status is EntryStatus.ADDED:
+                found.added.append(value)
+        self._compare_counts(manifest, counts)
+        self.known[manifest.path] = found
+        return found
+
+    def _note_duplicates(self, written: Iterable[_Contents]) -> None:
+        entries = [e for c in written for e in (*c.live, *c.deleted)]
+        # Paths that are all different tell it without a look at the rest.
+        if len({e.path for e in entries}) < len(entries):
+            self._unique(entries)
+
+    def _unique(self, entries: Iterable[Entry]) -> dict[Identity, Entry]:
+        found: dict[Identity, Entry] = {}
+        for entry in entries:
+            if entry.identity in found:
+                self.duplicates.append(entry.identity)
+            found[entry.identity] = entry
+        return found
+
+    def _compare_counts(self, manifest: Manifest, counts: Mapping[EntryStatus, int]) -> None:
+        listed = {
+            EntryStatus.ADDED: manifest.added_files,
+            EntryStatus.EXISTING: manifest.existing_files,
+            EntryStatus.DELETED: manifest.deleted_files,
+        }
+        for status, number in listed.items():
+            if number is not None and number != counts[status]:
+                self.altered.append(
+                    f"manifest {manifest.path} holds {counts[status]} {status.name} entries, "
+                    f"its list says {number}"
+                )
+
+
+def _accounted(written: Iterable[_Contents]) -> tuple[int, int]:
+    """Files and rows that new manifests keep or mark deleted."""
+    files = rows = 0
+    for contents in written:
+        files += len(contents.live) - len(contents.added) + len(contents.deleted)
+        rows += _rows(contents.live) - _rows(contents.added) + _rows(contents.deleted)
+    return files, rows
+
+
+def _rows(entries: Iterable[Entry]) -> int:
+    return sum(e.record_count for e in entries)
+
+
+def _live_counts(manifests: Iterable[Manifest]) -> tuple[int, int] | None:
+    """Live files and their rows by the manifest list; None where a writer left counts out."""
+    files = rows = 0
+    for m in manifests:
+        if None in (m.added_files, m.existing_files, m.added_rows, m.existing_rows):
+            return None
+        files += (m.added_files or 0) + (m.existing_files or 0)
+        rows += (m.added_rows or 0) + (m.existing_rows or 0)
+    return files, rows
+
+
+def _live_files(manifest: Manifest) -> int | None:
+    if manifest.added_files is None or manifest.existing_files is None:
+        return None
+    return manifest.added_files + manifest.existing_files
+
+
+def _live_data_files(manifests: Iterable[Manifest]) -> int | None:
+    counts = [_live_files(m) for m in manifests if not m.is_deletes]
+    return None if None in counts else sum(n for n in counts if n is not None)

@@ -1,0 +1,121 @@
+"""The files that a batch was planned on, each with the facts that tell it from every other file.
+
+A path alone does not: somebody can remove a file and register the same path again, with a sequence number
+that puts it above or below other deletes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from iceberg_maint.core.commits.change import Entry, Identity, Scope
+from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
+from iceberg_maint.core.model.table_state import LiveFile
+from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile, PositionDeleteFile
+
+_FLOATS = ("float", "double")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One data file or delete file of a plan, as it was live at the pinned snapshot.
+
+    `partition` is the partition key; `size_bytes` of a deletion vector is the blob's own.
+    """
+
+    identity: Identity
+    spec_id: int
+    partition: str
+    data_sequence_number: int
+    record_count: int
+    size_bytes: int
+
+    @classmethod
+    def of_live(cls, file: LiveFile) -> PlannedFile:
+        """The facts of a live file."""
+        return cls(
+            (file.path, file.content_offset),
+            file.spec_id,
+            file.partition,
+            file.data_sequence_number,
+            file.record_count,
+            file.size_bytes,
+        )
+
+    @classmethod
+    def of_entry(cls, entry: Entry, partition: str) -> PlannedFile:
+        """The facts of a manifest entry of the partition with this key."""
+        return cls(
+            entry.identity,
+            entry.scope[0],
+            partition,
+            entry.data_sequence_number,
+            entry.record_count,
+            entry.size_bytes,
+        )
+
+    def difference(self, other: PlannedFile) -> str:
+        """How another file of this path differs, as words; empty where it is the same file."""
+        facts = (
+            ("data sequence number", self.data_sequence_number, other.data_sequence_number),
+            ("rows", self.record_count, other.record_count),
+            ("bytes", self.size_bytes, other.size_bytes),
+            ("spec", self.spec_id, other.spec_id),
+            ("partition", self.partition, other.partition),
+        )
+        return ", ".join(f"{what} {now}, was {was}" for what, was, now in facts if was != now)
+
+
+def planned_data_files(batch: Batch) -> Iterator[PlannedFile]:
+    """The data files of the batch."""
+    for group in batch.groups:
+        for file in group.files:
+            yield PlannedFile(
+                (file.path, None),
+                group.spec_id,
+                group.partition,
+                file.data_sequence_number,
+                file.record_count,
+                file.size_bytes,
+            )
+
+
+def planned_delete_files(batch: Batch) -> Iterator[PlannedFile]:
+    """The delete files that the batch applies, drops or replaces."""
+    deletes: Iterable[EqualityDeleteFile | PositionDeleteFile] = chain(
+        batch.equality_deletes, batch.position_deletes, batch.applied_deletes
+    )
+    for delete in deletes:
+        yield PlannedFile(
+            delete.identity,
+            delete.spec_id,
+            delete.partition,
+            delete.data_sequence_number,
+            delete.record_count,
+            delete.size_bytes,
+        )
+
+
+def unknown_deletes(batch: Batch) -> frozenset[str]:
+    """Paths of delete files that apply to a data file of the batch and of which it carries no facts: it was
+    stored before batches carried them."""
+    applied = {path for g in batch.groups for f in g.files for path in f.delete_files}
+    return frozenset(applied - {d.path for d in (*batch.position_deletes, *batch.applied_deletes)})
+
+
+def partition_key(scope: Scope, specs: Mapping[int, PartitionSpec]) -> str:
+    """The partition key of a scope, in which floats are their bits."""
+    spec_id, partition = scope
+    spec = specs.get(spec_id)
+    if spec is None:
+        return f"spec={spec_id}"
+    if spec.is_unpartitioned:
+        return encode_partition(spec, (), FIRST_SPEC_ID)
+    values = [
+        struct.unpack(">d", value)[0] if field.result_type in _FLOATS and isinstance(value, bytes) else value
+        for field, value in zip(spec.fields, partition, strict=True)
+    ]
+    return encode_partition(spec, values, FIRST_SPEC_ID)  # type: ignore[arg-type]

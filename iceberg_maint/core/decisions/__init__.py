@@ -1,0 +1,1 @@
+"""Decisions: which operation runs, waits or is refused, and why."""

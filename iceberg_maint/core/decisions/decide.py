@@ -1,0 +1,243 @@
+"""Decide: health, policy, history and the time in, one decision per operation with its reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from iceberg_maint.core.decisions.applicability import (
+    asking,
+    candidate_bytes,
+    either_may_clean,
+    partition_findings,
+)
+from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.windows import (
+    hour_budget,
+    in_blackout,
+    in_order,
+    plan_budget,
+    run_budget,
+    take,
+)
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.position_deletes import may_merge
+from iceberg_maint.core.health.thresholds import is_due, score, worst
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.policy.data import Mode, Policy
+
+SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
+_COPYING = frozenset((*DATA_OPERATIONS, Operation.REWRITE_MANIFESTS))
+"""Operations whose commits copy entries from manifest to manifest."""
+_SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
+
+
+def decide(
+    operation: Operation,
+    measured: Measured,
+    format_version: int,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+    *,
+    beside: TableHistory | None = None,
+    requested: frozenset[str] | None = None,
+    force: bool = False,
+) -> Decision:
+    """The decision on one operation on data, `history` being that operation's and `beside` that of
+    the other one: the windows of both are taken in one order.
+
+    `requested` limits the decision to these partitions and waives their back-off (a person or the
+    automation's own gate chose them); `force` also makes healthy and quarantined ones due, and of
+    a conversion those with younger equality deletes. Table-wide stops (pause, blackout, …) leave
+    the partitions' own findings in the result, so that `why` can show them.
+    """
+    measured = replace(measured, format_version=format_version)
+    found = {
+        key: partition_findings(measured, key, policy, now_ms)
+        for key in sorted(measured.partitions)
+        if requested is None or key in requested
+    }
+
+    def on_partitions(of: Operation, past: TableHistory) -> list[PartitionDecision]:
+        asked = requested is not None
+        return [
+            _partition(of, key, measured, own, policy, past.of(key), now_ms, asked, force)
+            for key, own in found.items()
+        ]
+
+    verdicts = on_partitions(operation, history)
+    verdicts += [
+        PartitionDecision(key, Verdict.SKIP, Reason.EMPTY, operation=operation)
+        for key in sorted((requested or frozenset()) - set(measured.partitions))
+    ]
+    stop = table_stop(operation, measured, format_version, policy, history, now_ms)
+    if stop is None and any(p.verdict is Verdict.RUN for p in verdicts):
+        stop = foreign_stop(operation, measured.foreign, policy, now_ms)
+    if stop is not None:
+        verdict, reason, evidence = stop
+        stopped = [
+            replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p for p in verdicts
+        ]
+        return decision_of(operation, measured, verdict, reason, stopped, evidence)
+    other = other_data_operation(operation)
+    others = beside or TableHistory()
+    theirs: list[PartitionDecision] = []
+    if other is not None and table_stop(other, measured, format_version, policy, others, now_ms) is None:
+        theirs = on_partitions(other, others)
+    changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
+    either = {key for key, own in found.items() if either_may_clean(own, policy)}
+    due = in_order(verdicts, theirs, either, policy.windows.order, changed)
+    run = run_budget(policy.windows)
+    hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
+    window = take(due, run, hour)
+    rest = [p for p in verdicts if p.verdict is not Verdict.RUN]
+    their_hour = hour_budget(policy.windows, others.hour_partitions, others.hour_bytes)
+    their_window = take(in_order(theirs, verdicts, either, policy.windows.order, changed), run, their_hour)
+    verdict, reason = table_verdict(window + rest)
+    if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
+        # The partitions stay RUN, so that the plan shows what would be done.
+        verdict, reason = Verdict.SKIP, Reason.ADVISE
+    evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
+    budget_bytes, budget_reason = plan_budget(run, hour)
+    decision = decision_of(operation, measured, verdict, reason, window + rest, evidence)
+    left = [budget.partitions for budget in (run, hour) if budget.partitions is not None]
+    return replace(
+        decision,
+        budget_bytes=budget_bytes,
+        budget_reason=budget_reason,
+        budget_partitions=min(left, default=None),
+        beside={p.partition: p for p in (*theirs, *their_window)},
+    )
+
+
+def other_data_operation(operation: Operation) -> Operation | None:
+    """The operation that shares the cleaning of equality deletes with this one; None for those that
+    take no part in it."""
+    return next((o for o in _SHARING if o is not operation), None) if operation in _SHARING else None
+
+
+def backs_off(history: PartitionHistory, now_ms: int) -> bool:
+    """Whether the partition must still wait."""
+    return history.not_before_ms is not None and now_ms < history.not_before_ms
+
+
+def decision_of(
+    operation: Operation,
+    measured: Measured,
+    verdict: Verdict,
+    reason: Reason,
+    partitions: list[PartitionDecision],
+    evidence: Mapping[str, str],
+) -> Decision:
+    waits = [p.until_ms for p in partitions if p.until_ms is not None]
+    return Decision(
+        table=str(measured.table),
+        operation=operation,
+        verdict=verdict,
+        reason=reason,
+        snapshot_id=measured.snapshot_id,
+        partitions=tuple(partitions),
+        evidence=dict(evidence),
+        until_ms=min(waits, default=None) if verdict is Verdict.DEFER else None,
+    )
+
+
+def table_stop(
+    operation: Operation,
+    measured: Measured,
+    format_version: int,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+) -> tuple[Verdict, Reason, dict[str, str]] | None:
+    if format_version not in SUPPORTED_FORMAT_VERSIONS:
+        return Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(format_version)}
+    if measured.snapshot_id is None:
+        return Verdict.SKIP, Reason.EMPTY, {}
+    if operation is Operation.REWRITE_DATA_FILES and not policy.rewrite_data_files.enabled:
+        return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
+    merges = operation is Operation.REWRITE_POSITION_DELETE_FILES
+    if merges and not policy.rewrite_position_delete_files.enabled:
+        return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_position_delete_files.enabled"}
+    if operation in _COPYING and measured.specs_losing_values:
+        specs = ", ".join(map(str, measured.specs_losing_values))
+        return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
+    note = history.paused_reason if history.paused else None
+    if rest := resting(policy, note, now_ms):
+        return Verdict.DEFER, *rest
+    if history.lease_owner is not None:
+        return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
+    return None
+
+
+def resting(policy: Policy, pause_note: str | None, now_ms: int) -> tuple[Reason, dict[str, str]] | None:
+    """Why the table is left alone for now, with its evidence, by policy or by an operator's pause
+    (its note; None where there is none). Holds before every batch, however long the run has been at work."""
+    if policy.paused:
+        return Reason.PAUSED, {"by": "policy"}
+    if pause_note is not None:
+        return Reason.PAUSED, {"by": "operator", "note": pause_note}
+    if window := in_blackout(policy.blackout_hours, now_ms // 60_000 % 1440):
+        return Reason.BLACKOUT, {"window": window}
+    return None
+
+
+def _partition(
+    operation: Operation,
+    key: str,
+    measured: Measured,
+    found: tuple[Finding, ...],
+    policy: Policy,
+    past: PartitionHistory,
+    now_ms: int,
+    asked: bool,
+    force: bool,
+) -> PartitionDecision:
+    ours, health = asking(operation, found, policy), measured.partitions[key]
+    forced = force and (
+        operation is Operation.REWRITE_DATA_FILES
+        or bool(ours)
+        or (
+            operation is Operation.REWRITE_POSITION_DELETE_FILES
+            and may_merge(health, measured.format_version)
+        )
+    )
+    base = PartitionDecision(
+        key,
+        Verdict.SKIP,
+        Reason.HEALTHY,
+        found,
+        score(ours),
+        candidate_bytes(operation, health, ours),
+        operation=operation,
+    )
+    if not is_due(ours) and not forced:
+        return base
+    if past.quarantined and not force:
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
+    if backs_off(past, now_ms) and not (asked or force):
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms)
+    cold_after = policy.windows.cold_after_seconds
+    if cold_after is not None and health.last_change_ms is not None and not force:
+        cold_at_ms = health.last_change_ms + cold_after * 1000
+        if now_ms < cold_at_ms:
+            return replace(base, verdict=Verdict.DEFER, reason=Reason.HOT, until_ms=cold_at_ms)
+    if not is_due(ours):
+        if operation is Operation.REWRITE_DATA_FILES:
+            base = replace(base, candidate_bytes=health.data_bytes)
+        return replace(base, verdict=Verdict.RUN, reason=Reason.FORCED)
+    return replace(base, verdict=Verdict.RUN, reason=worst(ours).reason)
+
+
+def table_verdict(partitions: Sequence[PartitionDecision]) -> tuple[Verdict, Reason]:
+    """The table's verdict, of its partitions'."""
+    if all(p.reason is Reason.EMPTY for p in partitions):
+        return Verdict.SKIP, Reason.EMPTY
+    for verdict in (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER):
+        first = next((p for p in partitions if p.verdict is verdict), None)
+        if first is not None:
+            return verdict, first.reason
+    return Verdict.SKIP, Reason.HEALTHY

@@ -1,0 +1,1 @@
+"""Health: measurements of a pinned snapshot and the thresholds they cross."""

@@ -1,0 +1,250 @@
+"""From measurements to findings: which thresholds a partition crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from iceberg_maint.core.health.metrics import PartitionHealth, SizeLimits
+from iceberg_maint.core.health.overlap import ideal_depth
+from iceberg_maint.core.model.reasons import Check, Finding, Reason, Severity
+from iceberg_maint.core.policy.data import (
+    DEFAULT_TARGET_FILE_SIZE_BYTES,
+    LayoutPolicy,
+    RewriteDataFilesPolicy,
+)
+
+TARGET_FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
+APPLICABLE = "applicable_equality_delete_files"
+DANGLING = "dangling_equality_delete_files"
+_SECTION = "rewrite_data_files"
+NO_LAYOUT = LayoutPolicy(enabled=False)
+
+
+def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: Mapping[str, str]) -> int:
+    """The policy's target, else the table's own, else Iceberg's default of 512 MiB.
+
+    Raises ValueError for a table property that is no positive number.
+    """
+    if policy.target_file_size_bytes is not None:
+        return policy.target_file_size_bytes
+    text = properties.get(TARGET_FILE_SIZE_PROPERTY, str(DEFAULT_TARGET_FILE_SIZE_BYTES))
+    if not (text.isdecimal() and int(text) > 0):
+        raise ValueError(f"{TARGET_FILE_SIZE_PROPERTY} is '{text}', not a positive number of bytes")
+    return int(text)
+
+
+def size_limits(policy: RewriteDataFilesPolicy, target_bytes: int) -> SizeLimits:
+    """Small and large bounds, as Iceberg's SizeBasedFileRewritePlanner derives them."""
+    return SizeLimits(
+        small_below_bytes=int(target_bytes * policy.small_file_ratio),
+        large_above_bytes=int(target_bytes * policy.large_file_ratio),
+    )
+
+
+def findings(
+    health: PartitionHealth,
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
+    now_ms: int,
+    layout: LayoutPolicy = NO_LAYOUT,
+) -> tuple[Finding, ...]:
+    """Every crossed threshold of one partition, the check they belong to and how grave."""
+    return (
+        *_small_files(health, policy, target_bytes),
+        *_too_many_files(health, policy, target_bytes),
+        *_deletes(health, policy),
+        *_equality_deletes(health, policy, now_ms),
+        *_overlap(health, layout),
+    )
+
+
+def is_due(found: tuple[Finding, ...]) -> bool:
+    """Whether any finding is grave enough to act on."""
+    return any(f.severity is Severity.ERROR for f in found)
+
+
+def score(found: tuple[Finding, ...]) -> float:
+    """How far the worst due metric lies beyond its threshold, as a multiple of it; 0 if none is."""
+    return _excess(worst(found)) if is_due(found) else 0.0
+
+
+def worst(found: tuple[Finding, ...]) -> Finding:
+    """The grave finding farthest beyond its threshold. Raises ValueError when none is grave."""
+    return max((f for f in found if f.severity is Severity.ERROR), key=_excess)
+
+
+def _excess(finding: Finding) -> float:
+    return finding.value / max(finding.threshold, 1e-9)
+
+
+def expected_output_files(input_bytes: int, target_bytes: int, limits: SizeLimits) -> int:
+    """Files a rewrite of these bytes should leave; at least 1.
+
+    Iceberg's `SizeBasedFileRewritePlanner.expectedOutputFiles`: a remainder that would be small
+    is spread over the other files if they then grow by less than 10 % and stay writable in one.
+    """
+    if input_bytes < target_bytes:
+        return 1
+    whole, remainder = divmod(input_bytes, target_bytes)
+    if remainder == 0:
+        return whole
+    largest = min(1.1 * target_bytes, write_max_file_size_bytes(target_bytes, limits))
+    spread = remainder <= limits.small_below_bytes and input_bytes // whole < largest
+    return whole if spread else whole + 1
+
+
+def write_max_file_size_bytes(target_bytes: int, limits: SizeLimits) -> int:
+    """Size at which a writer starts the next file: half-way from the target to a large file, so
+    that a bit too much data leaves no tiny remainder (Iceberg `writeMaxFileSize`)."""
+    return target_bytes + (limits.large_above_bytes - target_bytes) // 2
+
+
+def excess_files(health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int) -> int:
+    """Files by which a rewrite of the partition's small ones should lower their number."""
+    limits = size_limits(policy, target_bytes)
+    return health.small_files - expected_output_files(health.small_bytes, target_bytes, limits)
+
+
+def _small_files(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int
+) -> tuple[Finding, ...]:
+    excess = excess_files(health, policy, target_bytes)
+    gains = excess > policy.min_excess_files or (
+        excess > 0 and excess >= policy.min_gain_ratio * health.data_files
+    )
+    if health.small_files < policy.min_input_files or not gains:
+        return ()
+    return (
+        Finding(
+            Check.SMALL_FILES,
+            Severity.ERROR,
+            Reason.SMALL_FILES,
+            "small_files",
+            health.small_files,
+            policy.min_input_files,
+            f"{_SECTION}.min_input_files",
+        ),
+    )
+
+
+def _too_many_files(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int
+) -> tuple[Finding, ...]:
+    if policy.max_files is None or health.data_files <= policy.max_files:
+        return ()
+    limit = too_many_average_bytes(policy, target_bytes)
+    if health.average_file_bytes >= limit:
+        return ()
+    limits = size_limits(policy, target_bytes)
+    if health.data_files <= expected_output_files(health.data_bytes, target_bytes, limits):
+        return ()
+    return (
+        Finding(
+            Check.SMALL_FILES,
+            Severity.ERROR,
+            Reason.TOO_MANY_FILES,
+            "data_files",
+            health.data_files,
+            policy.max_files,
+            f"{_SECTION}.max_files",
+        ),
+    )
+
+
+def too_many_average_bytes(policy: RewriteDataFilesPolicy, target_bytes: int) -> int:
+    """The average size below which `max_files` counts."""
+    if policy.max_files_average_bytes is not None:
+        return policy.max_files_average_bytes
+    return int(target_bytes * policy.small_file_ratio)
+
+
+def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    ratio = health.delete_ratio
+    for threshold, severity, key in (
+        (policy.delete_ratio_act, Severity.ERROR, "delete_ratio_act"),
+        (policy.delete_ratio_warn, Severity.WARN, "delete_ratio_warn"),
+    ):
+        if threshold is not None and ratio >= threshold and ratio > 0:
+            found.append(
+                Finding(
+                    Check.DELETE_FILES,
+                    severity,
+                    Reason.DELETE_RATIO,
+                    "delete_ratio",
+                    ratio,
+                    threshold,
+                    f"{_SECTION}.{key}",
+                )
+            )
+            break
+    positional = health.position_delete_files + health.deletion_vectors
+    positional -= health.dangling_position_delete_files
+    if policy.max_delete_files is not None and positional > policy.max_delete_files:
+        found.append(
+            Finding(
+                Check.DELETE_FILES,
+                Severity.ERROR,
+                Reason.DELETE_FILES,
+                "delete_files",
+                positional,
+                policy.max_delete_files,
+                f"{_SECTION}.max_delete_files",
+            )
+        )
+    return tuple(found)
+
+
+def ideal_overlap_depth(health: PartitionHealth) -> float:
+    """The overlap depth of so many files once they are sorted."""
+    files = health.data_files - health.unbounded_files
+    return ideal_depth(files, health.sort_ranges // files) if files else 1.0
+
+
+def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[Finding]:
+    """Depth beyond a multiple of the ideal one, that of so many sorted files."""
+    if not policy.enabled or not health.sort_ranges:
+        return
+    ideal = ideal_overlap_depth(health)
+    for multiple, severity, key in (
+        (policy.overlap_depth_act, Severity.ERROR, "overlap_depth_act"),
+        (policy.overlap_depth_warn, Severity.WARN, "overlap_depth_warn"),
+    ):
+        if multiple is not None and health.overlap_depth > multiple * ideal:
+            threshold = multiple * ideal
+            yield Finding(
+                Check.LAYOUT,
+                severity,
+                Reason.LAYOUT,
+                "overlap_depth",
+                health.overlap_depth,
+                threshold,
+                f"layout.{key}",
+            )
+            return
+
+
+def _equality_deletes(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: int
+) -> Iterator[Finding]:
+    """Those that apply and those that apply to nothing, each as old as its oldest."""
+    limit_seconds = policy.equality_delete_max_age_seconds
+    if limit_seconds is None:
+        return
+    for metric, since_ms in (
+        (APPLICABLE, health.oldest_equality_delete_ms),
+        (DANGLING, health.oldest_dangling_equality_delete_ms),
+    ):
+        files = getattr(health, metric)
+        if not files:
+            continue
+        age_seconds = (now_ms - since_ms) / 1000 if since_ms is not None else float(limit_seconds)
+        yield Finding(
+            Check.DELETE_FILES,
+            Severity.ERROR if age_seconds >= limit_seconds else Severity.WARN,
+            Reason.EQUALITY_DELETES,
+            metric,
+            files,
+            1,
+            f"{_SECTION}.equality_delete_max_age_seconds",
+        )

@@ -1,0 +1,213 @@
+"""Table state: immutable facts of one pinned snapshot, from metadata only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+from iceberg_maint.core.model.column_bounds import Range
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec
+from iceberg_maint.core.model.sort_order import LayoutOrder, SortField
+
+TOKEN_PROPERTY = "iceberg-maint.token"  # noqa: S105 - a summary key
+"""Snapshot summary key that carries the token of the attempt that made the snapshot."""
+FENCE_PROPERTY = "iceberg-maint.fence"
+BATCH_PROPERTY = "iceberg-maint.batch-id"
+RUN_PROPERTY = "iceberg-maint.run-id"
+PROOF_PROPERTY = "iceberg-maint.proof"
+
+
+class FileKind(StrEnum):
+    """What a live file is."""
+
+    DATA = "data"
+    POSITION_DELETES = "position_deletes"
+    EQUALITY_DELETES = "equality_deletes"
+    DELETION_VECTOR = "deletion_vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot. `sequence_number` is 0 in format v1."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    operation: str
+    summary: Mapping[str, str]
+    manifest_list: str
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag, with its own retention where it has one (spec: Snapshot Retention Policy)."""
+
+    name: str
+    kind: str
+    snapshot_id: int
+    max_ref_age_ms: int | None = None
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One manifest of the pinned snapshot's manifest list. Counts are None where a v1 writer
+    left them out.
+
+    `bounds` are the lowest and highest value of each partition field in single-value serialization
+    (None: no value but NULL), () where the list does not say. `first_row_id` is what row ids of its
+    entries start from; a manifest that had none gets one with the first commit in format v3.
+    """
+
+    path: str
+    length_bytes: int
+    is_deletes: bool
+    spec_id: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added_files: int | None
+    existing_files: int | None
+    deleted_files: int | None
+    added_rows: int | None
+    existing_rows: int | None
+    bounds: tuple[tuple[bytes | None, bytes | None], ...] = ()
+    first_row_id: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the metadata file says, pinned at `snapshot` (None: the table is empty).
+
+    `snapshots` are all retained snapshots, oldest first; `manifests` those of `snapshot`.
+    `key_types` are the types, by field id, of the current schema's columns that may be equality
+    keys: primitive ones outside lists and maps; `column_ids` are the ids of these by dotted name.
+    `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table. `order` is
+    the one to measure the layout by, once policy has said so.
+    """
+
+    table: TableId
+    uuid: str
+    location: str
+    format_version: int
+    metadata_location: str
+    metadata_bytes: int
+    last_updated_ms: int
+    last_sequence_number: int
+    schema_id: int
+    current_spec_id: int
+    specs: Mapping[int, PartitionSpec]
+    sort_order_id: int
+    properties: Mapping[str, str]
+    refs: tuple[Ref, ...]
+    snapshot: Snapshot | None
+    snapshots: tuple[Snapshot, ...]
+    manifests: tuple[Manifest, ...]
+    key_types: Mapping[int, str] = field(default_factory=dict)
+    column_ids: Mapping[str, int] = field(default_factory=dict)
+    sort_fields: tuple[SortField, ...] = ()
+    order: LayoutOrder | None = None
+
+    @property
+    def first_spec_id(self) -> int:
+        """The spec whose partition keys carry no `spec=` prefix."""
+        return FIRST_SPEC_ID
+
+    def specs_losing_values(self) -> tuple[int, ...]:
+        """Specs with live files whose partitions are lost when their entries are copied; see
+        `PartitionField.loses_values`."""
+        live = {m.spec_id for m in self.manifests if m.added_files != 0 or m.existing_files != 0}
+        return tuple(sorted(i for i in live if i in self.specs and self.specs[i].loses_values))
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        """The retained snapshot with this id."""
+        return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
+
+    def ancestors(self) -> tuple[Snapshot, ...]:
+        """The pinned snapshot and its retained ancestors, newest first; each once, even where damaged
+        metadata makes a snapshot its own ancestor."""
+        by_id = {s.snapshot_id: s for s in self.snapshots}
+        chain: list[Snapshot] = []
+        at = self.snapshot
+        while at is not None:
+            chain.append(at)
+            by_id.pop(at.snapshot_id, None)
+            at = by_id.get(at.parent_id) if at.parent_id is not None else None
+        return tuple(chain)
+
+    def newest_fence(self) -> int:
+        """Highest fence any of our commits left in a retained snapshot; 0 when there is none."""
+        return max(
+            (int(s.summary[FENCE_PROPERTY]) for s in self.snapshots if FENCE_PROPERTY in s.summary),
+            default=0,
+        )
+
+    def snapshot_by_token(self, token: str) -> Snapshot | None:
+        """The retained snapshot that carries our token."""
+        return next((s for s in self.snapshots if s.summary.get(TOKEN_PROPERTY) == token), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """One live data or delete file of the pinned snapshot.
+
+    `partition` is the partition key. For a deletion vector `size_bytes` is the blob's own size
+    and `content_offset` its place in the Puffin file. `equality_ids` are field ids.
+    `file_sequence_number` is that of the commit that added the file, which a rewrite that keeps
+    the data sequence number raises; None where the manifest does not say. `ranges` are the bounds
+    of the columns that the table's `order` measures, None where there are none.
+    """
+
+    path: str
+    kind: FileKind
+    spec_id: int
+    partition: str
+    record_count: int
+    size_bytes: int
+    data_sequence_number: int
+    file_format: str
+    sort_order_id: int | None = None
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    equality_ids: tuple[int, ...] = ()
+    file_sequence_number: int | None = None
+    ranges: tuple[Range | None, ...] = ()
+
+
+class EntryStatus(IntEnum):
+    """Status of a manifest entry (spec: Manifests)."""
+
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+class ManifestEntry(NamedTuple):
+    """One manifest entry, sequence number inherited where the spec says so.
+
+    `partition` is the raw tuple as stored (dates in days, timestamps in µs, …); `snapshot_id` is
+    the snapshot that added it or, with status DELETED, removed it. `size_bytes` of a deletion vector is
+    the blob's own.
+    """
+
+    status: EntryStatus
+    snapshot_id: int
+    data_sequence_number: int
+    path: str
+    kind: FileKind
+    partition: tuple[object, ...]
+    record_count: int
+    size_bytes: int
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+
+
+ManifestReader = Callable[[str, int, int], Iterable[ManifestEntry]]
+"""(manifest path, the manifest's sequence number, its added snapshot id) → all its entries,
+DELETED ones included. The two numbers come from the manifest list and are what entries inherit."""

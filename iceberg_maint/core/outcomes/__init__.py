@@ -1,0 +1,1 @@
+"""Outcomes: what happened, judged from the table, and its proof and record."""

@@ -1,0 +1,1 @@
+"""Planning: explicit input files, in batches within the policy's budgets."""

@@ -1,0 +1,89 @@
+"""Candidates: live data files with the deletes that apply to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.equality_deletes import EqualityDeletes, scope_of
+
+NO_EQUALITY_DELETES = EqualityDeletes((), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live data file with the deletes that apply to it at the pinned snapshot.
+
+    `position_deletes` are position delete files and deletion vectors; `all_equality_deletes` are
+    those of the table, kept as they are: many files times many deletes would be too many pairs.
+    """
+
+    file: LiveFile
+    position_deletes: tuple[LiveFile, ...] = ()
+    all_equality_deletes: EqualityDeletes = field(default=NO_EQUALITY_DELETES, repr=False, compare=False)
+
+    @property
+    def equality_deletes(self) -> tuple[LiveFile, ...]:
+        """The equality deletes that apply to the file, by age."""
+        return self.all_equality_deletes.applying((self.file,))
+
+    @property
+    def under_equality_deletes(self) -> bool:
+        """Whether an equality delete applies to the file."""
+        return self.all_equality_deletes.apply_to(self.file)
+
+    @property
+    def file_scoped_delete_ratio(self) -> float:
+        """Rows marked by deletes that name this file, per row (Iceberg's `tooHighDeleteRatio`)."""
+        marked = sum(d.record_count for d in self.position_deletes if d.referenced_data_file)
+        return min(marked, self.file.record_count) / max(1, self.file.record_count)
+
+    @property
+    def marking_deletes(self) -> tuple[LiveFile, ...]:
+        """Position deletes that may mark a row: not those older than the file itself, which apply
+        by sequence number when a rewrite kept it, and can name only files that were there."""
+        added = self.file.file_sequence_number or 0
+        return tuple(d for d in self.position_deletes if d.data_sequence_number >= added)
+
+    @property
+    def has_partition_scoped_deletes(self) -> bool:
+        """Whether a position delete file that names no single data file may mark a row."""
+        return any(d.referenced_data_file is None for d in self.marking_deletes)
+
+
+def candidates(
+    specs: Mapping[int, PartitionSpec], live_files: Iterable[LiveFile]
+) -> dict[str, tuple[Candidate, ...]]:
+    """Data files by partition key, in the order given, each with the deletes that apply to it.
+
+    Scope rules of the spec ("Scan Planning"): a position delete applies to data of its partition
+    and spec with a sequence number ≤ its own, a deletion vector to its one file, an equality
+    delete to data with a strictly lower number, everywhere when its spec is unpartitioned.
+    """
+    files = tuple(live_files)
+    equality = EqualityDeletes.of(specs, files)
+    by_path: dict[str, list[LiveFile]] = defaultdict(list)
+    by_scope: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+    for file in files:
+        if file.kind in (FileKind.DATA, FileKind.EQUALITY_DELETES):
+            continue
+        if file.referenced_data_file is not None:
+            by_path[file.referenced_data_file].append(file)
+        else:
+            by_scope[scope_of(file)].append(file)
+    result: dict[str, list[Candidate]] = defaultdict(list)
+    for file in files:
+        if file.kind is not FileKind.DATA:
+            continue
+        named = by_path.get(file.path, [])
+        # A deletion vector replaces all earlier position deletes of its file.
+        positional = [d for d in named if d.kind is FileKind.DELETION_VECTOR] or [
+            d
+            for d in (*named, *by_scope.get(scope_of(file), ()))
+            if d.data_sequence_number >= file.data_sequence_number
+        ]
+        result[file.partition].append(Candidate(file, tuple(positional), equality))
+    return {key: tuple(found) for key, found in result.items()}

@@ -1,0 +1,200 @@
+"""Plan batches of `convert_equality_deletes`: deletes with every data file they apply to.
+
+A delete file may go only when no data file needs it any more, and a conversion leaves data files
+as they are: a batch that held only part of a delete's files would gain nothing. So the smallest
+thing planned is a unit (`core.planning.equality_delete_route`), whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from iceberg_maint.core.decisions.windows import Budget
+from iceberg_maint.core.health.thresholds import DANGLING
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
+from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.planning.candidates import Candidate, candidates
+from iceberg_maint.core.planning.equality_delete_route import Unit, fits_a_batch, units
+from iceberg_maint.core.planning.equality_deletes import (
+    EqualityDeletes,
+    LiveData,
+    memory_need,
+    planned_deletes,
+)
+from iceberg_maint.core.planning.file_groups import applied_deletes, input_file
+from iceberg_maint.core.planning.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.policy.data import Policy, Route, WindowsPolicy
+
+CONVERT = "convert"
+
+_BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET)
+_OPERATION = Operation.CONVERT_EQUALITY_DELETES
+
+
+def plan_conversion(
+    state: TableState,
+    decision: Decision,
+    live_files: Iterable[LiveFile],
+    policy: Policy,
+    target_bytes: int,
+    *,
+    memory_correction: float = 1.0,
+) -> Plan:
+    """The plan for the partitions the decision says RUN, in its order.
+
+    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
+    Caps on bytes count key work: the key columns read and the deletes.
+    """
+    files = tuple(live_files)
+    found = candidates(state.specs, files)
+    deletes = EqualityDeletes.of(state.specs, files)
+    blocked = deletes.unsupported(state.key_types)
+    by_partition = units(decision, found, deletes, state.key_types, policy, target_bytes)
+    dangling = _dangling(decision, deletes, files)
+    leftovers: list[Leftover] = []
+    taken: list[Unit] = []
+    done: set[str] = set()
+    budget = Budget(decision.budget_partitions, decision.budget_bytes)
+    for due in decision.due():
+        unit = by_partition.get(due.partition)
+        if unit is None or due.partition in done:
+            continue
+        why = _obstacle(unit, due, decision, blocked, policy, budget)
+        if why is not None:
+            sizes = [c.file.size_bytes for c in unit.files[due.partition]]
+            leftovers.append(Leftover(due.partition, why, len(sizes), sum(sizes)))
+            continue
+        budget = budget.less(unit.key_work_bytes, partitions=len(unit.files))
+        done |= unit.files.keys()
+        taken.append(unit)
+    leftovers += [
+        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
+        for p in decision.partitions
+        if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.partition not in done
+    ]
+    live = LiveData.of(files)
+    batches = [
+        _batch(state, chunk, live, target_bytes, memory_correction)
+        for chunk in _chunks(taken, policy.windows)
+    ]
+    if any(_has_old_dangling(p) for p in decision.due()):
+        unused = tuple(d for of_one in dangling.values() for d in of_one)
+        batches += [_dropping(state, unused, target_bytes)] if unused else []
+    planned = done | dangling.keys() | {left.partition for left in leftovers}
+    leftovers += [Leftover(p.partition, Reason.NO_GAIN) for p in decision.due() if p.partition not in planned]
+    return make_plan(
+        str(state.table),
+        state.uuid,
+        _OPERATION,
+        state.snapshot.snapshot_id if state.snapshot else None,
+        tuple(batches),
+        tuple(leftovers),
+    )
+
+
+def _obstacle(
+    unit: Unit,
+    due: PartitionDecision,
+    decision: Decision,
+    blocked: EqualityDeletes,
+    policy: Policy,
+    budget: Budget,
+) -> Reason | None:
+    """Why this run does not convert the unit. A partition that the decision deferred for its
+    estimated size goes along: what counts is the unit as it is."""
+    if any(blocked.apply_to(c.file) for c in unit.files[due.partition]):
+        return Reason.UNSUPPORTED_KEY
+    if unit.unsupported and not policy.rewrite_data_files.enabled:
+        # There is no other operation to leave it to.
+        return Reason.UNSUPPORTED_KEY
+    if unit.route is Route.REWRITE:
+        return Reason.OTHER_OPERATION
+    if not fits_a_batch(unit, policy.windows):
+        return Reason.FILE_TOO_LARGE
+    if not budget.holds(unit.key_work_bytes, partitions=len(unit.files)):
+        return decision.budget_reason
+    held = (p for p in decision.partitions if p.partition in unit.files and p.verdict is Verdict.DEFER)
+    return next((p.reason for p in held if p.reason not in _BUDGETS), None)
+
+
+def _dangling(
+    decision: Decision, deletes: EqualityDeletes, files: Iterable[LiveFile]
+) -> dict[str, tuple[LiveFile, ...]]:
+    """Equality deletes of due partitions that apply to no live data file, by partition.
+
+    Health has seen the whole table: where it counts another number of them, some data files are
+    not among `files`, and nothing is said about the partition.
+    """
+    by_partition: dict[str, list[LiveFile]] = {}
+    for delete in deletes.dangling(f for f in files if f.kind is FileKind.DATA):
+        by_partition.setdefault(delete.partition, []).append(delete)
+    result: dict[str, tuple[LiveFile, ...]] = {}
+    for due in decision.due():
+        counted = sum(f.value for f in due.findings if f.metric == DANGLING)
+        own = by_partition.get(due.partition, [])
+        if own and len(own) == counted:
+            result[due.partition] = tuple(own)
+    return result
+
+
+def _has_old_dangling(due: PartitionDecision) -> bool:
+    return any(f.metric == DANGLING and f.severity is Severity.ERROR for f in due.findings)
+
+
+def _chunks(taken: Iterable[Unit], windows: WindowsPolicy) -> list[list[Unit]]:
+    """Consecutive units that one batch may hold together: also of equally wide keys, or the
+    widest would count for all files of the batch."""
+    chunks: list[list[Unit]] = []
+    for unit in taken:
+        joined = [*chunks[-1], unit] if chunks else []
+        fits = (
+            len({u.key_bytes for u in joined}) == 1
+            and sum(len(u.files) for u in joined) <= windows.max_partitions_per_batch
+            and sum(u.file_count for u in joined) <= windows.max_files_per_batch
+            and sum(u.key_work_bytes for u in joined) <= windows.max_bytes_per_batch
+        )
+        if fits:
+            chunks[-1] = joined
+        else:
+            chunks.append([unit])
+    return chunks
+
+
+def _batch(
+    state: TableState, chunk: Sequence[Unit], live: LiveData, target_bytes: int, memory_correction: float
+) -> Batch:
+    """The batch that converts these units."""
+    groups = tuple(g for unit in chunk for g in _groups(unit.files))
+    paths = frozenset(f.path for g in groups for f in g.files)
+    deletes = tuple(d for unit in chunk for d in unit.deletes)
+    kept = live.needed_beside(deletes, paths, state.specs)
+    rows = sum(unit.rows for unit in chunk)
+    return replace(
+        _dropping(state, deletes, target_bytes, paths),
+        groups=groups,
+        applied_deletes=applied_deletes(c for unit in chunk for some in unit.files.values() for c in some),
+        equality_deletes=planned_deletes(deletes, kept, state.specs),
+        memory=memory_need(deletes, rows, state.key_types, memory_correction),
+    )
+
+
+def _dropping(
+    state: TableState, deletes: Sequence[LiveFile], target_bytes: int, paths: frozenset[str] = frozenset()
+) -> Batch:
+    """The batch that drops these deletes, for which nothing is read."""
+    inputs = paths | {d.path for d in deletes}
+    return replace(
+        batch_at(state, _OPERATION, CONVERT, inputs, target_bytes),
+        reasons=(Reason.EQUALITY_DELETES,),
+        equality_deletes=planned_deletes(deletes, frozenset(), state.specs),
+    )
+
+
+def _groups(files: Mapping[str, tuple[Candidate, ...]]) -> Iterable[FileGroup]:
+    """One group per partition and spec, of which nothing is written."""
+    for partition, some in files.items():
+        for spec_id in sorted({c.file.spec_id for c in some}):
+            chosen = tuple(input_file(c) for c in some if c.file.spec_id == spec_id)
+            yield FileGroup(partition, spec_id, spec_id, chosen, expected_output_files=0)

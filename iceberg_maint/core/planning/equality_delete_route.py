@@ -1,0 +1,218 @@
+"""Route: whether a partition's equality deletes are converted or its files rewritten without the rows.
+
+Both planners ask here with the same decision inputs, so that a partition is never taken by both.
+The cost model and its reasons: docs/design/decisions/0008-convert-or-rewrite.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iceberg_maint.core.decisions.applicability import has_old_deletes, may_convert
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.model.table_state import LiveFile
+from iceberg_maint.core.planning.candidates import Candidate
+from iceberg_maint.core.planning.equality_deletes import (
+    EqualityDeletes,
+    has_unsupported_key,
+    key_work_bytes,
+    widest_key_bytes,
+)
+from iceberg_maint.core.planning.file_groups import Rules, packed_groups
+from iceberg_maint.core.policy.data import Policy, Route, WindowsPolicy
+
+_HELD = (Reason.HOT, Reason.BACK_OFF, Reason.QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Files under equality deletes that can only be converted together: those of one partition or,
+    under deletes of an unpartitioned spec, of every partition that these apply to.
+
+    `deletes` are all that apply to a file of it. `key_bytes` are those of the widest key,
+    `key_work_bytes` what finding the deleted rows reads, the key columns and the deletes;
+    `unsupported`: a delete has keys that cannot be matched. `route` is the one chosen for all of it.
+    """
+
+    files: Mapping[str, tuple[Candidate, ...]]
+    deletes: tuple[LiveFile, ...]
+    key_bytes: int
+    key_work_bytes: int
+    unsupported: bool
+    route: Route
+
+    @property
+    def file_count(self) -> int:
+        """Data files in it."""
+        return sum(len(files) for files in self.files.values())
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of these files."""
+        return sum(c.file.size_bytes for files in self.files.values() for c in files)
+
+    @property
+    def rows(self) -> int:
+        """Rows in these files."""
+        return sum(c.file.record_count for files in self.files.values() for c in files)
+
+
+def units(
+    decision: Decision,
+    found: Mapping[str, Sequence[Candidate]],
+    deletes: EqualityDeletes,
+    key_types: Mapping[int, str],
+    policy: Policy,
+    target_bytes: int,
+) -> dict[str, Unit]:
+    """The units by partition, of those whose equality deletes are due by age or asked for.
+
+    `found` holds every candidate that deletes of an unpartitioned spec apply to. A partition whose
+    deletes are young is in no unit of its own: a rewrite that its files need anyway applies them.
+    """
+    decided = _Decided({p.partition: p for p in decision.partitions}, decision.beside)
+    together: dict[str, tuple[Candidate, ...]] = {}
+    result: dict[str, Unit] = {}
+    for key, candidates in found.items():
+        if any(deletes.apply_everywhere_to(c.file) for c in candidates):
+            together[key] = _under(candidates)
+    if any(decided.asks(key) for key in together):
+        unit = _unit(together, decided, deletes, key_types, policy, target_bytes)
+        result |= dict.fromkeys(together, unit)
+    for key, candidates in found.items():
+        if key in together or not decided.asks(key):
+            continue
+        if under := _under(candidates):
+            result[key] = _unit({key: under}, decided, deletes, key_types, policy, target_bytes)
+    return result
+
+
+def left_to_conversion(due: PartitionDecision, unit: Unit, decision: Decision) -> bool:
+    """Whether a rewrite leaves a due partition to the conversion of its unit.
+
+    One whose own deletes are young is due for its files alone, and waits only for a conversion that
+    has the unit in its window: it may not have for long, nor come to it while this one is in front.
+    """
+    if unit.route is Route.REWRITE:
+        return False
+    others = (decision.beside.get(key) for key in unit.files)
+    return _asks(due) or any(p is not None and p.verdict is Verdict.RUN for p in others)
+
+
+def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
+    """Whether one batch may hold the unit. A conversion reads keys only, so bytes are key work."""
+    most_partitions = _least(
+        windows.max_partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
+    )
+    most_bytes = _least(windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    return (
+        len(unit.files) <= most_partitions
+        and unit.file_count <= windows.max_files_per_batch
+        and unit.key_work_bytes <= most_bytes
+    )
+
+
+def _least(*caps: int | None) -> int:
+    return min(cap for cap in caps if cap is not None)
+
+
+def conversion_cost_bytes(unit: Unit, due_bytes: int, target_bytes: int) -> int:
+    """Bytes read and written by converting and then rewriting the files that need it anyway.
+
+    The second commit counts as an eighth of a file.
+    """
+    later = 2 * due_bytes + target_bytes // 8 if due_bytes else 0
+    return unit.key_work_bytes + later
+
+
+def rewrite_cost_bytes(unit: Unit, windows: WindowsPolicy) -> int:
+    """Bytes read and written by rewriting all files under the deletes, which every batch reads."""
+    batches = -(-unit.file_bytes // windows.max_bytes_per_batch)
+    again = max(0, batches - 1) * sum(d.size_bytes for d in unit.deletes)
+    return unit.key_work_bytes + again + 2 * unit.file_bytes
+
+
+def _under(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    return tuple(c for c in candidates if c.under_equality_deletes)
+
+
+def _asks(due: PartitionDecision) -> bool:
+    """Whether its equality deletes are old enough, or it was asked for in any condition."""
+    return due.reason is Reason.FORCED or has_old_deletes(due.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What the planned operation and the one beside it decide on the partitions."""
+
+    own: Mapping[str, PartitionDecision]
+    beside: Mapping[str, PartitionDecision]
+
+    def on(self, key: str) -> list[PartitionDecision]:
+        """Both decisions on a partition; none for one that was not asked about."""
+        if key not in self.own:
+            return []
+        return [self.own[key], *([self.beside[key]] if key in self.beside else [])]
+
+    def asks(self, key: str) -> bool:
+        return any(map(_asks, self.on(key)))
+
+
+def _unit(
+    files: Mapping[str, tuple[Candidate, ...]],
+    decided: _Decided,
+    deletes: EqualityDeletes,
+    key_types: Mapping[int, str],
+    policy: Policy,
+    target_bytes: int,
+) -> Unit:
+    data = [c.file for some in files.values() for c in some]
+    applying = deletes.applying(data)
+    unsupported = any(has_unsupported_key(d, key_types) for d in applying)
+    width = 0 if unsupported else widest_key_bytes(applying, key_types)
+    work = key_work_bytes(data, applying, width)
+    unit = Unit(files, applying, width, work, unsupported, Route.REWRITE)
+    return replace(unit, route=_route(unit, decided, policy, target_bytes))
+
+
+def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> Route:
+    both = [p for key in unit.files for p in decided.on(key)]
+    all_asked = unit.files.keys() <= decided.own.keys()
+    if unit.unsupported or not may_convert(policy.equality_deletes):
+        return Route.REWRITE
+    if not policy.rewrite_data_files.enabled:
+        return Route.CONVERT
+    if len(unit.files) > 1 and (not all_asked or any(p.reason in _HELD for p in both)):
+        # Only all of it together can be converted, and part of it may not be touched now.
+        return Route.REWRITE
+    if policy.equality_deletes.route is Route.CONVERT:
+        return Route.CONVERT
+    if (
+        not all_asked
+        or any(p.reason is Reason.FORCED for p in both)
+        or not fits_a_batch(unit, policy.windows)
+    ):
+        return Route.REWRITE
+    due_bytes = sum(
+        _due_anyway_bytes(decided.own[key], files, policy, target_bytes) for key, files in unit.files.items()
+    )
+    converting = conversion_cost_bytes(unit, due_bytes, target_bytes)
+    return Route.CONVERT if converting < rewrite_cost_bytes(unit, policy.windows) else Route.REWRITE
+
+
+def _due_anyway_bytes(
+    due: PartitionDecision, files: Sequence[Candidate], policy: Policy, target_bytes: int
+) -> int:
+    """Bytes of these files that a rewrite takes even without equality deletes."""
+    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
+    if not rules.reasons:
+        return 0
+    by_spec: dict[int, list[Candidate]] = defaultdict(list)
+    for candidate in files:
+        if rules.chooses(candidate):
+            by_spec[candidate.file.spec_id].append(candidate)
+    groups = packed_groups(by_spec, rules, policy.windows, policy.windows.max_bytes_per_batch)
+    return sum(c.file.size_bytes for _, group in groups for c in group)

@@ -1,0 +1,237 @@
+"""Equality deletes: what each applies to, which may be dropped, what applying them needs.
+
+Scope and order are those of the Iceberg spec, "Scan Planning": an equality delete applies to data
+of its own spec and partition with a strictly lower data sequence number, and everywhere when its
+spec is unpartitioned. Which columns may be keys: spec, "Equality Delete Files".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.memory import FIELD_BYTES, MemoryNeed
+from iceberg_maint.core.planning.plan import EqualityDeleteFile
+
+Scope = tuple[int, str]
+"""Spec id and partition key, within which a delete applies."""
+
+_WIDTH_BYTES = {
+    "boolean": 1,
+    "int": 4,
+    "date": 4,
+    "long": 8,
+    "time": 8,
+    "timestamp": 8,
+    "timestamptz": 8,
+    "timestamp_ns": 8,
+    "timestamptz_ns": 8,
+    "string": 24,
+    "binary": 24,
+    "uuid": 36,
+}
+"""Bytes of one value, of varying ones what is usual for keys; a uuid is text in Spark."""
+_VARYING = frozenset({"string", "binary"})
+_FOOTER_BYTES = 4096
+"""What a file may take for other things than keys."""
+_WIDTH_BYTES_OF_SIZED = {"decimal": 16, "fixed": 16}
+
+
+def scope_of(file: LiveFile) -> Scope:
+    """Where the file lies."""
+    return file.spec_id, file.partition
+
+
+def can_be_key(column_type: str | None) -> bool:
+    """Whether rows can be matched by a column of this Iceberg type (None: no such column now).
+
+    Not by floating-point ones: Java, Parquet and SQL do not agree on which NaN and zero are equal.
+    """
+    return column_type is not None and (
+        column_type in _WIDTH_BYTES or column_type.split("[")[0].split("(")[0] in _WIDTH_BYTES_OF_SIZED
+    )
+
+
+def key_bytes(column_types: Iterable[str]) -> int:
+    """Bytes of one key of these columns, estimated by their types."""
+    return sum(
+        _WIDTH_BYTES.get(t) or _WIDTH_BYTES_OF_SIZED.get(t.split("[")[0].split("(")[0], 8)
+        for t in column_types
+    )
+
+
+def beside_bytes(column_types: Iterable[str]) -> int:
+    """Bytes that a row of these columns takes in Spark beside the `key_bytes`: every field begins at a
+    multiple of eight, and one of more bytes lies elsewhere and takes a field to say where."""
+    found = 0
+    for column_type in column_types:
+        width = key_bytes((column_type,))
+        found += -width % FIELD_BYTES + (FIELD_BYTES if width > FIELD_BYTES else 0)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """Live equality delete files by what they apply to, lowest data sequence number first."""
+
+    everywhere: tuple[LiveFile, ...]
+    of_scope: Mapping[Scope, tuple[LiveFile, ...]]
+
+    @classmethod
+    def of(cls, specs: Mapping[int, PartitionSpec], live_files: Iterable[LiveFile]) -> EqualityDeletes:
+        """The equality deletes among these files."""
+        everywhere: list[LiveFile] = []
+        of_scope: dict[Scope, list[LiveFile]] = defaultdict(list)
+        for file in live_files:
+            if file.kind is FileKind.EQUALITY_DELETES:
+                unpartitioned = specs[file.spec_id].is_unpartitioned
+                (everywhere if unpartitioned else of_scope[scope_of(file)]).append(file)
+        return cls(_by_age(everywhere), {scope: _by_age(files) for scope, files in of_scope.items()})
+
+    def unsupported(self, key_types: Mapping[int, str]) -> EqualityDeletes:
+        """Those whose keys cannot be matched."""
+
+        def kept(files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
+            return tuple(d for d in files if has_unsupported_key(d, key_types))
+
+        return EqualityDeletes(kept(self.everywhere), {s: kept(f) for s, f in self.of_scope.items()})
+
+    def apply_to(self, file: LiveFile) -> bool:
+        """Whether any applies to this data file."""
+        return self.apply_everywhere_to(file) or _newest(self.of_scope.get(scope_of(file), ())) > (
+            file.data_sequence_number
+        )
+
+    def apply_everywhere_to(self, file: LiveFile) -> bool:
+        """Whether one of an unpartitioned spec applies to this data file."""
+        return _newest(self.everywhere) > file.data_sequence_number
+
+    def applying(self, data_files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
+        """Those that apply to at least one of these data files, by age."""
+        oldest: dict[Scope, int] = {}
+        for file in data_files:
+            scope, number = scope_of(file), file.data_sequence_number
+            oldest[scope] = min(number, oldest.get(scope, number))
+        found = list(_above(self.everywhere, min(oldest.values()))) if oldest else []
+        for scope, number in oldest.items():
+            found += _above(self.of_scope.get(scope, ()), number)
+        return _by_age(found)
+
+    def dangling(self, data_files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
+        """Those that apply to none of these data files, which must be all there are."""
+        used = {d.path for d in self.applying(data_files)}
+        every = (*self.everywhere, *(d for files in self.of_scope.values() for d in files))
+        return _by_age(d for d in every if d.path not in used)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveData:
+    """Live data files by scope, lowest data sequence number first: who still needs a delete."""
+
+    every: tuple[LiveFile, ...]
+    of_scope: Mapping[Scope, tuple[LiveFile, ...]]
+
+    @classmethod
+    def of(cls, live_files: Iterable[LiveFile]) -> LiveData:
+        """The data files among these files."""
+        every: list[LiveFile] = []
+        of_scope: dict[Scope, list[LiveFile]] = defaultdict(list)
+        for file in live_files:
+            if file.kind is FileKind.DATA:
+                every.append(file)
+                of_scope[scope_of(file)].append(file)
+        return cls(_by_age(every), {scope: _by_age(files) for scope, files in of_scope.items()})
+
+    def needed_beside(
+        self, deletes: Iterable[LiveFile], paths: frozenset[str], specs: Mapping[int, PartitionSpec]
+    ) -> frozenset[str]:
+        """Paths of the deletes that apply to a data file other than these."""
+        oldest: dict[Scope | None, int | None] = {}
+        needed: set[str] = set()
+        for delete in deletes:
+            scope = None if specs[delete.spec_id].is_unpartitioned else scope_of(delete)
+            if scope not in oldest:
+                files = self.every if scope is None else self.of_scope.get(scope, ())
+                oldest[scope] = next((f.data_sequence_number for f in files if f.path not in paths), None)
+            number = oldest[scope]
+            if number is not None and number < delete.data_sequence_number:
+                needed.add(delete.path)
+        return frozenset(needed)
+
+
+def has_unsupported_key(delete: LiveFile, key_types: Mapping[int, str]) -> bool:
+    """Whether the delete's keys cannot be matched: no columns, or one that is dropped, inside a
+    list or map, or of a type that `can_be_key` denies."""
+    return not delete.equality_ids or not all(can_be_key(key_types.get(i)) for i in delete.equality_ids)
+
+
+def planned_deletes(
+    deletes: Iterable[LiveFile], kept: frozenset[str], specs: Mapping[int, PartitionSpec]
+) -> tuple[EqualityDeleteFile, ...]:
+    """The deletes as a batch carries them; all but those in `kept` (paths) are dropped by it."""
+    return tuple(
+        EqualityDeleteFile(
+            path=d.path,
+            spec_id=d.spec_id,
+            partition=d.partition,
+            everywhere=specs[d.spec_id].is_unpartitioned,
+            equality_ids=tuple(sorted(d.equality_ids)),
+            data_sequence_number=d.data_sequence_number,
+            record_count=d.record_count,
+            size_bytes=d.size_bytes,
+            drop=d.path not in kept,
+        )
+        for d in deletes
+    )
+
+
+def memory_need(
+    deletes: Sequence[LiveFile], rows: int, key_types: Mapping[int, str], correction: float
+) -> MemoryNeed:
+    """What applying these deletes to so many rows asks of memory; keys as wide as the widest."""
+    return MemoryNeed(
+        keys=sum(d.record_count for d in deletes),
+        key_bytes=max(widest_key_bytes(deletes, key_types), _stored_key_bytes(deletes, key_types)),
+        rows=rows,
+        correction=correction,
+    )
+
+
+def widest_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) -> int:
+    """Bytes of the widest key among these deletes."""
+    return max((key_bytes(key_types[i] for i in ids) for ids in {d.equality_ids for d in deletes}), default=0)
+
+
+def _stored_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) -> int:
+    """Bytes of one key as the files have them, of the widest keys whose width varies: what is compressed
+    is wider in memory, and never narrower."""
+    stored: dict[tuple[int, ...], tuple[int, int]] = {}
+    for delete in deletes:
+        if any(key_types[i] in _VARYING for i in delete.equality_ids):
+            size, count = stored.get(delete.equality_ids, (0, 0))
+            size += max(0, delete.size_bytes - _FOOTER_BYTES)
+            stored[delete.equality_ids] = size, count + delete.record_count
+    return max((size // count for size, count in stored.values() if count), default=0)
+
+
+def key_work_bytes(data_files: Iterable[LiveFile], deletes: Iterable[LiveFile], width_bytes: int) -> int:
+    """Bytes that finding the deleted rows reads: the key columns, as wide as the widest key and at
+    most the whole file, and the deletes."""
+    keys = sum(min(f.size_bytes, f.record_count * width_bytes) for f in data_files)
+    return keys + sum(d.size_bytes for d in deletes)
+
+
+def _by_age(files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
+    return tuple(sorted(files, key=lambda f: (f.data_sequence_number, f.path)))
+
+
+def _newest(by_age: Sequence[LiveFile]) -> int:
+    return by_age[-1].data_sequence_number if by_age else 0
+
+
+def _above(by_age: Sequence[LiveFile], number: int) -> Sequence[LiveFile]:
+    return by_age[bisect_right(by_age, number, key=lambda d: d.data_sequence_number) :]

@@ -1,0 +1,153 @@
+"""File groups of one partition: which data files ask for a rewrite, and how they are packed.
+
+Which files and groups are worth a rewrite follows Iceberg's `BinPackRewriteFilePlanner` and
+`SizeBasedFileRewritePlanner` (1.12): files outside the desired size range or with too high a
+delete ratio, packed to groups, groups kept when they have enough inputs, enough content, too much
+content or too many deletes. A differential test holds the two against each other; where ours is
+stricter on purpose, `docs/design/decisions/0004-where-our-planner-is-stricter.md` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iceberg_maint.core.health.bin_packing import pack
+from iceberg_maint.core.health.metrics import SizeLimits
+from iceberg_maint.core.health.thresholds import (
+    DANGLING,
+    expected_output_files,
+    size_limits,
+    too_many_average_bytes,
+)
+from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
+from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.planning.candidates import Candidate
+from iceberg_maint.core.planning.plan import FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.policy.data import OutputSpec, RewriteDataFilesPolicy, WindowsPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one partition is due for, with the numbers the choice of files and groups needs."""
+
+    due: PartitionDecision
+    policy: RewriteDataFilesPolicy
+    target_bytes: int
+    limits: SizeLimits
+    reasons: frozenset[Reason]
+
+    @classmethod
+    def of(cls, due: PartitionDecision, policy: RewriteDataFilesPolicy, target_bytes: int) -> Rules:
+        """The rules for a partition that is due."""
+        grave = frozenset(
+            f.reason for f in due.findings if f.severity is Severity.ERROR and f.metric != DANGLING
+        )
+        return cls(due, policy, target_bytes, size_limits(policy, target_bytes), grave)
+
+    def chooses(self, candidate: Candidate) -> bool:
+        """Whether the file itself asks for a rewrite (Iceberg `filterFiles`)."""
+        size = candidate.file.size_bytes
+        return (
+            self.due.reason is Reason.FORCED
+            or not self.limits.small_below_bytes <= size <= self.limits.large_above_bytes
+            or (
+                Reason.TOO_MANY_FILES in self.reasons
+                and size < too_many_average_bytes(self.policy, self.target_bytes)
+            )
+            or self._deletes_ask(candidate)
+            or self._equality_deletes_ask(candidate)
+        )
+
+    def keeps(self, group: Sequence[Candidate]) -> bool:
+        """Whether a group gains (Iceberg `filterFileGroups`) and makes progress: fewer files than
+        before, deletes applied, or a large file split."""
+        if self.due.reason is Reason.FORCED:
+            return True
+        if any(self._deletes_ask(c) or self._equality_deletes_ask(c) for c in group):
+            return True
+        size = sum(c.file.size_bytes for c in group)
+        many = len(group) > 1
+        gains = (
+            (many and len(group) >= self.policy.min_input_files)
+            or (many and size > self.target_bytes)
+            or size > self.limits.large_above_bytes
+            or (many and Reason.TOO_MANY_FILES in self.reasons)
+        )
+        fewer = expected_output_files(size, self.target_bytes, self.limits) < len(group)
+        splits = any(c.file.size_bytes > self.limits.large_above_bytes for c in group)
+        return gains and (fewer or splits)
+
+    def _deletes_ask(self, candidate: Candidate) -> bool:
+        if not candidate.marking_deletes:
+            return False
+        if Reason.DELETE_FILES in self.reasons:
+            return True
+        limit = self.policy.delete_ratio_act
+        if limit is None:
+            return False
+        # Whom a partition-scoped delete file marks is not in metadata: take every file it may.
+        return candidate.file_scoped_delete_ratio >= limit or (
+            Reason.DELETE_RATIO in self.reasons and candidate.has_partition_scoped_deletes
+        )
+
+    def _equality_deletes_ask(self, candidate: Candidate) -> bool:
+        return Reason.EQUALITY_DELETES in self.reasons and candidate.under_equality_deletes
+
+
+def packed_groups(
+    by_spec: Mapping[int, Sequence[Candidate]], rules: Rules, windows: WindowsPolicy, most_bytes: int
+) -> Iterator[tuple[int, Sequence[Candidate]]]:
+    """The groups worth a rewrite, each with its spec, none above these bytes."""
+    cap = min(most_bytes, rules.policy.max_group_bytes)
+    for spec_id, chosen in sorted(by_spec.items()):
+        for packed in pack(chosen, cap, lambda c: c.file.size_bytes, windows.max_files_per_batch):
+            if rules.keeps(packed):
+                yield spec_id, packed
+
+
+def file_group(
+    state: TableState, partition: str, spec_id: int, chosen: Sequence[Candidate], rules: Rules
+) -> FileGroup:
+    """The group of these files as a plan carries it."""
+    moves = rules.policy.output_spec is OutputSpec.CURRENT
+    size = sum(c.file.size_bytes for c in chosen)
+    return FileGroup(
+        partition=partition,
+        spec_id=spec_id,
+        output_spec_id=state.current_spec_id if moves else spec_id,
+        files=tuple(map(input_file, chosen)),
+        expected_output_files=expected_output_files(size, rules.target_bytes, rules.limits),
+    )
+
+
+def input_file(candidate: Candidate) -> InputFile:
+    """The data file as a plan carries it."""
+    return InputFile(
+        path=candidate.file.path,
+        size_bytes=candidate.file.size_bytes,
+        record_count=candidate.file.record_count,
+        data_sequence_number=candidate.file.data_sequence_number,
+        delete_files=tuple(sorted({d.path for d in candidate.position_deletes})),
+    )
+
+
+def applied_deletes(candidates: Iterable[Candidate]) -> tuple[PositionDeleteFile, ...]:
+    """The position deletes and deletion vectors that apply to these data files, each once."""
+    found = {(d.path, d.content_offset): d for c in candidates for d in c.position_deletes}
+    return tuple(planned_delete(found[key]) for key in sorted(found, key=lambda k: (k[0], k[1] or 0)))
+
+
+def planned_delete(delete: LiveFile, *, void: bool = False) -> PositionDeleteFile:
+    """The position delete file or deletion vector as a plan carries it."""
+    return PositionDeleteFile(
+        path=delete.path,
+        spec_id=delete.spec_id,
+        partition=delete.partition,
+        data_sequence_number=delete.data_sequence_number,
+        record_count=delete.record_count,
+        size_bytes=delete.size_bytes,
+        referenced_data_file=delete.referenced_data_file,
+        content_offset=delete.content_offset,
+        void=void,
+    )

@@ -1,0 +1,299 @@
+"""Plan batches of explicit input files: of each operation on data, and of `rewrite_data_files`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.partition_key import ALL
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.planning.candidates import NO_EQUALITY_DELETES, Candidate, candidates
+from iceberg_maint.core.planning.convert_equality_deletes import plan_conversion
+from iceberg_maint.core.planning.equality_delete_route import left_to_conversion, units
+from iceberg_maint.core.planning.equality_deletes import (
+    EqualityDeletes,
+    LiveData,
+    has_unsupported_key,
+    memory_need,
+    planned_deletes,
+)
+from iceberg_maint.core.planning.file_groups import Rules, applied_deletes, file_group, packed_groups
+from iceberg_maint.core.planning.layout_gain import PlannedLayout
+from iceberg_maint.core.planning.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
+from iceberg_maint.core.planning.sort_groups import SortedGroup, sorted_groups
+from iceberg_maint.core.policy.data import Policy, WindowsPolicy
+
+NATIVE = "native"
+ANTI_JOIN = "anti-join"
+SORTED = "sorted"
+
+
+def partitions_to_read(operation: Operation, decision: Decision, measured: Measured) -> frozenset[str]:
+    """The partitions whose live files a plan of this decision needs.
+
+    Those that are due; where deletes of an unpartitioned spec are live, also every partition that
+    equality deletes apply to: only all of them tell which of these deletes may be dropped.
+    """
+    due = frozenset(p.partition for p in decision.due())
+    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
+        return due
+    under = {key for key, health in measured.partitions.items() if health.applicable_equality_delete_files}
+    everywhere = measured.partitions.get(ALL)
+    touches = operation is Operation.CONVERT_EQUALITY_DELETES or not due.isdisjoint(under)
+    if not due or not touches or everywhere is None or not everywhere.equality_delete_files:
+        return due
+    return due | under
+
+
+def plan_operation(
+    operation: Operation,
+    state: TableState,
+    decision: Decision,
+    live_files: Iterable[LiveFile],
+    policy: Policy,
+    target_bytes: int,
+    *,
+    memory_correction: float = 1.0,
+) -> Plan:
+    """The plan of one operation on data for the partitions its decision says RUN, in its order.
+
+    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs;
+    `memory_correction` is what is learned of the memory that applying equality deletes takes.
+    """
+    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
+        return plan_position_deletes(state, decision, live_files, policy, target_bytes)
+    plan = plan_conversion if operation is Operation.CONVERT_EQUALITY_DELETES else plan_rewrite
+    return plan(state, decision, live_files, policy, target_bytes, memory_correction=memory_correction)
+
+
+def plan_rewrite(
+    state: TableState,
+    decision: Decision,
+    live_files: Iterable[LiveFile],
+    policy: Policy,
+    target_bytes: int,
+    *,
+    memory_correction: float = 1.0,
+) -> Plan:
+    """The plan of `rewrite_data_files`; see `plan_operation`.
+
+    Partitions whose equality deletes are to be converted are left to that operation whole.
+    """
+    files = tuple(live_files)
+    by_partition = candidates(state.specs, files)
+    deletes = EqualityDeletes.of(state.specs, files)
+    by_unit = units(decision, by_partition, deletes, state.key_types, policy, target_bytes)
+    leftovers = [
+        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
+        for p in decision.partitions
+        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
+    ]
+    groups: list[FileGroup] = []
+    layouts: dict[str, PlannedLayout] = {}
+    for due in decision.due():
+        unit = by_unit.get(due.partition)
+        if unit is not None and left_to_conversion(due, unit, decision):
+            own = [c.file.size_bytes for c in unit.files[due.partition]]
+            leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
+            continue
+        every = by_partition.get(due.partition, ())
+        in_order = plan_sorted(state, due, every, policy, target_bytes, decision.budget_bytes)
+        layouts |= {f.path: g.layout for g in in_order for f in g.group.files}
+        found, left = plan_groups(
+            state,
+            due,
+            [c for c in every if c.file.path not in layouts],
+            policy,
+            target_bytes,
+            decision.budget_bytes,
+            decision.budget_reason,
+        )
+        groups += [*(g.group for g in in_order), *found]
+        leftovers += [one for one in left if not in_order or one.reason is not Reason.NO_GAIN]
+    groups, cut = _within_budget(groups, decision.budget_bytes, decision.budget_reason)
+    reasons = {p.partition: p.reason for p in decision.due()}
+    by_path = {c.file.path: c for some in by_partition.values() for c in some}
+    under = {path for path, c in by_path.items() if deletes.apply_to(c.file)}
+    live = LiveData.of(files)
+    batches = []
+    for chunk in _chunks(groups, under, layouts, policy.windows):
+        batch = _batch(state, tuple(chunk), target_bytes, reasons)
+        batch = replace(batch, applied_deletes=applied_deletes(by_path[p] for p in batch.paths()))
+        planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
+        if planned:
+            batch = replace(batch, strategy=SORTED, layout=reduce(PlannedLayout.plus, planned))
+        marked = [by_path[p].file for p in sorted(batch.paths() & under)]
+        if marked:
+            batch = _with_deletes(batch, state, deletes.applying(marked), marked, live, memory_correction)
+        batches.append(batch)
+    return make_plan(
+        str(state.table),
+        state.uuid,
+        Operation.REWRITE_DATA_FILES,
+        state.snapshot.snapshot_id if state.snapshot else None,
+        tuple(batches),
+        (*leftovers, *cut),
+    )
+
+
+def plan_sorted(
+    state: TableState,
+    due: PartitionDecision,
+    found: Sequence[Candidate],
+    policy: Policy,
+    target_bytes: int,
+    budget_bytes: int | None = None,
+) -> list[SortedGroup]:
+    """File groups of one partition to sort, none larger than a batch or the budget may be."""
+    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    most = _most_bytes(policy.windows)
+    left_bytes = most if budget_bytes is None else min(most, budget_bytes)
+    return sorted_groups(state, due.partition, found, rules, policy.layout, policy.windows, left_bytes)
+
+
+def _most_bytes(windows: WindowsPolicy) -> int:
+    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    return min(cap for cap in caps if cap is not None)
+
+
+def plan_groups(
+    state: TableState,
+    due: PartitionDecision,
+    found: Sequence[Candidate],
+    policy: Policy,
+    target_bytes: int,
+    budget_bytes: int | None = None,
+    budget_reason: Reason = Reason.RUN_BUDGET,
+) -> tuple[list[FileGroup], list[Leftover]]:
+    """File groups of one partition, none larger than a batch or the budget may be.
+
+    Left over are files under equality deletes whose keys cannot be matched, files that alone
+    exceed a cap of policy and, for `budget_reason`, those that exceed what is left of the budget.
+    """
+    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    windows = policy.windows
+    most = _most_bytes(windows)
+    left_bytes = most if budget_bytes is None else min(most, budget_bytes)
+    unsupported = _unsupported(state, found)
+    by_spec: dict[int, list[Candidate]] = defaultdict(list)
+    blocked: list[Candidate] = []
+    too_large: list[Candidate] = []
+    later: list[Candidate] = []
+    for candidate in found:
+        if unsupported.apply_to(candidate.file):
+            blocked.append(candidate)
+        elif not rules.chooses(candidate):
+            continue
+        elif candidate.file.size_bytes > most:
+            too_large.append(candidate)
+        elif candidate.file.size_bytes > left_bytes:
+            later.append(candidate)
+        else:
+            by_spec[candidate.file.spec_id].append(candidate)
+    groups = [
+        file_group(state, due.partition, spec_id, packed, rules)
+        for spec_id, packed in packed_groups(by_spec, rules, windows, left_bytes)
+    ]
+    leftovers = [
+        Leftover(due.partition, reason, len(left), sum(c.file.size_bytes for c in left))
+        for reason, left in (
+            (budget_reason, later),
+            (Reason.UNSUPPORTED_KEY, blocked),
+            (Reason.FILE_TOO_LARGE, too_large),
+        )
+        if left
+    ]
+    if not groups and not leftovers:
+        cramped = left_bytes < most and any(packed_groups(by_spec, rules, windows, most))
+        leftovers.append(Leftover(due.partition, budget_reason if cramped else Reason.NO_GAIN))
+    return groups, leftovers
+
+
+def _unsupported(state: TableState, found: Sequence[Candidate]) -> EqualityDeletes:
+    """The deletes on these files whose keys cannot be matched."""
+    if not found:
+        return NO_EQUALITY_DELETES
+    applying = found[0].all_equality_deletes.applying(c.file for c in found)
+    return EqualityDeletes.of(state.specs, (d for d in applying if has_unsupported_key(d, state.key_types)))
+
+
+def _within_budget(
+    groups: Iterable[FileGroup], budget_bytes: int | None, reason: Reason
+) -> tuple[list[FileGroup], list[Leftover]]:
+    """The groups that fit, in order, and per partition what did not."""
+    kept: list[FileGroup] = []
+    cut: dict[str, list[FileGroup]] = defaultdict(list)
+    left = budget_bytes
+    for group in groups:
+        if left is not None and group.input_bytes > left:
+            cut[group.partition].append(group)
+            continue
+        left = None if left is None else left - group.input_bytes
+        kept.append(group)
+    return kept, [
+        Leftover(partition, reason, sum(len(g.files) for g in of), sum(g.input_bytes for g in of))
+        for partition, of in cut.items()
+    ]
+
+
+def _chunks(
+    groups: Iterable[FileGroup],
+    under: Collection[str],
+    in_order: Collection[str],
+    windows: WindowsPolicy,
+) -> list[list[FileGroup]]:
+    """Groups that one batch may hold together, in order; those with files under equality deletes
+    apart from those without, and those to be sorted apart from both."""
+    chunks: list[list[FileGroup]] = []
+    open_chunk: dict[tuple[bool, bool], int] = {}
+    for group in groups:
+        marked = any(f.path in under for f in group.files), group.files[0].path in in_order
+        joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
+        fits = (
+            len({g.partition for g in joined}) <= windows.max_partitions_per_batch
+            and sum(len(g.files) for g in joined) <= windows.max_files_per_batch
+            and sum(g.input_bytes for g in joined) <= windows.max_bytes_per_batch
+        )
+        if joined and fits:
+            chunks[open_chunk[marked]] = joined
+        else:
+            open_chunk[marked] = len(chunks)
+            chunks.append([group])
+    return chunks
+
+
+def _batch(
+    state: TableState, groups: tuple[FileGroup, ...], target_bytes: int, reasons: Mapping[str, Reason]
+) -> Batch:
+    paths = frozenset(f.path for g in groups for f in g.files)
+    return replace(
+        batch_at(state, Operation.REWRITE_DATA_FILES, NATIVE, paths, target_bytes),
+        groups=groups,
+        reasons=tuple(sorted({reasons[g.partition] for g in groups})),
+    )
+
+
+def _with_deletes(
+    batch: Batch,
+    state: TableState,
+    applying: Sequence[LiveFile],
+    marked: Sequence[LiveFile],
+    live: LiveData,
+    memory_correction: float,
+) -> Batch:
+    """The batch, applying these deletes to its files `marked`; dropped are those that only files
+    of this batch needed, as their replacements are no older than the deletes."""
+    kept = live.needed_beside(applying, batch.paths(), state.specs)
+    rows = sum(f.record_count for f in marked)
+    return replace(
+        batch,
+        strategy=ANTI_JOIN,
+        equality_deletes=planned_deletes(applying, kept, state.specs),
+        memory=memory_need(applying, rows, state.key_types, memory_correction),
+    )

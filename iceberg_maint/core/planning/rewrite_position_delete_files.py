@@ -1,0 +1,275 @@
+"""Plan batches of `rewrite_position_delete_files`: deletes with every data file they may mark.
+
+What a position delete file marks of live data files is written anew, one file per data file (in v3 a
+deletion vector); then the file goes. One that is scoped to its partition may name any data file
+there. Which ones it names only its contents say, so it is taken together with every live data file
+that it may apply to, and read. No other rule lets one go that may apply: what joins of partitions and
+sequence numbers have let go brought rows back (apache/iceberg#15727).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iceberg_maint.core.decisions.windows import Budget
+from iceberg_maint.core.health.position_deletes import MERGEABLE, REMAINING, UNMARKING
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
+from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.planning.candidates import Candidate, candidates
+from iceberg_maint.core.planning.equality_deletes import scope_of
+from iceberg_maint.core.planning.file_groups import applied_deletes, input_file, planned_delete
+from iceberg_maint.core.planning.plan import (
+    Batch,
+    FileGroup,
+    Leftover,
+    Plan,
+    PositionDeleteFile,
+    batch_at,
+    make_plan,
+)
+from iceberg_maint.core.policy.data import Policy, WindowsPolicy
+
+MERGE = "merge"
+
+_OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
+
+
+def plan_position_deletes(
+    state: TableState,
+    decision: Decision,
+    live_files: Iterable[LiveFile],
+    policy: Policy,
+    target_bytes: int,
+) -> Plan:
+    """The plan for the partitions the decision says RUN, in its order.
+
+    `live_files` are those of these partitions. Caps on bytes count the deletes that are read.
+    """
+    files = tuple(live_files)
+    found = candidates(state.specs, files)
+    deletes: dict[str, list[LiveFile]] = defaultdict(list)
+    for file in files:
+        if file.kind in (FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR):
+            deletes[file.partition].append(file)
+    taken: list[_Unit] = []
+    leftovers = [
+        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
+        for p in decision.partitions
+        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
+    ]
+    budget = Budget(decision.budget_partitions, decision.budget_bytes)
+    for due in decision.due():
+        key = due.partition
+        units = _units(due, found.get(key, ()), deletes[key], state.format_version)
+        fitting: list[_Unit] = []
+        left: dict[Reason, list[_Unit]] = defaultdict(list)
+        for unit in units:
+            partitions = 0 if fitting else 1
+            if not unit.fits(policy.windows):
+                left[Reason.FILE_TOO_LARGE].append(unit)
+            elif not budget.holds(unit.size_bytes, partitions=partitions):
+                left[decision.budget_reason].append(unit)
+            else:
+                budget = budget.less(unit.size_bytes, partitions=partitions)
+                fitting.append(unit)
+        taken += fitting
+        leftovers += [
+            Leftover(key, why, sum(len(u.deletes) for u in of), sum(u.size_bytes for u in of))
+            for why, of in left.items()
+        ]
+        if not units:
+            leftovers.append(Leftover(key, Reason.NO_GAIN))
+    reasons = {p.partition: p.reason for p in decision.due()}
+    return make_plan(
+        str(state.table),
+        state.uuid,
+        _OPERATION,
+        state.snapshot.snapshot_id if state.snapshot else None,
+        tuple(_batch(state, chunk, reasons, target_bytes) for chunk in _chunks(taken, policy.windows)),
+        tuple(leftovers),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Position deletes of one partition that go together, and the data files they may apply to."""
+
+    partition: str
+    examined: tuple[Candidate, ...]
+    deletes: tuple[PositionDeleteFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that are read."""
+        return sum(d.size_bytes for d in self.deletes if not d.void)
+
+    def fits(self, windows: WindowsPolicy) -> bool:
+        """Whether one batch may hold it."""
+        caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+        return self.size_bytes <= min(c for c in caps if c is not None) and (
+            max(len(self.examined), len(self.deletes)) <= windows.max_files_per_batch
+        )
+
+
+def _units(
+    due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[LiveFile], format_version: int
+) -> list[_Unit]:
+    """What can be done about the partition, in parts that may be done apart."""
+    grave = {f.metric for f in due.findings if f.severity is Severity.ERROR}
+    merges = due.reason is Reason.FORCED or not grave.isdisjoint((MERGEABLE, REMAINING))
+    units: list[_Unit] = []
+    alone: list[Candidate] = []
+    for spec_id in sorted({c.file.spec_id for c in found}):
+        scope = [c for c in found if c.file.spec_id == spec_id]
+        oldest = _Oldest.of(scope)
+        shared = [d for d in deletes if _is_shared(d) and d.spec_id == spec_id and oldest.reached_by(d)]
+        if not shared or not (merges or any(not oldest.may_be_marked_by(d) for d in shared)):
+            alone += scope
+            continue
+        newest = max(d.data_sequence_number for d in shared)
+        under = [c for c in scope if c.file.data_sequence_number <= newest]
+        alone += [c for c in scope if c.file.data_sequence_number > newest]
+        own = [d for c in under if _goes_along(c, newest, format_version) for d in _named(c)]
+        units.append(_Unit(due.partition, tuple(under), tuple(map(planned_delete, (*shared, *own)))))
+    fewest = 1 if format_version >= 3 else 2
+    units += [
+        _Unit(due.partition, (c,), tuple(map(planned_delete, _named(c))))
+        for c in alone
+        if merges and len(_named(c)) >= fewest
+    ]
+    by_path = {c.file.path: c for c in found}
+    for delete in _void(due, found, deletes):
+        named = by_path.get(delete.referenced_data_file or "")
+        units.append(_Unit(due.partition, (named,) if named else (), (planned_delete(delete, void=True),)))
+    return units
+
+
+def _void(due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[LiveFile]) -> list[LiveFile]:
+    """Those that apply to no live data file by the spec's own rules: the file they name is gone, is
+    newer or has a deletion vector, or there is none as old as they are in their spec and partition.
+
+    Health has seen the whole table: where it counts another number of them, some data files are
+    not among those found, and nothing is said about the partition.
+    """
+    counted = next((int(f.value) for f in due.findings if f.metric == UNMARKING), 0)
+    applying = {_identity(d) for c in found for d in c.position_deletes}
+    live = {c.file.path: c.file.data_sequence_number for c in found}
+    spec_ids = {d.spec_id for d in deletes}
+    oldest = {i: _Oldest.of([c for c in found if c.file.spec_id == i]) for i in spec_ids}
+    dangling, masked, hollow = [], [], 0
+    for delete in deletes:
+        named = delete.referenced_data_file
+        if named is None:
+            if not oldest[delete.spec_id].reached_by(delete):
+                dangling.append(delete)
+            elif not oldest[delete.spec_id].may_be_marked_by(delete):
+                hollow += 1
+        elif named not in live or live[named] > delete.data_sequence_number:
+            dangling.append(delete)
+        elif _identity(delete) not in applying:
+            masked.append(delete)
+    return [*dangling, *masked] if len(dangling) + hollow == counted else masked
+
+
+def _identity(delete: LiveFile) -> tuple[str, int | None]:
+    return delete.path, delete.content_offset
+
+
+def _is_shared(delete: LiveFile) -> bool:
+    return delete.referenced_data_file is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Oldest:
+    """Of the data files of one spec and partition the lowest data sequence number, and the lowest of
+    the commits that added them; None where there are none."""
+
+    data: int | None
+    added: int | None
+
+    @classmethod
+    def of(cls, scope: Sequence[Candidate]) -> _Oldest:
+        """Of these."""
+        data = min((c.file.data_sequence_number for c in scope), default=None)
+        return cls(data, min(map(_added, scope), default=None))
+
+    def reached_by(self, delete: LiveFile) -> bool:
+        """Whether a delete file scoped to the partition applies to one of them by its number."""
+        return self.data is not None and self.data <= delete.data_sequence_number
+
+    def may_be_marked_by(self, delete: LiveFile) -> bool:
+        """Whether one of them was there when the delete file came: it can name no other."""
+        return self.added is not None and self.added <= delete.data_sequence_number
+
+
+def _added(candidate: Candidate) -> int:
+    return max(candidate.file.data_sequence_number, candidate.file.file_sequence_number or 0)
+
+
+def _named(candidate: Candidate) -> list[LiveFile]:
+    """The position delete files that apply to this data file alone."""
+    return [
+        d for d in candidate.position_deletes if d.kind is FileKind.POSITION_DELETES and not _is_shared(d)
+    ]
+
+
+def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
+    """Whether the data file's own position deletes are written anew with those it shares: in v3
+    always, as its deletion vector stands for all; before, where those may mark it at all."""
+    return format_version >= 3 or _added(candidate) <= newest or len(_named(candidate)) > 1
+
+
+def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]:
+    """Consecutive units that one batch may hold together."""
+    chunks: list[list[_Unit]] = []
+    partitions: set[str] = set()
+    examined = deletes = size_bytes = 0
+    for unit in units:
+        partitions.add(unit.partition)
+        examined += len(unit.examined)
+        deletes += len(unit.deletes)
+        size_bytes += unit.size_bytes
+        fits = (
+            len(partitions) <= windows.max_partitions_per_batch
+            and max(examined, deletes) <= windows.max_files_per_batch
+            and size_bytes <= windows.max_bytes_per_batch
+        )
+        if chunks and fits:
+            chunks[-1].append(unit)
+            continue
+        chunks.append([unit])
+        partitions = {unit.partition}
+        examined, deletes, size_bytes = len(unit.examined), len(unit.deletes), unit.size_bytes
+    return chunks
+
+
+def _batch(
+    state: TableState, chunk: Sequence[_Unit], reasons: Mapping[str, Reason], target_bytes: int
+) -> Batch:
+    deletes = tuple(d for unit in chunk for d in unit.deletes)
+    applied = applied_deletes(c for unit in chunk for c in unit.examined)
+    known = {d.identity for d in deletes}
+    inputs = frozenset(
+        d.path if d.content_offset is None else f"{d.path}@{d.content_offset}" for d in deletes
+    )
+    return replace(
+        batch_at(state, _OPERATION, MERGE, inputs, target_bytes),
+        groups=tuple(_groups(chunk)),
+        reasons=tuple(sorted({reasons[unit.partition] for unit in chunk})),
+        position_deletes=deletes,
+        applied_deletes=tuple(d for d in applied if d.identity not in known),
+    )
+
+
+def _groups(chunk: Iterable[_Unit]) -> Iterator[FileGroup]:
+    """The data files of the batch, one group per partition and spec, of which nothing is written."""
+    by_scope: dict[tuple[int, str], dict[str, Candidate]] = defaultdict(dict)
+    for unit in chunk:
+        for candidate in unit.examined:
+            by_scope[scope_of(candidate.file)][candidate.file.path] = candidate
+    for (spec_id, partition), examined in by_scope.items():
+        files = tuple(input_file(c) for c in examined.values())
+        yield FileGroup(partition, spec_id, spec_id, files, expected_output_files=0)

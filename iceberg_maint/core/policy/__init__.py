@@ -1,0 +1,1 @@
+"""Policy: what a table's owner wants, as values."""

@@ -1,0 +1,314 @@
+"""Policy: what a table's owner wants, as values. Defaults are the built-in policy.
+
+Every field is one documented key (`section.name` in YAML, `maintenance.section.name` as a table
+property). "Off" is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+from iceberg_maint.core.policy.housekeeping import (
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+    RewriteManifestsPolicy,
+)
+
+GIBIBYTE = 1024**3
+DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
+
+
+class Mode(StrEnum):
+    """`advise` measures, plans and reports and touches nothing; `act` also executes."""
+
+    ADVISE = "advise"
+    ACT = "act"
+
+
+class ProofLevel(StrEnum):
+    """`full` fingerprints every row in and out; `footer` compares counts and bounds."""
+
+    FULL = "full"
+    FOOTER = "footer"
+
+
+class WindowOrder(StrEnum):
+    """Which due partitions go first."""
+
+    WORST_FIRST = "worst_first"
+    OLDEST_FIRST = "oldest_first"
+
+
+class OutputSpec(StrEnum):
+    """Spec of the files written: each source's `own`, or the table's `current` one."""
+
+    OWN = "own"
+    CURRENT = "current"
+
+
+def _key(default: Any, doc: str, **limits: float) -> Any:
+    return field(default=default, metadata={"doc": doc, **limits})
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteDataFilesPolicy:
+    """Section `rewrite_data_files`."""
+
+    enabled: bool = _key(True, "whether data files are rewritten at all")
+    target_file_size_bytes: int | None = _key(
+        None,
+        "size to aim at; null: the table's write.target-file-size-bytes, else 512 MiB",
+        minimum=1024,
+    )
+    small_file_ratio: float = _key(
+        0.75, "a data file below this share of the target is small", minimum=0.0, maximum=1.0
+    )
+    large_file_ratio: float = _key(1.8, "a data file above this multiple of the target is large", minimum=1.0)
+    min_input_files: int = _key(5, "fewest small files that make a partition due", minimum=2)
+    min_gain_ratio: float = _key(
+        0.1,
+        "a rewrite is due when it removes at least this share of the partition's files …",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    min_excess_files: int = _key(4, "… or more than this many files", minimum=0)
+    max_files: int | None = _key(
+        None,
+        "due when a partition has more files than this and their average is below max_files_average_bytes",
+        minimum=1,
+    )
+    max_files_average_bytes: int | None = _key(
+        None, "the average size that goes with max_files; null: the small-file size", minimum=1
+    )
+    delete_ratio_warn: float | None = _key(0.1, "delete ratio at which the check warns", minimum=0.0)
+    delete_ratio_act: float | None = _key(
+        0.3, "delete ratio at which deletes are due to be applied", minimum=0.0
+    )
+    max_delete_files: int | None = _key(
+        None, "due when a partition has more delete files than this", minimum=0
+    )
+    equality_delete_max_age_seconds: int | None = _key(
+        3600, "age at which applicable equality deletes are due; null: never", minimum=0
+    )
+    output_spec: OutputSpec = _key(
+        OutputSpec.OWN,
+        "spec of the written files: own keeps every partition's spec, current moves old-spec "
+        "files to the table's current spec",
+    )
+    max_group_bytes: int = _key(
+        10 * GIBIBYTE, "most input bytes rewritten together in one file group", minimum=1
+    )
+    max_concurrent_groups: int = _key(2, "file groups written at the same time", minimum=1)
+    proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePositionDeleteFilesPolicy:
+    """Section `rewrite_position_delete_files`."""
+
+    enabled: bool = _key(True, "whether position deletes are rewritten at all")
+    min_input_files: int = _key(
+        5,
+        "due at this many position delete files beyond one per data file; in format v3, where they "
+        "become deletion vectors, at this many of any",
+        minimum=1,
+    )
+    min_dangling_files: int | None = _key(
+        1,
+        "due at this many position deletes and deletion vectors that mark no row of a live data file; "
+        "null: never",
+        minimum=1,
+    )
+    proof: ProofLevel = _key(
+        ProofLevel.FULL,
+        "how it is proved before its commit: full also has Iceberg's reader say which rows it sees deleted",
+    )
+
+
+class Route(StrEnum):
+    """How equality deletes are cleaned: `convert` them to position deletes or deletion vectors,
+    `rewrite` the data files without the rows, or whichever costs less."""
+
+    AUTO = "auto"
+    CONVERT = "convert"
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletesPolicy:
+    """Section `equality_deletes`: how and in how much memory they are cleaned."""
+
+    route: Route = _key(
+        Route.AUTO, "convert to position deletes or deletion vectors, rewrite the data files, or by cost"
+    )
+    memory: int | None = _key(
+        None,
+        "bytes of execution memory that applying them may take at once; null: half of what Spark has",
+        minimum=1024**2,
+    )
+    scratch: int | None = _key(
+        None,
+        "bytes of shuffle files that applying them may take on disk; more is done in passes; null: no limit",
+        minimum=1024**2,
+    )
+    streaming_consumers: tuple[str, ...] = _key(
+        (),
+        "names of streaming readers of the table; a conversion would show in their stream, so with "
+        "any named the data files are rewritten",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPolicy:
+    """Section `layout`: by what files are sorted, and how far they may drift from it."""
+
+    enabled: bool = _key(
+        True, "whether sort drift is measured and drifted files are sorted again; needs a sort order"
+    )
+    sort_by: tuple[str, ...] = _key(
+        (), "columns to sort by, ' desc' after a name for descending; empty: the table's own sort order"
+    )
+    z_order_by: tuple[str, ...] = _key((), "columns to sort by all at once, in place of a sort order")
+    overlap_depth_warn: float | None = _key(
+        2.0, "overlap depth, as a multiple of the ideal one, above which the check warns", minimum=1.0
+    )
+    overlap_depth_act: float | None = _key(
+        4.0,
+        "overlap depth, as a multiple of the ideal one, above which files are sorted again",
+        minimum=1.0,
+    )
+    min_gain_ratio: float = _key(
+        0.2,
+        "files are sorted again when that should lower the depth by at least this share",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsPolicy:
+    """Section `windows`: how much is taken on at once. Caps are never exceeded."""
+
+    order: WindowOrder = _key(WindowOrder.WORST_FIRST, "which due partitions go first")
+    cold_after_seconds: int | None = _key(
+        None, "leave partitions alone that changed within this time; null: off", minimum=0
+    )
+    max_partitions_per_run: int | None = _key(100, "partitions per run", minimum=1)
+    max_bytes_per_run: int | None = _key(100 * GIBIBYTE, "input bytes per run", minimum=1)
+    max_partitions_per_hour: int | None = _key(None, "partitions per hour and table", minimum=1)
+    max_bytes_per_hour: int | None = _key(None, "input bytes per hour and table", minimum=1)
+    max_partitions_per_batch: int = _key(10, "partitions per batch (one commit)", minimum=1)
+    max_bytes_per_batch: int = _key(10 * GIBIBYTE, "input bytes per batch", minimum=1)
+    max_files_per_batch: int = _key(5000, "input files per batch", minimum=2)
+
+
+class ForeignMode(StrEnum):
+    """Beside another maintainer of the table: `refuse` to work, `coexist` by rewriting cold data
+    files only, or `ignore` it."""
+
+    REFUSE = "refuse"
+    COEXIST = "coexist"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignMaintainersPolicy:
+    """Section `foreign_maintainers`: what to do beside commits of other maintainers."""
+
+    mode: ForeignMode = _key(
+        ForeignMode.REFUSE,
+        "beside another maintainer: refuse, coexist by rewriting cold partitions' data files only, or ignore it",
+    )
+    within_seconds: int = _key(
+        172_800, "how long a commit of another maintainer counts after it was made", minimum=1
+    )
+    cold_after_seconds: int = _key(
+        3600, "mode coexist: leave partitions alone that changed within this time", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Section `retry`: conflicts, back-off and quarantine."""
+
+    commit_tries: int = _key(5, "tries of one commit under concurrent writers", minimum=1)
+    backoff_seconds: int = _key(
+        300, "wait after the first failed or ineffective attempt; doubles each time", minimum=0
+    )
+    backoff_max_seconds: int = _key(86_400, "longest wait", minimum=0)
+    quarantine_after: int = _key(
+        4, "failed or ineffective attempts in a row that quarantine a partition", minimum=1
+    )
+    crash_backoff_seconds: int = _key(
+        60, "wait after the second attempt in a row that never reported back; doubles each time", minimum=0
+    )
+    quarantine_after_crashes: int = _key(6, "such crashes in a row that quarantine a partition", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The effective policy of one table."""
+
+    mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
+    paused: bool = _key(False, "leave the table alone")
+    blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
+    max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
+    ledger_keep_days: int | None = _key(
+        90, "days that ended work and records of the table stay in the ledger; null: for ever", minimum=1
+    )
+    rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
+    equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
+    rewrite_position_delete_files: RewritePositionDeleteFilesPolicy = field(
+        default_factory=RewritePositionDeleteFilesPolicy
+    )
+    layout: LayoutPolicy = field(default_factory=LayoutPolicy)
+    rewrite_manifests: RewriteManifestsPolicy = field(default_factory=RewriteManifestsPolicy)
+    expire_snapshots: ExpireSnapshotsPolicy = field(default_factory=ExpireSnapshotsPolicy)
+    remove_orphan_files: RemoveOrphanFilesPolicy = field(default_factory=RemoveOrphanFilesPolicy)
+    windows: WindowsPolicy = field(default_factory=WindowsPolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    foreign_maintainers: ForeignMaintainersPolicy = field(default_factory=ForeignMaintainersPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyKey:
+    """One documented key of the policy. `configured_only`: no table property may set it, as who may
+    write to a table is not who says what else belongs to it."""
+
+    name: str
+    section: str | None
+    kind: str
+    default: object
+    doc: str
+    minimum: float | None
+    maximum: float | None
+    configured_only: bool = False
+
+    @property
+    def path(self) -> str:
+        """`section.name`, as written in YAML and after `maintenance.`."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+
+def policy_keys() -> tuple[PolicyKey, ...]:
+    """Every key of the policy, in order."""
+    keys: list[PolicyKey] = []
+    for top in fields(Policy):
+        default = getattr(Policy(), top.name)
+        nested = fields(default) if is_dataclass(default) else (top,)
+        for f in nested:
+            keys.append(
+                PolicyKey(
+                    name=f.name,
+                    section=top.name if is_dataclass(default) else None,
+                    kind=str(f.type),
+                    default=f.default,
+                    doc=str(f.metadata["doc"]),
+                    minimum=f.metadata.get("minimum"),
+                    maximum=f.metadata.get("maximum"),
+                    configured_only=bool(f.metadata.get("configured_only")),
+                )
+            )
+    return tuple(keys)

@@ -1,0 +1,165 @@
+"""Policy of housekeeping, as values: one section per operation on the table as a whole.
+
+Every field is one documented key, like those of `core.policy.data`. "Off" is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DAY_SECONDS = 86_400
+ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
+"""No file younger than this is ever taken for an orphan, whatever the policy says."""
+TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
+"""No file is swept sooner than this after it was put into the trash."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteManifestsPolicy:
+    """Section `rewrite_manifests`: when manifests are regrouped by partition."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether manifests are rewritten at all"})
+    max_manifests: int = field(
+        default=100,
+        metadata={
+            "doc": "due when one partition spec has more manifests below three quarters of their target size",
+            "minimum": 1,
+        },
+    )
+    min_manifests: int = field(
+        default=30,
+        metadata={
+            "doc": "fewer manifests of one partition spec are left alone, small or scattered as they may be",
+            "minimum": 2,
+        },
+    )
+    small_manifest_ratio: float = field(
+        default=0.25,
+        metadata={
+            "doc": "due when manifests are smaller on average than this share of the table's "
+            "commit.manifest.target-size-bytes",
+            "minimum": 0.0,
+            "maximum": 1.0,
+        },
+    )
+    max_partition_spread: float | None = field(
+        default=10.0,
+        metadata={
+            "doc": "due when files of one value of the leading partition field may lie in more manifests "
+            "than this, on average; null: never for this",
+            "minimum": 1.0,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshotsPolicy:
+    """Section `expire_snapshots`: which snapshots go. What keeps more always wins."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether snapshots are expired at all"})
+    every_seconds: int = field(
+        default=DAY_SECONDS, metadata={"doc": "time between two expiries, each a commit", "minimum": 0}
+    )
+    max_snapshot_age_seconds: int = field(
+        default=5 * DAY_SECONDS,
+        metadata={
+            "doc": "snapshots younger than this stay; the table's history.expire.max-snapshot-age-ms "
+            "may make it longer",
+            "minimum": 0,
+        },
+    )
+    min_snapshots_to_keep: int = field(
+        default=10,
+        metadata={
+            "doc": "newest snapshots of every branch that stay however old they are; the table's "
+            "history.expire.min-snapshots-to-keep may make it more",
+            "minimum": 1,
+        },
+    )
+    staged_max_age_seconds: int | None = field(
+        default=None,
+        metadata={
+            "doc": "age at which a snapshot staged by write-audit-publish and never published may go; "
+            "null: never",
+            "minimum": 0,
+        },
+    )
+    writer_state_max_age_seconds: int | None = field(
+        default=7 * DAY_SECONDS,
+        metadata={
+            "doc": "age at which the last snapshot that holds a streaming writer's position (Flink, "
+            "Kafka Connect, Spark) may go; null: never",
+            "minimum": 0,
+        },
+    )
+    reader_max_silence_seconds: int | None = field(
+        default=7 * DAY_SECONDS,
+        metadata={
+            "doc": "time without a word after which a registered reader holds nothing back; null: never",
+            "minimum": 0,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOrphanFilesPolicy:
+    """Section `remove_orphan_files`: which files go, and when."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed at all"})
+    every_seconds: int = field(
+        default=7 * DAY_SECONDS,
+        metadata={"doc": "time between two looks for orphan files, each a listing of storage", "minimum": 0},
+    )
+    older_than_seconds: int = field(
+        default=7 * DAY_SECONDS,
+        metadata={
+            "doc": "age by the store's clock at which a file that nothing reaches is an orphan",
+            "minimum": ORPHAN_AGE_FLOOR_SECONDS,
+        },
+    )
+    hold_seconds: int = field(
+        default=3 * DAY_SECONDS,
+        metadata={
+            "doc": "time that orphans stay in the trash before they are swept",
+            "minimum": TRASH_HOLD_FLOOR_SECONDS,
+        },
+    )
+    writer_state_max_age_seconds: int | None = field(
+        default=None,
+        metadata={
+            "doc": "age by the store's clock at which a manifest that a Flink job has not committed may go, "
+            "with the files that only it names, and at which a Kafka Connect group that has not committed "
+            "since holds nothing; null: never",
+            "minimum": ORPHAN_AGE_FLOOR_SECONDS,
+        },
+    )
+    max_orphan_ratio: float = field(
+        default=0.2,
+        metadata={
+            "doc": "share of the listed files or bytes above which a person must approve the removal",
+            "minimum": 0.0,
+            "maximum": 1.0,
+        },
+    )
+    exclusive_prefixes: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "doc": "locations besides the table's own that hold files of this table only, and may be "
+            "cleaned as well",
+            "configured_only": True,
+        },
+    )
+    equal_schemes: tuple[str, ...] = field(
+        default=("s3a=s3", "s3n=s3"),
+        metadata={
+            "doc": "schemes that name the same store, each as spelling=the one it is taken for",
+            "configured_only": True,
+        },
+    )
+    equal_authorities: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "doc": "buckets or hosts that name the same store, each as spelling=the one it is taken for",
+            "configured_only": True,
+        },
+    )

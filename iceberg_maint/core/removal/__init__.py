@@ -1,0 +1,1 @@
+"""Removal: which files may go, and which clocks must agree first."""

@@ -1,0 +1,227 @@
+"""Orphans: files below a table's prefix that nothing reaches, and what is never taken for one."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.removal.pending_manifests import PendingManifests
+
+TRASH = ".iceberg-maint-trash"
+"""Folder below a prefix that orphans are set aside in; hidden, so that nobody lists it as data."""
+
+_FOLDER_LEVELS = 2
+_METADATA_FILE = re.compile(r".*\.json|.*\.metadata\.json\.gz|version-hint.*")
+
+
+class Kept(StrEnum):
+    """Why a listed file is no orphan. `named_elsewhere`: the metadata reaches a file of the same
+    name outside the prefix, which may be the same file by another path. `restored`: a person has
+    put it back from the trash. `pending`: a manifest names it that a Flink job may still commit."""
+
+    REACHABLE = "reachable"
+    IN_FLIGHT = "in_flight"
+    RESTORED = "restored"
+    PENDING = "pending"
+    NAMED_ELSEWHERE = "named_elsewhere"
+    YOUNG = "young"
+    METADATA_FILE = "metadata_file"
+    FLINK_MANIFEST = "flink_manifest"
+    HIDDEN = "hidden"
+    TRASH = "trash"
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One file that nothing reaches; times by the store's clock."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkHeader:
+    """First line of a trash manifest; one line per file follows. `marked_ms` is the store's time;
+    `digest` is that of the orphans found, some of which may not have been moved."""
+
+    mark_id: str
+    table: str
+    table_uuid: str
+    prefix: str
+    marked_ms: int
+    older_than_seconds: int
+    metadata_location: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrashedFile:
+    """A line of a trash manifest: where the file was, where it is moved to, what it was and why."""
+
+    path: str
+    trash_path: str
+    size_bytes: int
+    modified_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOrphans:
+    """What a later sweep removes, of one mark of the trash, or what a person must approve before it
+    goes there: `marked_ms` is None then and `mark_id` the digest. `oldest_ms` and `youngest_ms` are
+    when the files were last written, `paths` some of them, most bytes first."""
+
+    mark_id: str
+    marked_ms: int | None
+    files: int
+    size_bytes: int
+    oldest_ms: int | None
+    youngest_ms: int | None
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCounts:
+    """What a scan found. The trash and what lies in it do not count as listed."""
+
+    listed_files: int
+    listed_bytes: int
+    kept: Mapping[Kept, int]
+    orphan_files: int
+    orphan_bytes: int
+
+    def is_abnormal(self, max_ratio: float) -> bool:
+        """Whether so large a share is orphans that it may well be a mistake."""
+        return (
+            self.orphan_files > max_ratio * self.listed_files
+            or self.orphan_bytes > max_ratio * self.listed_bytes
+        )
+
+
+class NameRules:
+    """What a file's name alone says: metadata files, state of Flink jobs, hidden files.
+
+    Hidden are segments that begin with `_` or `.`, unless it is a partition field that does
+    (Iceberg's `PartitionAwareHiddenPathFilter`).
+    """
+
+    def __init__(self, state: TableState, pending: PendingManifests) -> None:
+        self._pending = pending
+        self._fields = tuple(
+            f"{field.name}="
+            for spec in state.specs.values()
+            for field in spec.fields
+            if field.name.startswith(("_", "."))
+        )
+
+    def kept(self, relative_path: str, modified_ms: int | None) -> Kept | None:
+        """Why a file of this path below the prefix stays whatever reaches it, if it does."""
+        *folders, name = [s for s in relative_path.split("/") if s]
+        if folders and folders[0] == TRASH:
+            return Kept.TRASH
+        if self._pending.keeps(name, modified_ms):
+            return Kept.FLINK_MANIFEST
+        # Most paths have neither: this runs once per file listed.
+        suspect = "/_" in relative_path or "/." in relative_path or relative_path.startswith(("_", "."))
+        if suspect and any(
+            s.startswith(("_", ".")) and not s.startswith(self._fields) for s in (*folders, name)
+        ):
+            return Kept.HIDDEN
+        if _METADATA_FILE.fullmatch(name):
+            return Kept.METADATA_FILE
+        return None
+
+
+def orphans_digest(orphans: Iterable[Orphan]) -> str:
+    """What a person approves: the time of the youngest of the orphans, and their SHA-256 in the
+    order given."""
+    import hashlib  # loads OpenSSL
+
+    found = hashlib.sha256()
+    youngest_ms = 0
+    for orphan in orphans:
+        line = f"{orphan.size_bytes} {orphan.modified_ms} {orphan.path}\n"
+        found.update(line.encode("utf-8", "surrogateescape"))
+        youngest_ms = max(youngest_ms, orphan.modified_ms)
+    return f"{youngest_ms}-{found.hexdigest()}"
+
+
+def approved_until_ms(digest: str) -> int:
+    """The time in a digest; 0 for a text that is none, which then approves nothing."""
+    youngest, _, _ = digest.partition("-")
+    return int(youngest) if youngest.isascii() and youngest.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanFolder:
+    """Orphans below one folder."""
+
+    folder: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanSummary:
+    """What a person looks at before the orphans go: the folders with most bytes, the largest files,
+    and the times of the oldest and the youngest; None where there is no orphan."""
+
+    folders: tuple[OrphanFolder, ...]
+    largest: tuple[Orphan, ...]
+    oldest_ms: int | None
+    youngest_ms: int | None
+
+
+def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) -> OrphanSummary:
+    """Folders two levels below their prefix, and files, `limit` of each, most bytes first."""
+    roots = [p.rstrip("/") for p in prefixes]
+    folders: dict[str, tuple[int, int]] = {}
+    largest: list[tuple[int, str, Orphan]] = []
+    oldest_ms: int | None = None
+    youngest_ms: int | None = None
+    for orphan in orphans:
+        root = next((r for r in roots if orphan.path.startswith(r + "/")), "")
+        below = orphan.path[len(root) + 1 :].split("/")[:-1]
+        folder = "/".join((root, *below[:_FOLDER_LEVELS]))
+        files, size_bytes = folders.get(folder, (0, 0))
+        folders[folder] = (files + 1, size_bytes + orphan.size_bytes)
+        heapq.heappush(largest, (orphan.size_bytes, orphan.path, orphan))
+        if len(largest) > limit:
+            heapq.heappop(largest)
+        at = orphan.modified_ms
+        oldest_ms = at if oldest_ms is None else min(oldest_ms, at)
+        youngest_ms = at if youngest_ms is None else max(youngest_ms, at)
+    most = sorted(folders.items(), key=lambda item: (-item[1][1], item[0]))[:limit]
+    return OrphanSummary(
+        folders=tuple(OrphanFolder(name, files, size) for name, (files, size) in most),
+        largest=tuple(o for _, _, o in sorted(largest, key=lambda item: (-item[0], item[1]))),
+        oldest_ms=oldest_ms,
+        youngest_ms=youngest_ms,
+    )
+
+
+def held_orphans(
+    mark_id: str, marked_ms: int | None, orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int
+) -> HeldOrphans:
+    """Counts files that are to go and keeps `limit` of their paths, as printable text."""
+    files, size_bytes = 0, 0
+
+    def counted() -> Iterator[Orphan]:
+        nonlocal files, size_bytes
+        for orphan in orphans:
+            files, size_bytes = files + 1, size_bytes + orphan.size_bytes
+            yield orphan
+
+    seen = summarize(counted(), prefixes, limit)
+    paths = tuple(told(o.path) for o in seen.largest)
+    return HeldOrphans(mark_id, marked_ms, files, size_bytes, seen.oldest_ms, seen.youngest_ms, paths)
+
+
+def told(path: str) -> str:
+    """A path as text that can be printed: file names need not be Unicode."""
+    return path.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,1 @@
+"""The code location under a running Dagster: its configuration file, table list and reload."""

@@ -1,0 +1,138 @@
+"""One housekeeping asset per table: manifests, snapshots and orphan files, after the table's data.
+
+No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, TableId
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.defs.automation import HousekeepingDue
+from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
+from iceberg_maint.defs.context import Lake
+from iceberg_maint.defs.metadata import housekeeping_metadata
+from iceberg_maint.defs.table_asset import SPARK_RESOURCE
+from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
+from iceberg_maint.defs.translator import (
+    asset_key,
+    group_name,
+    housekeeping_key,
+    housekeeping_op_name,
+    pool_name,
+)
+from iceberg_maint.ports.ledger import Report
+from iceberg_maint.runner.assess import survey
+from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
+
+_NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
+
+
+def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AssetsDefinition:
+    """The asset with its checks. It shares the table's pool, so it never runs beside its data's."""
+    spec = dg.AssetSpec(
+        housekeeping_key(table, prefix),
+        deps=[asset_key(table, prefix)],
+        description=(
+            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
+            "says. What would go stands in the metadata of the checks before it does: of `snapshots` "
+            "what would expire, of `orphan_files` what lies in the trash and when it may be swept."
+        ),
+        skippable=True,
+        kinds={"iceberg", "spark"},
+        group_name=group_name(table),
+        automation_condition=housekeeping_condition(table, lake, prefix),
+        metadata={"dagster/table_name": str(table)},
+    )
+
+    @dg.multi_asset(
+        name=housekeeping_op_name(table),
+        specs=[spec],
+        check_specs=housekeeping_check_specs(table, prefix),
+        can_subset=True,
+        pool=pool_name(table),
+        required_resource_keys={SPARK_RESOURCE},
+    )
+    def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+        HousekeepingRun(context, table, lake, prefix, lambda: context.resources.pyspark.spark_session)()
+        yield from ()  # what was done is logged; a function that returns would claim all of it
+
+    return housekeep_table
+
+
+def housekeeping_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:
+    """A check says that an operation is due, nothing holds that operation back, and neither the
+    data nor the housekeeping of the table is under way."""
+    return (
+        HousekeepingDue(table, lake, prefix)
+        & ~dg.AutomationCondition.in_progress()
+        & ~dg.AutomationCondition.any_deps_in_progress()
+    )
+
+
+class HousekeepingRun(TableRun):
+    """Runs `maintain` for a table's housekeeping; the materialization tells what each operation did."""
+
+    operations = HOUSEKEEPING_OPERATIONS
+
+    def __call__(self) -> None:
+        """Raises Failure when an operation failed or its commit is unknown, RetryRequested for
+        what passes by itself; interrupts pass through."""
+        outcomes: tuple[OperationOutcome, ...] = ()
+        with failures_told(self._context, self._lake):
+            if self._context.selected_asset_keys:
+                outcomes = self._maintain()
+            seen = survey(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
+            last_pass = self._lake.last_orphan_pass(seen.state.uuid)
+            log_evaluations(self._context, housekeeping_evaluations(seen, self._prefix, last_pass))
+            if outcomes:
+                self._materialize(outcomes, seen.policy, last_pass)
+        if outcomes:
+            whole = together(outcomes)
+            failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in WELL]
+            failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
+            self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)
+
+    def _observe(self, event: Event) -> None:
+        log = self._context.log
+        if isinstance(event, PlanReady):
+            log.info(f"{event.plan.operation}, plan {event.plan.plan_id}: {len(event.plan.batches)} batches")
+        elif isinstance(event, BatchEnded):
+            tell = log.info if event.outcome.outcome in WELL else log.error
+            tell(_sentence(event.outcome))
+
+    def _materialize(
+        self, outcomes: tuple[OperationOutcome, ...], policy: Policy, last_pass: Report | None
+    ) -> None:
+        if not _kept(outcomes):
+            return
+        hold_seconds = policy.remove_orphan_files.hold_seconds
+        metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
+        self._context.log_event(
+            dg.AssetMaterialization(housekeeping_key(self._table, self._prefix), metadata=metadata)
+        )
+
+
+def _kept(outcomes: Sequence[OperationOutcome]) -> bool:
+    """Whether something ran, or nothing that is turned on had anything to do. What is paused, held
+    back, refused or only advised is not claimed to be kept."""
+    if any(o.batches for o in outcomes):
+        return True
+    idle = [o for o in outcomes if o.reason is not Reason.DISABLED]
+    return bool(idle) and all(
+        o.outcome is OutcomeStatus.NO_OP and (o.reason in _NOTHING_TO_DO or _gains_nothing(o)) for o in idle
+    )
+
+
+def _gains_nothing(outcome: OperationOutcome) -> bool:
+    """Whether it was due, and its plan came out empty."""
+    return any(reason is Reason.NO_GAIN for _, _, reason in outcome.partitions)
+
+
+def _sentence(batch: BatchOutcome) -> str:
+    counted = ", ".join(f"{value} {name}" for name, value in batch.counts.items() if value)
+    what = "table" if batch.partitions == (WHOLE_TABLE,) else ", ".join(batch.partitions)
+    return f"batch {batch.batch_id} of the {what}: {batch.outcome} ({batch.reason}) {counted} {batch.message}".rstrip()

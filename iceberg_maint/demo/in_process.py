@@ -1,0 +1,115 @@
+"""Dagster without its daemon: observe, evaluate automation, run what it requests, in this process.
+
+The definitions and the instance are the ones the daemon uses; only who turns the crank differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.translator import (
+    ENGINE_TAG,
+    OBSERVE_JOB,
+    asset_key,
+    housekeeping_key,
+    partitions_name,
+)
+
+_RANGE_START = "dagster/asset_partition_range_start"
+_RANGE_END = "dagster/asset_partition_range_end"
+# Dagster's console logger tells every event; who turns the crank by hand shows its own progress.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What automation requests of one table: partitions as one contiguous range of Dagster's order
+    or, without any, its housekeeping."""
+
+    table: TableId
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One finished run."""
+
+    run_id: str
+    success: bool
+
+
+class Headless:
+    """Turns the crank of one set of definitions on one instance. `housekeeping`: whether a tick
+    takes up what is requested of that too, after all data."""
+
+    def __init__(
+        self,
+        definitions: dg.Definitions,
+        home: Path,
+        tables: Sequence[TableId],
+        *,
+        housekeeping: bool = False,
+    ) -> None:
+        self._definitions = definitions
+        self._instance = dg.DagsterInstance.from_config(str(home))
+        self._tables = tuple(tables)
+        self._housekeeping = housekeeping
+        self._cursor: Any = None
+
+    def close(self) -> None:
+        """Lets go of the instance's databases."""
+        self._instance.dispose()
+
+    def observe(self) -> RunResult:
+        """Runs the observe job over every table."""
+        job = self._definitions.resolve_job_def(OBSERVE_JOB)
+        config = {"ops": {"observe_tables": {"config": {"changed_only": False}}}, **_QUIET}
+        done = job.execute_in_process(run_config=config, instance=self._instance, raise_on_error=False)
+        return RunResult(done.run_id, done.success)
+
+    def tick(self) -> tuple[Requested, ...]:
+        """Evaluates the automation conditions once; what they request, nothing is run."""
+        result = dg.evaluate_automation_conditions(self._definitions, self._instance, cursor=self._cursor)
+        self._cursor = result.cursor
+        data = [
+            Requested(table, piece)
+            for table in self._tables
+            for piece in self._ranges(table, result.get_requested_partitions(asset_key(table)))
+        ]
+        keep = [t for t in self._tables if result.get_num_requested(housekeeping_key(t))]
+        return (*data, *map(Requested, keep if self._housekeeping else ()))
+
+    def run(self, table: TableId, partitions: Sequence[str]) -> RunResult:
+        """Materializes a range of partitions or, without any, the table's housekeeping: the asset's
+        own code, in this process."""
+        job = self._definitions.resolve_implicit_global_asset_job_def()
+        span = {_RANGE_START: partitions[0], _RANGE_END: partitions[-1]} if partitions else {}
+        done = job.execute_in_process(
+            run_config=_QUIET,
+            instance=self._instance,
+            asset_selection=[asset_key(table) if partitions else housekeeping_key(table)],
+            tags={**span, ENGINE_TAG: "spark"},
+            raise_on_error=False,
+        )
+        return RunResult(done.run_id, done.success)
+
+    def partitions(self, table: TableId) -> tuple[str, ...]:
+        """The table's partition keys as Dagster knows them, in its order."""
+        return tuple(self._instance.get_dynamic_partitions(partitions_name(table)))
+
+    def _ranges(self, table: TableId, requested: Collection[str | None]) -> Iterator[tuple[str, ...]]:
+        piece: list[str] = []
+        for partition in self.partitions(table):
+            if partition in requested:
+                piece.append(partition)
+            elif piece:
+                yield tuple(piece)
+                piece = []
+        if piece:
+            yield tuple(piece)

@@ -1,0 +1,84 @@
+"""The ways of maintenance that race: Spark's stock procedure with its defaults and with its safe setting, and
+this project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import uuid4
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.demo.race.stream import RaceTable
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
+from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, one_line
+from iceberg_maint.wiring import App
+
+_MAX_BATCHES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One pass over one table: commits tried, and what the last one that failed said."""
+
+    commits: int
+    failure: str = ""
+
+
+class Way(Protocol):
+    """A way of maintenance."""
+
+    @property
+    def name(self) -> str:
+        """What its tables are called after."""
+
+    @property
+    def title(self) -> str:
+        """What a person reads."""
+
+    def maintain(self, app: App, table: RaceTable) -> Tried:
+        """Does once what is due to the table's data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """The procedure `rewrite_data_files` of Iceberg's Spark runtime, with options as SQL or none."""
+
+    name: str
+    title: str
+    options: str = ""
+
+    def maintain(self, app: App, table: RaceTable) -> Tried:
+        """One call. One that found nothing to rewrite tried no commit."""
+        more = f", options => map({self.options})" if self.options else ""
+        call = f"CALL {CATALOG}.system.rewrite_data_files(table => '{NAMESPACE}.{table.name}'{more})"
+        try:
+            (row,) = app.session().sql(call).collect()
+        except JVM_ERRORS as error:
+            return Tried(1, one_line(error))
+        return Tried(int(row["rewritten_data_files_count"] > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """This project."""
+
+    name: str = "ours"
+    title: str = "iceberg_maint"
+
+    def maintain(self, app: App, table: RaceTable) -> Tried:
+        """One run of the operations on data."""
+        identifier = TableId(CATALOG, (NAMESPACE,), table.name)
+        request = Request(f"race-{uuid4().hex[:12]}", max_batches=_MAX_BATCHES)
+        outcomes = maintain(identifier, app.policy_of(), request, app.tools(identifier))
+        batches = [batch for outcome in outcomes for batch in outcome.batches]
+        failures = [b.message or b.reason for b in batches if b.snapshot_after is None]
+        return Tried(len(batches), failures[-1] if failures else "")
+
+
+SAFE = "'use-starting-sequence-number', 'false'"
+WAYS: tuple[Way, ...] = (
+    Stock("stock", "stock, defaults"),
+    Stock("stock_safe", "stock, safe setting", SAFE),
+    Ours(),
+)

@@ -1,0 +1,155 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Finding
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.demo.duckdb_reader import scan
+from iceberg_maint.demo.in_process import Requested
+from iceberg_maint.demo.tables import DemoTable
+from iceberg_maint.demo.verdict import End, Look, TableResult
+from iceberg_maint.demo.workspace import Place
+from iceberg_maint.report.console import draw_outcome, grid, word
+from iceberg_maint.report.formatting import duration, number, sentence, size
+
+
+def heading(console: Console, title: str, subtitle: str) -> None:
+    """A part of the demo."""
+    console.print(f"\n[bold]{title}[/]  [dim]{escape(subtitle)}[/]")
+
+
+def built(console: Console, table: DemoTable, seconds: float) -> None:
+    """One table was written."""
+    console.print(f"  {table.full_name:34} {table.sick:42} {duration(seconds)}")
+
+
+def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:
+    """Health and decision of each table."""
+    shown = grid(
+        "table", ">partitions", ">due", ">files", ">small", ">deletes", ">delete ratio", ">size", "why"
+    )
+    for table, seen in tables.items():
+        total = seen.measured.total()
+        shown.add_row(
+            table.full_name,
+            number(len(seen.measured.partitions)),
+            number(seen.due),
+            number(total.data_files),
+            number(total.small_files),
+            number(total.delete_files),
+            number(round(total.delete_ratio, 3)),
+            size(total.data_bytes),
+            _why(seen),
+        )
+    console.print(shown)
+
+
+def run(console: Console, tick: int, request: Requested, records: Sequence[Record], *, success: bool) -> None:
+    """One Dagster run, by what the ledger recorded of it."""
+    failed = "" if success else "  [red]Dagster run failed[/]"
+    partitions = request.partitions
+    if partitions:
+        span = partitions[0] if len(partitions) == 1 else f"{partitions[0]} … {partitions[-1]}"
+        console.print(f"\ntick {tick}: {len(partitions)} partition(s) {escape(span)}{failed}")
+    else:
+        did = [r for r in records if r.outcome.outcome is not OutcomeStatus.NO_OP]
+        nothing = "" if did else ": nothing to do"
+        console.print(f"\ntick {tick}: housekeeping of {escape(str(request.table))}{nothing}{failed}")
+        records = did
+    for record in records:
+        draw_outcome(console, record.outcome)
+
+
+def results(console: Console, tables: Sequence[TableResult]) -> None:
+    """Before against after, and the verdicts."""
+    shown = grid("table", ">files", ">deletes", ">due", ">rows", "row for row", "snapshot", "ended")
+    for result in tables:
+        before, after = result.before.measured.total(), result.after.measured.total()
+        moved = result.before.measured.snapshot_id != result.after.measured.snapshot_id
+        rows = result.rows
+        differ = f"[red]{number(rows.missing)} missing, {number(rows.unexpected)} unexpected[/]"
+        shown.add_row(
+            result.table.full_name,
+            f"{number(before.data_files)} → {number(after.data_files)}",
+            f"{number(before.delete_files)} → {number(after.delete_files)}",
+            f"{number(result.before.due)} → {number(result.after.due)}",
+            number(rows.rows_after),
+            "[green]equal[/]" if rows.equal else differ,
+            "moved" if moved else "the same",
+            f"[{_colour(result)}]{result.end.value}[/]",
+        )
+    console.print(shown)
+
+
+def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
+    """Snapshots and manifests of the tables that had too many, and what was set aside."""
+    looked = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.upkeep)
+    console.print(f"Storage of {looked} tables was looked through for files that nothing reaches.")
+    shown = grid("table", ">snapshots", ">manifests", ">files in the trash", ">size", "some of them")
+    for result in tables:
+        before, after = result.before.measured.table_health, result.after.measured.table_health
+        held = result.after.held
+        if not held and set(result.before.upkeep) <= {Operation.REMOVE_ORPHAN_FILES}:
+            continue
+        shown.add_row(
+            result.table.full_name,
+            f"{number(before.snapshots)} → {number(after.snapshots)}",
+            f"{number(before.manifests)} → {number(after.manifests)}",
+            number(sum(h.files for h in held)),
+            size(sum(h.size_bytes for h in held)),
+            escape(", ".join(h.paths[0].rpartition("/")[2] for h in held if h.paths)),
+        )
+    console.print(shown)
+    if any(r.after.held for r in tables):
+        console.print("The trash is swept once its hold is over; until then a command puts it back.")
+
+
+def ending(
+    console: Console, place: Place, tables: Sequence[TableResult], *, good: bool, seconds: float
+) -> None:
+    """The verdict in a sentence, and where to look next."""
+    healed = sum(1 for t in tables if t.end is End.HEALED)
+    verdict = "[green]good[/]" if good else "[red]not good[/]"
+    console.print(
+        f"\n{verdict}: {healed} of {len(tables)} tables healed, "
+        f"{sum(1 for t in tables if t.rows.equal)} equal row for row, in {duration(seconds)}."
+    )
+    bad = [t for t in tables if not t.good]
+    for result in bad:
+        console.print(f"  [red]{result.table.full_name}: {result.end.value}[/]")
+    config = f"--config {place.config}"
+    console.print(
+        "\nWhere to look next\n"
+        "  the same lake in Dagster's UI, made sick again as you watch: make dev, or without a checkout\n"
+        f"  DAGSTER_HOME={place.dagster_home} ICEBERG_MAINT_CONFIG={place.config} dagster dev "
+        "-m iceberg_maint.definitions -m iceberg_maint.demo.definitions\n"
+        f"  iceberg-maint tables {config}\n"
+        f"  iceberg-maint why lake.demo.cdc_planes {config}\n"
+        f"  iceberg-maint history {config}\n"
+        f"  iceberg-maint orphans list lake.demo.weather_by_day {config}\n"
+        f"  DuckDB: SELECT count(*) FROM {scan(tables[0].after.measured.metadata_location)}",
+        soft_wrap=True,
+    )
+
+
+def _why(seen: Look) -> str:
+    decision = seen.decision
+    found = (f for p in decision.partitions for f in p.findings if f.reason is decision.reason)
+    return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(next(found, None))}"
+
+
+def _evidence(finding: Finding | None) -> str:
+    if finding is None:
+        return ""
+    return f" ({finding.metric} {number(finding.value)}, threshold {number(finding.threshold)})"
+
+
+def _colour(result: TableResult) -> str:
+    return "green" if result.good else "red"

@@ -1,0 +1,130 @@
+"""Where the demo lake lies, and the configuration file it is maintained by."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from iceberg_maint.config.load import Config, load_config
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.home import INSTANCE, home_file
+from iceberg_maint.errors import ConfigurationError
+
+CATALOG = "lake"
+NAMESPACE = "demo"
+
+_LAKE = """\
+ledger: sqlite:///{root}/ledger.db
+catalogs:
+  lake:
+    type: jdbc
+    uri: sqlite:///{root}/catalog.db
+    warehouse: file://{root}/warehouse
+spark:
+  master: local[2]
+  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2, spark.default.parallelism: 2}}
+"""
+_POLICY = """\
+defaults:
+  # A demo has no patience: the default waits five minutes after the first attempt that failed.
+  retry: {backoff_seconds: 30}
+tables:
+  # Equality deletes are due after an hour by default; here they are due at once.
+  "lake.demo.cdc_*": {rewrite_data_files: {equality_delete_max_age_seconds: 0}}
+  # Snapshots stay five days by default; here all but the newest may go at once.
+  "lake.demo.weather_by_day": {expire_snapshots: {max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of one demo lake and what lies in it."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration file."""
+        return self.root / "iceberg_maint.yaml"
+
+    @property
+    def dagster_home(self) -> Path:
+        """Home of the Dagster instance."""
+        return self.root / "dagster_home"
+
+    @property
+    def before(self) -> Path:
+        """Folder of the Parquet copies the second reader took before the healing."""
+        return self.root / "before"
+
+    @property
+    def sources(self) -> Path:
+        """Folder of data on its way into the lake."""
+        return self.root / "sources"
+
+    @property
+    def built(self) -> Path:
+        """Exists once every table of the lake was written."""
+        return self.root / "built"
+
+    def prepare(self, environ: Mapping[str, str]) -> Config:
+        """Makes the folders, writes the configuration where there is none, sets up the Dagster
+        instance as the project's `dagster.yaml` says, and loads the configuration.
+
+        Raises ConfigurationError ICM-100 for a folder that holds something else or cannot be made.
+        """
+        refuse_other(self.root, self.config, "demo lake")
+        for folder in (self.root, self.before, self.sources, self.dagster_home):
+            make_folder(folder)
+        if not self.config.exists():
+            write_config(self.config, "iceberg-maint demo", _POLICY)
+        (self.dagster_home / INSTANCE).write_text(home_file(INSTANCE), encoding="utf-8")
+        # Dagster's UI would open with an invitation to its newsletter.
+        welcomed = self.dagster_home / ".nux" / "nux.yaml"
+        welcomed.parent.mkdir(exist_ok=True)
+        welcomed.write_text("seen: 1\n", encoding="utf-8")
+        return load_config(self.config, environ)
+
+    def clear(self) -> None:
+        """Removes the lake with everything in its folder; a folder that holds no lake stays."""
+        if self.config.exists():
+            shutil.rmtree(self.root)
+
+
+def refuse_other(root: Path, config: Path, what: str) -> None:
+    """Raises ConfigurationError ICM-100 for a folder with something in it that this configuration file
+    is not among."""
+    if root.exists() and not root.is_dir():
+        raise ConfigurationError("ICM-100", f"{root} is no folder.", "name another one with --data.")
+    if root.exists() and any(root.iterdir()) and not config.exists():
+        raise ConfigurationError(
+            "ICM-100", f"{root} is not empty and holds no {what}.", "name another folder with --data."
+        )
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder of the lake, and those above it. Raises ConfigurationError ICM-100 where it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        raise ConfigurationError(
+            "ICM-100", f"{folder} cannot be made: {why.strerror}.", "name another folder with --data."
+        ) from why
+
+
+def write_config(config: Path, command: str, policy: str) -> None:
+    """Writes the configuration of a lake in the file's own folder."""
+    text = f"# Written by `{command}`; the lake is maintained by it as any other would be.\n"
+    config.write_text(f"{text}{_LAKE.format(root=config.parent)}{policy}", encoding="utf-8")
+
+
+def place(root: Path) -> Place:
+    """The demo lake in this folder."""
+    return Place(root.absolute())
+
+
+def table_id(name: str) -> TableId:
+    """A table of the demo."""
+    return TableId(CATALOG, (NAMESPACE,), name)

@@ -1,0 +1,255 @@
+"""`SqlLedger`: the ledger port on one database; each method is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.retention import RegisteredReader
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.outcome import BatchOutcome
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.unrecorded_runs import RunTrace
+from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.core.removal.clock_agreement import ClockMark
+from iceberg_maint.ledger import (
+    attempts,
+    batches,
+    clock_marks,
+    dagster_runs,
+    leases,
+    readers,
+    records,
+    table_health,
+    unrecorded_runs,
+)
+from iceberg_maint.ledger import table_history as past
+from iceberg_maint.ledger.batches import Cursor
+from iceberg_maint.ledger.database import Database
+from iceberg_maint.ledger.schema import db_now_ms
+from iceberg_maint.ports.engine import WrittenFile
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, KnownTable, Lease, Report, StoredBatch
+
+
+class SqlLedger:
+    """The ledger in the SQLite or PostgreSQL database at `url`; see `ledger_ports.Ledger`.
+
+    Nothing is opened, made or migrated before the first call. Safe to share between threads.
+    Raises ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128
+    when the database cannot be used; OutOfOrderError for calls out of a batch's order.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url)
+
+    def close(self) -> None:
+        """Closes the connections; the next call opens new ones."""
+        self._database.close()
+
+    def now_ms(self) -> int:
+        with self._database.read() as conn:
+            return conn.scalar(select(db_now_ms())) or 0
+
+    # clocks
+    def clock_mark(self, boot: str | None) -> ClockMark:
+        with self._database.read() as conn:
+            return clock_marks.read(conn, boot)
+
+    def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
+        with self._database.write(f"clock {boot}") as conn:
+            clock_marks.keep(conn, boot, booted_ms, newest_ms)
+
+    def forget_clock_marks(self) -> None:
+        with self._database.write("clock") as conn:
+            clock_marks.forget(conn)
+
+    # leases
+    def acquire_lease(
+        self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
+    ) -> Lease | None:
+        with self._database.write(table_uuid) as conn:
+            return leases.acquire(conn, table_uuid, table, owner, ttl_seconds, min_fence)
+
+    def heartbeat(self, lease: Lease) -> bool:
+        with self._database.write(lease.table_uuid) as conn:
+            return leases.extend(conn, lease)
+
+    def holds(self, lease: Lease) -> bool:
+        with self._database.read() as conn:
+            return leases.holds(conn, lease)
+
+    def release_lease(self, lease: Lease) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            leases.release(conn, lease)
+
+    # runs of Dagster's
+    def beat_run(self, run_id: str) -> None:
+        with self._database.write(run_id) as conn:
+            dagster_runs.beat(conn, run_id)
+
+    def end_run(self, run_id: str) -> None:
+        with self._database.write(run_id) as conn:
+            dagster_runs.end(conn, run_id)
+
+    def run_beats(self) -> Mapping[str, int]:
+        with self._database.read() as conn:
+            return dagster_runs.beats(conn)
+
+    # batches and attempts
+    def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            batches.save(conn, lease, plan, run_id)
+
+    def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
+        with self._database.read() as conn:
+            return batches.open_batches(conn, table_uuid, operation)
+
+    def batch_of(self, attempt: Attempt) -> StoredBatch:
+        with self._database.read() as conn:
+            return batches.get(conn, attempt.batch_id)
+
+    def start_attempt(
+        self, lease: Lease, batch_id: str, run_id: str, write_ahead: Mapping[str, PartitionHistory]
+    ) -> Attempt:
+        with self._database.write(lease.table_uuid) as conn:
+            return attempts.start(conn, lease, batch_id, run_id, write_ahead)
+
+    def record_intent(
+        self, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
+    ) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            attempts.record_intent(conn, lease, attempt_id, files, proof)
+
+    def record_try(
+        self, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
+    ) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            attempts.record_try(conn, lease, attempt_id, base_snapshot_id, metadata_location)
+
+    def finish_attempt(
+        self,
+        lease: Lease,
+        attempt_id: str,
+        status: BatchStatus,
+        outcome: BatchOutcome,
+        histories: Mapping[str, PartitionHistory],
+    ) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            attempts.finish(conn, lease, attempt_id, status, outcome, histories)
+
+    def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
+        with self._database.read() as conn:
+            return attempts.open_attempts(conn, table_uuid)
+
+    def attempts_at(self, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
+        with self._database.read() as conn:
+            return attempts.attempts_at(conn, table_uuid, batch_id)
+
+    def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+        with self._database.read() as conn:
+            return attempts.leftover(conn, lease, batch_id, within_seconds)
+
+    def settle_attempt(
+        self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
+    ) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            attempts.settle(conn, lease, attempt_id, settlement, status)
+
+    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            batches.close(conn, lease, batch_id, why)
+
+    def cursor(self, table_uuid: str, operation: str) -> Cursor | None:
+        """The operation's last committed batch on the table."""
+        with self._database.read() as conn:
+            return batches.read_cursor(conn, table_uuid, operation)
+
+    # decisions' memory
+    def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
+        with self._database.read() as conn:
+            return past.read(conn, table_uuid, table, operation)
+
+    def set_partition_history(
+        self, table_uuid: str, operation: str, histories: Mapping[str, PartitionHistory]
+    ) -> None:
+        with self._database.write(table_uuid) as conn:
+            past.write(conn, table_uuid, operation, histories)
+
+    def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
+        with self._database.read() as conn:
+            return past.memory_uses(conn, table_uuid, limit)
+
+    def last_report(self, table_uuid: str, operation: str) -> Report | None:
+        with self._database.read() as conn:
+            return past.last_report(conn, table_uuid, operation)
+
+    def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
+        with self._database.read() as conn:
+            return readers.of_table(conn, table_uuid)
+
+    def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
+        with self._database.write(table_uuid) as conn:
+            readers.put(conn, table_uuid, name, snapshot_id)
+
+    def remove_reader(self, table_uuid: str, name: str) -> bool:
+        with self._database.write(table_uuid) as conn:
+            return readers.remove(conn, table_uuid, name)
+
+    def pause(self, table: str, note: str) -> None:
+        with self._database.write(f"pause {table}") as conn:
+            past.set_pause(conn, table, note)
+
+    def resume(self, table: str, table_uuid: str | None = None) -> None:
+        with self._database.write(f"pause {table}") as conn:
+            past.remove_pause(conn, table, table_uuid)
+
+    def pause_note(self, table_uuid: str, table: str) -> str | None:
+        with self._database.read() as conn:
+            return past.pause_note(conn, table_uuid, table)
+
+    # health and records
+    def put_health(self, measured: Measured) -> bool:
+        with self._database.write(measured.table_uuid, str(measured.table)) as conn:
+            return table_health.put(conn, measured)
+
+    def health(self, table: TableId) -> Measured | None:
+        with self._database.read() as conn:
+            return table_health.get(conn, table)
+
+    def known_tables(self) -> tuple[KnownTable, ...]:
+        with self._database.read() as conn:
+            return table_health.known(conn)
+
+    def forget_table(self, table: TableId) -> None:
+        with self._database.write(str(table)) as conn:
+            table_health.forget(conn, table)
+
+    def retired_partitions(self, table: TableId) -> tuple[str, ...]:
+        with self._database.read() as conn:
+            return table_health.retired(conn, table)
+
+    def append_record(self, record: Record) -> None:
+        with self._database.write(record.record_id) as conn:
+            records.append(conn, record)
+
+    def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
+        with self._database.read() as conn:
+            return records.newest(conn, table, limit)
+
+    def has_unrecorded_runs(self, table_uuid: str) -> bool:
+        with self._database.read() as conn:
+            return unrecorded_runs.has_unrecorded(conn, table_uuid)
+
+    def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
+        with self._database.read() as conn:
+            return unrecorded_runs.unrecorded(conn, lease)
+
+    def prune(self, table_uuid: str, keep_days: int) -> int:
+        with self._database.write(table_uuid) as conn:
+            return records.prune(conn, table_uuid, keep_days)

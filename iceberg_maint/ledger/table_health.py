@@ -1,0 +1,192 @@
+"""The last health of each table, and the partitions that have gone missing from it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.model.codec import digest, dumps, loads
+from iceberg_maint.core.model.foreign_commits import ForeignCommit
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.ledger.leases import owner_of
+from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
+from iceberg_maint.ports.ledger import KnownTable
+
+_RETIRED_AFTER_MISSES = 2
+_FIELDS = tuple(f.name for f in fields(PartitionHealth))
+_values = attrgetter(*_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What is stored beside the partitions."""
+
+    table: TableId
+    snapshot_id: int | None
+    table_health: TableHealth
+    target_file_size_bytes: int
+    format_version: int
+    maintenance_properties: Mapping[str, str]
+    foreign: tuple[ForeignCommit, ...]
+    specs_losing_values: tuple[int, ...]
+
+
+_FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
+    :16
+]
+"""Health in another form was stored by another version and counts as not measured yet."""
+
+
+def put(conn: Connection, measured: Measured) -> bool:
+    """Stores the health of the table with this UUID; False when a newer one is stored.
+
+    Another table that had the name is gone or renamed, and forgotten.
+    """
+    uuid, name = measured.table_uuid, str(measured.table)
+    taken = (health.c.table_name == name) & (health.c.table_uuid != uuid)
+    stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
+    if stored is not None and stored.sequence_number > measured.sequence_number:
+        return False
+    for other in conn.scalars(select(health.c.table_uuid).where(taken)).all():
+        _drop(conn, other)
+    now_ms = conn.scalar(select(db_now_ms())) or 0
+    values: dict[str, Any] = {
+        "table_name": name,
+        "sequence_number": measured.sequence_number,
+        "pointer": measured.metadata_location,
+        "observed_ms": now_ms,
+        "form": _FORM,
+        "head": dumps(
+            _Head(
+                measured.table,
+                measured.snapshot_id,
+                measured.table_health,
+                measured.target_file_size_bytes,
+                measured.format_version,
+                measured.maintenance_properties,
+                measured.foreign,
+                measured.specs_losing_values,
+            )
+        ),
+        "partitions": _pack(measured.partitions),
+    }
+    if stored is None:
+        conn.execute(insert(health).values(table_uuid=uuid, **values))
+        return True
+    conn.execute(update(health).where(health.c.table_uuid == uuid).values(**values))
+    if stored.pointer != measured.metadata_location or now_ms > stored.observed_ms:
+        _count_missing(conn, uuid, _keys(stored.partitions), measured.partitions, now_ms)
+    return True
+
+
+def get(conn: Connection, table: TableId) -> Measured | None:
+    """The stored health of the table with this name."""
+    row = conn.execute(
+        select(health).where(health.c.table_name == str(table), health.c.form == _FORM)
+    ).first()
+    if row is None:
+        return None
+    head = loads(_Head, row.head)
+    return Measured(
+        table=head.table,
+        table_uuid=row.table_uuid,
+        snapshot_id=head.snapshot_id,
+        sequence_number=row.sequence_number,
+        metadata_location=row.pointer,
+        table_health=head.table_health,
+        partitions=_unpack(row.partitions),
+        target_file_size_bytes=head.target_file_size_bytes,
+        format_version=head.format_version,
+        maintenance_properties=head.maintenance_properties,
+        foreign=head.foreign,
+        specs_losing_values=head.specs_losing_values,
+    )
+
+
+def known(conn: Connection) -> tuple[KnownTable, ...]:
+    """Tables with stored health, by name."""
+    rows = conn.execute(
+        select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
+        .where(health.c.form == _FORM)
+        .order_by(health.c.table_name)
+    )
+    found = (KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms) for r in rows)
+    return tuple(sorted(found, key=lambda k: k.table))
+
+
+def forget(conn: Connection, table: TableId) -> None:
+    """Drops the stored health of the table with this name."""
+    uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
+    if uuid is not None:
+        _drop(conn, uuid)
+
+
+def retired(conn: Connection, table: TableId) -> tuple[str, ...]:
+    """Keys missing from two observations in a row; none while somebody works on the table."""
+    uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
+    if uuid is None or owner_of(conn, uuid) is not None:
+        return ()
+    keys = conn.scalars(
+        select(partition_missing.c.partition).where(
+            partition_missing.c.table_uuid == uuid,
+            partition_missing.c.misses >= _RETIRED_AFTER_MISSES,
+        )
+    )
+    return tuple(sorted(keys))
+
+
+def _count_missing(
+    conn: Connection, uuid: str, before: Collection[str], now: Collection[str], now_ms: int
+) -> None:
+    """Counts one observation. An empty one is no evidence that partitions are gone: it only
+    remembers which there were.
+    """
+    of_table = partition_missing.c.table_uuid == uuid
+    missing = set(conn.scalars(select(partition_missing.c.partition).where(of_table)))
+    count = 1 if now else 0
+    for key in missing.intersection(now):
+        conn.execute(delete(partition_missing).where(of_table, partition_missing.c.partition == key))
+    conn.execute(update(partition_missing).where(of_table).values(misses=partition_missing.c.misses + count))
+    gone = [
+        {"table_uuid": uuid, "partition": key, "misses": count, "since_ms": now_ms}
+        for key in before
+        if key not in now and key not in missing
+    ]
+    if gone:
+        conn.execute(insert(partition_missing), gone)
+
+
+def _drop(conn: Connection, uuid: str) -> None:
+    conn.execute(delete(partition_missing).where(partition_missing.c.table_uuid == uuid))
+    conn.execute(delete(health).where(health.c.table_uuid == uuid))
+
+
+def _pack(partitions: Mapping[str, PartitionHealth]) -> bytes:
+    rows = [(key, *_values(part)) for key, part in partitions.items()]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+
+
+def _rows(packed: bytes) -> list[list[Any]]:
+    rows: list[list[Any]] = json.loads(zlib.decompress(packed))
+    return rows
+
+
+def _keys(packed: bytes) -> list[str]:
+    return [row[0] for row in _rows(packed)]
+
+
+def _unpack(packed: bytes) -> dict[str, PartitionHealth]:
+    lists = [i for i, f in enumerate(fields(PartitionHealth), 1) if isinstance(f.default, tuple)]
+    parts = {}
+    for row in _rows(packed):
+        for i in lists:
+            row[i] = tuple(row[i])
+        parts[row[0]] = PartitionHealth(*row[1:])
+    return parts

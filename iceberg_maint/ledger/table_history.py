@@ -1,0 +1,180 @@
+"""What decisions must remember: back-off, quarantine, pauses, this hour's use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, delete, func, insert, or_, select
+
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.model.codec import loads
+from iceberg_maint.core.outcomes.outcome import BatchOutcome
+from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.ledger.leases import owner_of
+from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
+from iceberg_maint.ports.ledger import BatchStatus, Report
+
+FLEET = "*"
+_HOUR_MS = 3_600_000
+
+
+def read(conn: Connection, table_uuid: str, table: str, operation: str) -> TableHistory:
+    """The table's history. `lease_owner` is the owner of any unexpired lease, also the asker's."""
+    note = pause_note(conn, table_uuid, table)
+    partitions, input_bytes = _hour(conn, table_uuid, operation)
+    return TableHistory(
+        paused=note is not None,
+        paused_reason=note or "",
+        lease_owner=owner_of(conn, table_uuid),
+        unknown_commits=_unknown(conn, table_uuid, operation),
+        hour_partitions=partitions,
+        hour_bytes=input_bytes,
+        last_done_ms=_last_done(conn, table_uuid, operation),
+        partitions=_partitions(conn, table_uuid, operation),
+    )
+
+
+def write(conn: Connection, table_uuid: str, operation: str, changed: Mapping[str, PartitionHistory]) -> None:
+    """Overwrites these partitions' histories; a clean one leaves no row."""
+    for partition, past in changed.items():
+        conn.execute(
+            delete(partition_history).where(
+                partition_history.c.table_uuid == table_uuid,
+                partition_history.c.operation == operation,
+                partition_history.c.partition == partition,
+            )
+        )
+        if past != PartitionHistory():
+            conn.execute(
+                insert(partition_history).values(
+                    table_uuid=table_uuid,
+                    operation=operation,
+                    partition=partition,
+                    ineffective=past.ineffective,
+                    crashes=past.crashes,
+                    not_before_ms=past.not_before_ms,
+                    quarantined=past.quarantined,
+                    reason=past.reason,
+                )
+            )
+
+
+def set_pause(conn: Connection, table: str, note: str) -> None:
+    """Pauses the name and, where health is stored, the table that has it now."""
+    remove_pause(conn, table)
+    conn.execute(
+        insert(pause).values(
+            table_name=table, table_uuid=_uuid_of(conn, table), note=note, paused_ms=db_now_ms()
+        )
+    )
+
+
+def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) -> None:
+    """Ends the pause of the name and of the table that has it now: this one or, where it is not said
+    which, the one whose health was stored under the name."""
+    known = table_uuid or _uuid_of(conn, table)
+    by_uuid = [pause.c.table_uuid == known] if known is not None else []
+    conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
+
+
+def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
+    """The note of the pause that holds; the table's own says more than the fleet's. None: no pause."""
+    return conn.scalar(
+        select(pause.c.note)
+        .where(or_(pause.c.table_name.in_((table, FLEET)), pause.c.table_uuid == table_uuid))
+        .order_by(pause.c.table_name == FLEET, pause.c.paused_ms.desc())
+        .limit(1)
+    )
+
+
+def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:
+    """The memory of the last batches that measured any, newest first."""
+    query = (
+        select(outcome.c.body)
+        .where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.settled.is_(False),
+            outcome.c.body.contains('"memory":{', autoescape=True),
+        )
+        .order_by(outcome.c.ordinal.desc())
+        .limit(limit)
+    )
+    uses = (loads(BatchOutcome, row.body).memory for row in conn.execute(query))
+    return tuple(use for use in uses if use is not None)
+
+
+def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | None:
+    """What the operation's last attempt that reported said; one settled after its run died did not."""
+    row = conn.execute(
+        select(outcome.c.body, outcome.c.recorded_ms)
+        .where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.operation == operation,
+            outcome.c.settled.is_(False),
+        )
+        .order_by(outcome.c.recorded_ms.desc(), outcome.c.ordinal.desc())
+        .limit(1)
+    ).first()
+    return None if row is None else Report(row.recorded_ms, loads(BatchOutcome, row.body))
+
+
+def _uuid_of(conn: Connection, table: str) -> str | None:
+    return conn.scalar(select(health.c.table_uuid).where(health.c.table_name == table))
+
+
+def _hour(conn: Connection, table_uuid: str, operation: str) -> tuple[int, int]:
+    rows = conn.execute(
+        select(outcome.c.partitions, outcome.c.input_bytes).where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.operation == operation,
+            outcome.c.recorded_ms > db_now_ms() - _HOUR_MS,
+        )
+    ).all()
+    distinct = {key for row in rows for key in json.loads(row.partitions)}
+    return len(distinct), sum(row.input_bytes for row in rows)
+
+
+def _unknown(conn: Connection, table_uuid: str, operation: str) -> int:
+    ended = outcome.alias()
+    settled = select(ended.c.ordinal).where(
+        ended.c.attempt_id == outcome.c.attempt_id, ended.c.status != BatchStatus.UNKNOWN
+    )
+    open_ = select(func.count(outcome.c.attempt_id.distinct())).where(
+        outcome.c.table_uuid == table_uuid,
+        outcome.c.operation == operation,
+        outcome.c.status == BatchStatus.UNKNOWN,
+        ~settled.exists(),
+    )
+    return conn.scalar(open_) or 0
+
+
+def _last_done(conn: Connection, table_uuid: str, operation: str) -> int | None:
+    return conn.scalar(
+        select(func.max(outcome.c.recorded_ms)).where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.operation == operation,
+            outcome.c.status == BatchStatus.DONE,
+        )
+    )
+
+
+def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[str, PartitionHistory]:
+    rows = conn.execute(
+        select(partition_history)
+        .where(
+            partition_history.c.table_uuid == table_uuid,
+            partition_history.c.operation == operation,
+        )
+        .order_by(partition_history.c.partition)
+    )
+    return {
+        r.partition: PartitionHistory(
+            ineffective=r.ineffective,
+            crashes=r.crashes,
+            not_before_ms=r.not_before_ms,
+            quarantined=r.quarantined,
+            reason=r.reason,
+        )
+        for r in rows
+    }

@@ -1,0 +1,169 @@
+"""What runs did that no record tells of: those that died, and commits settled afterwards."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Row, Select, case, func, insert, select, update
+
+from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.unrecorded_runs import AttemptTrace, RunTrace
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.ledger.leases import require
+from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
+from iceberg_maint.ports.engine import WrittenFile
+from iceberg_maint.ports.ledger import BatchStatus, Lease
+
+
+def mark(conn: Connection, told: Record) -> None:
+    """Notes how far what the run has ended is on record: up to the first end that the record does
+    not tell of. A run that was interrupted between a batch's end and its own note of it lacks the
+    last; what was settled while the run went on is on record as it was before.
+    """
+    which = {"table_uuid": told.table_uuid, "operation": told.operation, "run_id": told.run_id}
+    same = [recorded.c[name] == value for name, value in which.items()]
+    through = conn.scalar(select(recorded.c.through).where(*same))
+    rows = conn.execute(
+        select(
+            outcome.c.ordinal, outcome.c.status, outcome.c.settled, outcome.c.partitions, attempt.c.batch_id
+        )
+        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+        .where(
+            *(attempt.c[name] == value for name, value in which.items()),
+            outcome.c.ordinal > (through or 0),
+        )
+        .order_by(outcome.c.ordinal)
+    )
+    ends: dict[str, set[OutcomeStatus]] = {}
+    for batch_outcome in told.outcome.batches:
+        ends.setdefault(batch_outcome.batch_id, set()).add(batch_outcome.outcome)
+    last = None
+    for row in rows:
+        if not _tells(ends.get(row.batch_id, set()), row):
+            break
+        last = row.ordinal
+    if last is None:
+        return
+    if through is None:
+        conn.execute(insert(recorded).values(**which, through=last))
+    else:
+        conn.execute(update(recorded).where(*same).values(through=last))
+
+
+def _tells(ends: set[OutcomeStatus], row: Row) -> bool:
+    """Whether a record with these outcomes of the row's batch tells of the row."""
+    handed_back = not row.settled and row.partitions == dumps(())
+    match row.status:
+        case BatchStatus.DONE:
+            return bool(ends & {OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
+        case BatchStatus.UNKNOWN:
+            return bool(ends)
+        case _:
+            return handed_back or bool(ends & {OutcomeStatus.FAILED, OutcomeStatus.UNSUPPORTED})
+
+
+def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
+    """Runs before the lease's own that ended attempts at its table which are on no record, oldest
+    first. Whoever had the table before is not at work on it any more.
+
+    That a commit is still UNKNOWN is no news of a run that is on record.
+    """
+    require(conn, lease)
+    earlier = _runs_with_news(lease.table_uuid).where(
+        attempt.c.run_id != lease.owner, attempt.c.fence < lease.fence
+    )
+    runs = conn.execute(earlier.order_by(func.min(attempt.c.ordinal))).all()
+    return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
+
+
+def has_unrecorded(conn: Connection, table_uuid: str) -> bool:
+    """Whether any run ended attempts at the table which are on no record."""
+    return conn.execute(_runs_with_news(table_uuid).limit(1)).first() is not None
+
+
+def _runs_with_news(table_uuid: str) -> Select[tuple[str, str, int]]:
+    since = func.coalesce(func.max(recorded.c.through), 0)
+    is_news = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
+    return (
+        select(attempt.c.run_id, attempt.c.operation, since.label("through"))
+        .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
+        .outerjoin(
+            recorded,
+            (recorded.c.table_uuid == attempt.c.table_uuid)
+            & (recorded.c.operation == attempt.c.operation)
+            & (recorded.c.run_id == attempt.c.run_id),
+        )
+        .where(attempt.c.table_uuid == table_uuid)
+        .group_by(attempt.c.run_id, attempt.c.operation)
+        .having(func.max(case((is_news, outcome.c.ordinal))) > since)
+    )
+
+
+def _trace(conn: Connection, table_uuid: str, run: Row) -> RunTrace:
+    news = select(outcome.c.attempt_id).where(outcome.c.ordinal > run.through)
+    if run.through:
+        news = news.where(outcome.c.status != BatchStatus.UNKNOWN)
+    rows = conn.execute(
+        select(attempt, batch.c.body, batch.c.plan_id, intent.c.files, intent.c.proof, intent.c.recorded_ms)
+        .join(batch, batch.c.batch_id == attempt.c.batch_id)
+        .outerjoin(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(
+            attempt.c.table_uuid == table_uuid,
+            attempt.c.run_id == run.run_id,
+            attempt.c.operation == run.operation,
+            attempt.c.attempt_id.in_(news),
+        )
+        .order_by(attempt.c.ordinal)
+    ).all()
+    return RunTrace(
+        run_id=run.run_id,
+        table_uuid=table_uuid,
+        operation=run.operation,
+        plan_id=rows[-1].plan_id,
+        attempts=tuple(_attempt(conn, row) for row in rows),
+        recorded=run.through > 0,
+    )
+
+
+def _attempt(conn: Connection, row: Row) -> AttemptTrace:
+    tries = conn.execute(
+        select(func.count(), func.max(attempt_try.c.recorded_ms)).where(
+            attempt_try.c.attempt_id == row.attempt_id
+        )
+    ).one()
+    ends = conn.execute(
+        select(outcome.c.settled, outcome.c.body, outcome.c.recorded_ms)
+        .where(outcome.c.attempt_id == row.attempt_id)
+        .order_by(outcome.c.ordinal)
+    ).all()
+    reported = next((e for e in ends if not e.settled), None)
+    settled = ends[-1] if ends[-1].settled else None
+    files = loads(tuple[WrittenFile, ...], row.files) if row.files is not None else ()
+    signs = (row.started_ms, row.recorded_ms, tries[1], reported.recorded_ms if reported else None)
+    return AttemptTrace(
+        batch=loads(Batch, row.body),
+        started_ms=row.started_ms,
+        ended_ms=max(sign for sign in signs if sign is not None),
+        commit_tries=tries[0],
+        output_sizes_bytes=tuple(f.size_bytes for f in files),
+        proof=loads(Proof, row.proof) if row.proof is not None else None,
+        reported=loads(BatchOutcome, reported.body) if reported else None,
+        settled=loads(Settlement, settled.body) if settled else None,
+        adopted=bool(files) and _is_adopted(conn, row),
+    )
+
+
+def _is_adopted(conn: Connection, row: Row) -> bool:
+    """Whether an earlier attempt at the batch wrote the files: no two write any of the same name."""
+    same = (
+        select(attempt.c.ordinal)
+        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(
+            attempt.c.batch_id == row.batch_id,
+            attempt.c.ordinal < row.ordinal,
+            intent.c.files == row.files,
+        )
+    )
+    return conn.execute(same.limit(1)).first() is not None

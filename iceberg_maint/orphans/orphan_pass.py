@@ -1,0 +1,296 @@
+"""One orphan pass over a table: what is reached after all comes back from the trash, what is past its hold
+is swept, what nothing reaches goes there.
+
+A pass that ends early tells what it had done until then; killed, it has left every file at its
+place or in the trash, as the manifests there say, and the next pass takes up the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.location import Claim, equivalences
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphans import HeldOrphans, ScanCounts, held_orphans
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.lease_guard import AskedLease
+from iceberg_maint.orphans.scan import Scan, Target, scan
+from iceberg_maint.orphans.second_owner import check_folders, versions_memo
+from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
+from iceberg_maint.orphans.trash_manifest import TrashMark, held_in_trash, trash_marks
+from iceberg_maint.ports.storage import OrphanWork, Reachability, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_log = logging.getLogger(__name__)
+_PATHS_TOLD = 5
+"""Paths of each mark that a pass tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which parts of a pass are done, and of what. `approved` is the digest of a scan that a person
+    approves: nothing but those very files is moved then. `mark_id` is the one mark that is swept."""
+
+    marks: bool = True
+    sweeps: bool = True
+    approved: str | None = None
+    mark_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a pass knows of the world: the claims of all other tables, a table's storage and what
+    its metadata reaches now, a folder on local disk, and this machine's clock."""
+
+    others: Callable[[TableId], tuple[Claim, ...]]
+    store: Callable[[TableState], Store]
+    reachability: Callable[[TableState], Reachability]
+    scratch: Path
+    now_ms: Callable[[], int]
+
+
+class OrphanPass:
+    """The files of one table that nothing reaches: looked for, removed in two steps, put back."""
+
+    def __init__(self, around: Surroundings, scope: Scope = Scope()) -> None:
+        self._around, self._scope = around, scope
+
+    def run(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        sweep: bool,
+        holds: Callable[[], bool],
+    ) -> OrphanWork:
+        """See `storage_ports.OrphanFiles`."""
+        done = _Done()
+        target, store = self._target(state, policy, in_flight), self._around.store(state)
+        holds = AskedLease(holds, self._around.now_ms)
+        try:
+            deletes = sweep and self._scope.sweeps
+            self._sweep(target, policy, store, holds, done, deletes=deletes)
+            if self._scope.marks:
+                self._mark(target, policy, store, holds, done)
+        except FenceLostError:
+            raise
+        except Exception as why:
+            if not done.is_something:
+                raise
+            return done.work(self._held(target, store, done), stopped=why)
+        return done.work(self._held(target, store, done))
+
+    @contextmanager
+    def look(
+        self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
+    ) -> Iterator[Scan]:
+        """What a pass would move, for the body to read; moves nothing. Raises what `scan` raises."""
+        target, store = self._target(state, policy, in_flight), self._around.store(state)
+        # Nobody's lease is needed to look, so that others may be at it as well.
+        with TemporaryDirectory(dir=self._scratch()) as scratch:
+            found = self._scan(target, policy, store, Path(scratch))
+            try:
+                yield found
+            finally:
+                found.paths.close()
+
+    def marks(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashMark, ...]:
+        """What was put into the table's trash and is not swept yet, oldest first."""
+        target = self._target(state, policy, frozenset(), others=())
+        return tuple(trash_marks(target.prefixes, self._around.store(state)))
+
+    def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
+        """See `storage_ports.OrphanFiles`."""
+        target = self._target(state, policy, frozenset(), others=())
+        store, reachability = self._around.store(state), self._around.reachability(state)
+        return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))
+
+    def restore(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        mark_id: str | None,
+        holds: Callable[[], bool],
+        tell: Callable[[Emptied], None],
+    ) -> None:
+        """Puts the files of a mark, or of all, back to their places; see `trash.restore`."""
+        # Whoever else claims the place: what was taken from it belongs there.
+        target = self._target(state, policy, frozenset(), others=())
+        lease = AskedLease(holds, self._around.now_ms)
+        restore(target, self._around.store(state), mark_id, holds=lease, tell=tell)
+
+    def _sweep(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: _Done,
+        *,
+        deletes: bool,
+    ) -> None:
+        try:
+            sweep(
+                target,
+                policy,
+                store,
+                self._around.reachability(target.state),
+                self._scratch(),
+                self._around.now_ms(),
+                deletes=deletes,
+                mark_id=self._scope.mark_id,
+                holds=holds,
+                tell=done.emptied.append,
+            )
+        finally:
+            if restored := sum(e.restored_files for e in done.emptied):
+                _log.warning(
+                    "%s: files in the trash that were committed after all are back at their places: %d; "
+                    "a write may take longer than remove_orphan_files.older_than_seconds",
+                    target.state.table,
+                    restored,
+                )
+
+    def _mark(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: _Done,
+    ) -> None:
+        approved = self._scope.approved
+        reachability = self._around.reachability(target.state)
+        found = self._scan(target, policy, store, self._scratch(), reachability)
+        try:
+            done.counts, done.digest, done.unlogged = found.counts, found.digest, found.unlogged
+            if found.digest != approved and (approved is not None or found.needs_approval):
+                done.needs_approval = True
+                done.waiting = held_orphans(
+                    found.digest, None, found.paths.orphans(), target.prefixes, _PATHS_TOLD
+                )
+                return
+            trash(
+                found,
+                store,
+                reachability,
+                self._around.now_ms(),
+                approved=approved,
+                holds=holds,
+                tell=done.trashed.append,
+            )
+        finally:
+            found.paths.close()
+
+    def _held(self, target: Target, store: Store, done: _Done) -> tuple[HeldOrphans, ...] | None:
+        """What the trash holds now and what waits for approval; None when the trash cannot be read,
+        which does not undo what the pass has done: whoever sweeps or lists it is told why."""
+        try:
+            held = sorted(
+                held_in_trash(target.prefixes, store, _PATHS_TOLD),
+                key=lambda h: (h.marked_ms or 0, h.mark_id),
+            )
+        except Exception as why:  # noqa: BLE001 - it is only told
+            _log.warning("%s: what the trash holds cannot be told: %s", target.state.table, why)
+            return None
+        return (*held, *((done.waiting,) if done.waiting else ()))
+
+    def _scan(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        scratch: Path,
+        reachability: Reachability | None = None,
+    ) -> Scan:
+        return scan(
+            target,
+            policy,
+            store,
+            reachability or self._around.reachability(target.state),
+            scratch,
+            self._around.now_ms(),
+            approved=self._scope.approved,
+        )
+
+    def _target(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        in_flight: frozenset[str],
+        others: tuple[Claim, ...] | None = None,
+    ) -> Target:
+        try:
+            same = equivalences(policy.equal_schemes, policy.equal_authorities)
+        except ValueError as error:
+            raise RefusedError(
+                "ICM-113",
+                f"{state.table}: remove_orphan_files.equal_schemes or equal_authorities: {error}.",
+                "write each as spelling=the one it is taken for.",
+            ) from error
+        return Target(
+            state,
+            self._around.others(state.table) if others is None else others,
+            in_flight,
+            policy.exclusive_prefixes,
+            same,
+        )
+
+    def _scratch(self) -> Path:
+        self._around.scratch.mkdir(parents=True, exist_ok=True)
+        return self._around.scratch
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a pass has done so far."""
+
+    emptied: list[Emptied] = field(default_factory=list)
+    trashed: list[Trashed] = field(default_factory=list)
+    counts: ScanCounts | None = None
+    digest: str = ""
+    needs_approval: bool = False
+    waiting: HeldOrphans | None = None
+    unlogged: UnloggedMetadata | None = None
+
+    @property
+    def is_something(self) -> bool:
+        """Whether a file was moved or deleted."""
+        return any(e.deleted_files or e.restored_files for e in self.emptied) or any(
+            t.moved_files for t in self.trashed
+        )
+
+    def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
+        """As one value."""
+        counts = self.counts
+        return OrphanWork(
+            listed_files=counts.listed_files if counts else 0,
+            listed_bytes=counts.listed_bytes if counts else 0,
+            orphan_files=counts.orphan_files if counts else 0,
+            orphan_bytes=counts.orphan_bytes if counts else 0,
+            trashed_files=sum(t.moved_files for t in self.trashed),
+            trashed_bytes=sum(t.moved_bytes for t in self.trashed),
+            swept_files=sum(e.deleted_files for e in self.emptied),
+            swept_bytes=sum(e.deleted_bytes for e in self.emptied),
+            restored_files=sum(e.restored_files for e in self.emptied),
+            left_files=sum(e.left_files for e in self.emptied),
+            marks=tuple(m for t in self.trashed for m in t.marks),
+            digest=self.digest,
+            needs_approval=self.needs_approval,
+            held=held,
+            unlogged=self.unlogged,
+            stopped=stopped,
+        )

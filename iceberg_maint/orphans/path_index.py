@@ -1,0 +1,196 @@
+"""Paths on disk: what storage lists and what metadata reaches, compared in bounded memory.
+
+Rows are appended, indexed once by SQLite's external sort, and compared by a lookup each, so that
+memory is SQLite's cache however many there are. Paths meet by a hash of their key; were two ever
+to collide, a file would stay that could go.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+from iceberg_maint.core.model.location import Equivalences, parse_location
+from iceberg_maint.core.removal.orphans import Kept, Orphan, ScanCounts
+from iceberg_maint.ports.storage import StoredFile
+
+_ROWS = 10_000
+_CACHE_KIBIBYTES = 65_536
+
+_REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
+_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING)
+"""Why a path keeps the file, strongest first; its rank here is in the column `why`."""
+_ORPHAN = "orphan"
+_RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
+_NAMED_ELSEWHERE = "EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = listed.name)"
+
+
+class PathTables:
+    """Listed paths below the prefixes, and reached ones. `file` is made anew, and deleted by
+    `close`. Raises ValueError for a prefix or path that is no location."""
+
+    def __init__(self, file: Path, prefixes: Iterable[str], same: Equivalences) -> None:
+        self._file, self._same = file, same
+        places = [parse_location(p, same) for p in prefixes]
+        self._below = [(p.store.casefold(), p.key.rstrip(b"/") + b"/") for p in places]
+        file.unlink(missing_ok=True)
+        self._db = sqlite3.connect(file, isolation_level=None)
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.execute(
+            "CREATE TABLE listed (key BLOB, name BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)"
+        )
+        self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, why INT, below INT)")
+        self._db.execute("CREATE TABLE manifests (file BLOB PRIMARY KEY) WITHOUT ROWID")
+        # Of reached files outside the prefixes: few, so that the index costs nothing.
+        self._db.execute("CREATE TABLE elsewhere (name BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def close(self) -> None:
+        """Deletes the file."""
+        self._db.close()
+        self._file.unlink(missing_ok=True)
+
+    def add_listed(self, files: Iterable[tuple[StoredFile, Kept | None]]) -> None:
+        """Listed files, each with why it stays if its name or age says so. Raises ValueError for one
+        that is below no prefix."""
+        self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?, ?)", map(self._listed, files))
+
+    def _listed(self, found: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
+        file, kept = found
+        store, key = self._place(file.path)
+        if not self._is_below(store, key):
+            raise ValueError(f"the listing holds {file.path}, which is not below what is listed")
+        path = _bytes(file.path)
+        return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, kept
+
+    def add_reached(self, paths: Iterable[str], why: Kept) -> None:
+        """Paths that the metadata reaches, that a batch in flight has written, that were put back
+        from the trash, or that a pending manifest names."""
+        paths, rank = iter(paths), _KEPT_AS.index(why)
+        while some := list(islice(paths, _ROWS)):
+            rows, elsewhere = [], []
+            for path in some:
+                store, key = self._place(path)
+                below = self._is_below(store, key)
+                rows.append((_hashed(key), store, _bytes(path), rank, below))
+                if not below:
+                    elsewhere.append((_hashed(_name(key)),))
+            self._insert("INSERT INTO reached VALUES (?, ?, ?, ?, ?)", rows)
+            self._insert("INSERT OR IGNORE INTO elsewhere VALUES (?)", elsewhere)
+
+    def index(self) -> None:
+        """Makes what was added quick to look up."""
+        for table in ("listed", "reached"):
+            self._db.execute(f"CREATE INDEX IF NOT EXISTS {table}_key ON {table} (key)")
+
+    def orphans(self) -> Iterator[Orphan]:
+        """Listed files that nothing keeps and nothing reaches, in the order of their paths."""
+        rows = self._db.execute(
+            f"SELECT path, size, ms FROM listed WHERE kept IS NULL AND NOT {_REACHED}"
+            f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"
+        )
+        for path, size_bytes, modified_ms in rows:
+            yield Orphan(_text(path), size_bytes, modified_ms)
+
+    def reaches(self, path: str) -> bool:
+        """Whether anything reaches a file of this path."""
+        key = _hashed(self._place(path)[1])
+        return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
+
+    def counts(self) -> ScanCounts:
+        """Files and bytes by what becomes of them."""
+        found = {
+            what: (files, size_bytes)
+            for what, files, size_bytes in self._db.execute(
+                f"SELECT CASE WHEN kept IS NOT NULL THEN kept WHEN {_REACHED} THEN {_RANK}"
+                f" WHEN {_NAMED_ELSEWHERE} THEN ? ELSE ? END AS what, count(*), sum(size)"
+                " FROM listed GROUP BY what",
+                (Kept.NAMED_ELSEWHERE, _ORPHAN),
+            )
+        }
+        orphan_files, orphan_bytes = found.get(_ORPHAN, (0, 0))
+        return ScanCounts(
+            listed_files=sum(files for files, _ in found.values()),
+            listed_bytes=sum(size_bytes for _, size_bytes in found.values()),
+            kept={
+                _KEPT_AS[what] if isinstance(what, int) else Kept(what): files
+                for what, (files, _) in found.items()
+                if what != _ORPHAN
+            },
+            orphan_files=orphan_files,
+            orphan_bytes=orphan_bytes,
+        )
+
+    def listed_metadata_files(self) -> Iterator[StoredFile]:
+        """Listed files named as table metadata that the table's own metadata does not reach, the newest
+        first."""
+        rows = self._db.execute(
+            "SELECT path, size, ms FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
+            f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}"
+            " ORDER BY ms DESC",
+            (Kept.METADATA_FILE,),
+        )
+        return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
+
+    def listed_flink_manifests(self) -> Iterator[StoredFile]:
+        """Listed files that stay as manifests of Flink jobs."""
+        rows = self._db.execute("SELECT path, size, ms FROM listed WHERE kept = ?", (Kept.FLINK_MANIFEST,))
+        return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
+
+    def add_manifest(self, file: StoredFile) -> bool:
+        """Notes a pending manifest; False where it was noted before."""
+        text = f"{file.size_bytes} {file.modified_ms} {file.path}"
+        row = (_hashed(text.encode("utf-8", "surrogateescape")),)
+        return self._db.execute("INSERT OR IGNORE INTO manifests VALUES (?)", row).rowcount == 1
+
+    def other_store(self) -> tuple[str, str] | None:
+        """A listed path, and one that is reached under another scheme or authority only."""
+        row = self._db.execute(
+            "SELECT listed.path, reached.path FROM listed JOIN reached USING (key)"
+            " WHERE listed.store != reached.store AND NOT EXISTS (SELECT 1 FROM reached AS own"
+            " WHERE own.key = listed.key AND own.store = listed.store) LIMIT 1"
+        ).fetchone()
+        return None if row is None else (_text(row[0]), _text(row[1]))
+
+    def unlisted(self) -> Iterator[str]:
+        """Paths below the prefixes that the metadata reaches and that were not listed under any
+        spelling."""
+        rows = self._db.execute(
+            "SELECT DISTINCT path FROM reached WHERE why = 0 AND below"
+            " AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.key = reached.key)"
+        )
+        return (_text(path) for (path,) in rows)
+
+    def _place(self, path: str) -> tuple[str, bytes]:
+        at = parse_location(path, self._same)
+        return at.store, at.key
+
+    def _is_below(self, store: str, key: bytes) -> bool:
+        return any(key.startswith(below) and store.casefold() == of for of, below in self._below)
+
+    def _insert(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        rows = iter(rows)
+        while some := list(islice(rows, _ROWS)):
+            self._db.execute("BEGIN")
+            self._db.executemany(statement, some)
+            self._db.execute("COMMIT")
+
+
+def _hashed(key: bytes) -> bytes:
+    return blake2b(key, digest_size=16).digest()
+
+
+def _name(key: bytes) -> bytes:
+    return key.rpartition(b"/")[2]
+
+
+def _bytes(path: str) -> bytes:
+    # File names need not be Unicode; SQLite's text must.
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")

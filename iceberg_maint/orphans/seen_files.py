@@ -1,0 +1,79 @@
+"""Seen: what old metadata files say, kept on local disk from one pass to the next.
+
+A file is told by its path, size and time: one that was put in its place is another one. To lose
+what was seen costs reading again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from hashlib import blake2b
+from pathlib import Path
+
+from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
+from iceberg_maint.ports.storage import StoredFile
+
+
+class SeenFiles:
+    """The metadata files of the table with this uuid. A damaged `memo` is begun anew."""
+
+    def __init__(self, memo: Path, uuid: str) -> None:
+        self._uuid = uuid
+        if memo.exists() and not _is_sound(memo):
+            memo.unlink()
+        self._db = sqlite3.connect(memo)
+        # Earlier versions kept only which files they had seen.
+        self._db.execute("DROP TABLE IF EXISTS seen")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS version"
+            " (file BLOB PRIMARY KEY, look INT, sequence_number INT, updated_ms INT) WITHOUT ROWID"
+        )
+        (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM version").fetchone()
+
+    def close(self) -> None:
+        """Closes the memo; what was added or met again stays in it."""
+        self._db.close()
+
+    def versions(self, files: Iterable[StoredFile]) -> list[MetadataVersion | None]:
+        """What each file said in an earlier look; None for one that was not seen."""
+        with self._db:
+            return [self._met(file) for file in files]
+
+    def add(self, versions: Iterable[tuple[StoredFile, MetadataVersion]]) -> None:
+        """Notes what these files of the table say; not those whose time the store does not tell."""
+        rows = (
+            (_hashed(file), self._look, v.last_sequence_number, v.last_updated_ms)
+            for file, v in versions
+            if file.modified_ms is not None
+        )
+        with self._db:
+            self._db.executemany("INSERT OR REPLACE INTO version VALUES (?, ?, ?, ?)", rows)
+
+    def forget_others(self) -> None:
+        """Forgets what this look has not met: the files are gone."""
+        with self._db:
+            self._db.execute("DELETE FROM version WHERE look != ?", (self._look,))
+
+    def _met(self, file: StoredFile) -> MetadataVersion | None:
+        key = _hashed(file)
+        self._db.execute("UPDATE version SET look = ? WHERE file = ?", (self._look, key))
+        row = self._db.execute(
+            "SELECT sequence_number, updated_ms FROM version WHERE file = ?", (key,)
+        ).fetchone()
+        return None if row is None else MetadataVersion(file.path, self._uuid, *row)
+
+
+def _is_sound(memo: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(memo)) as db:
+            (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            return str(found) == "ok"
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _hashed(file: StoredFile) -> bytes:
+    text = f"{file.size_bytes} {file.modified_ms} {file.path}"
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()

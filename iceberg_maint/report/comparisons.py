@@ -1,0 +1,120 @@
+"""Metric against threshold: every comparison a decision rests on, crossed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.position_deletes import thresholds
+from iceberg_maint.core.health.thresholds import excess_files, ideal_overlap_depth, too_many_average_bytes
+from iceberg_maint.core.model.reasons import Finding
+from iceberg_maint.core.policy.data import (
+    LayoutPolicy,
+    RewriteDataFilesPolicy,
+    RewritePositionDeleteFilesPolicy,
+)
+
+_SECTION = "rewrite_data_files"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One metric against the threshold that judges it; None is off. `rule` is ≥, > or <."""
+
+    metric: str
+    value: float
+    rule: str
+    threshold: float | None
+    threshold_key: str
+    source: str
+    crossed: bool
+
+
+def compare(
+    health: PartitionHealth,
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
+    found: tuple[Finding, ...],
+    sources: Mapping[str, str],
+    now_ms: int,
+    layout: LayoutPolicy,
+    merges: RewritePositionDeleteFilesPolicy,
+    format_version: int,
+) -> tuple[Comparison, ...]:
+    """Every threshold of the operations on data against what it judges.
+
+    Where there are enough small files and `found` still says nothing of them, the gain decides,
+    so it is shown too; so are the average size beside `max_files` and the age of equality deletes.
+    """
+    small_found = any(f.threshold_key == f"{_SECTION}.min_input_files" for f in found)
+    rows = (*_files(health, policy, target_bytes, small_found=small_found), *_deletes(health, policy, now_ms))
+    named = ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
+    return tuple(
+        Comparison(metric, value, rule, limit, key, sources[key], _crosses(value, rule, limit))
+        for metric, value, rule, limit, key in (
+            *named,
+            *_position_deletes(health, merges, format_version),
+            *_overlap(health, layout),
+        )
+    )
+
+
+_Row = tuple[str, float, str, float | None, str]
+
+
+def _files(
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int, *, small_found: bool
+) -> Iterator[_Row]:
+    yield "small_files", health.small_files, "≥", policy.min_input_files, "min_input_files"
+    if health.small_files >= policy.min_input_files and not small_found:
+        gain = excess_files(health, policy, target_bytes)
+        yield "files a rewrite would remove", gain, ">", policy.min_excess_files, "min_excess_files"
+        share = gain / health.data_files if health.data_files else 0.0
+        yield "share of files it would remove", share, "≥", policy.min_gain_ratio, "min_gain_ratio"
+    yield "data_files", health.data_files, ">", policy.max_files, "max_files"
+    if policy.max_files is not None and health.data_files > policy.max_files:
+        limit = too_many_average_bytes(policy, target_bytes)
+        yield "average_file_bytes", health.average_file_bytes, "<", limit, "max_files_average_bytes"
+
+
+def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: int) -> Iterator[_Row]:
+    positional = health.position_delete_files + health.deletion_vectors
+    positional -= health.dangling_position_delete_files
+    yield "delete_ratio", health.delete_ratio, "≥", policy.delete_ratio_act, "delete_ratio_act"
+    yield "delete_ratio", health.delete_ratio, "≥", policy.delete_ratio_warn, "delete_ratio_warn"
+    yield "delete_files", positional, ">", policy.max_delete_files, "max_delete_files"
+    key, limit = "equality_delete_max_age_seconds", policy.equality_delete_max_age_seconds
+    for metric, since_ms in (
+        ("applicable_equality_delete_files", health.oldest_equality_delete_ms),
+        ("dangling_equality_delete_files", health.oldest_dangling_equality_delete_ms),
+    ):
+        count = getattr(health, metric)
+        yield metric, count, "≥", None if limit is None else 1, key
+        if count and since_ms is not None:
+            yield "seconds since the oldest of them", (now_ms - since_ms) / 1000, "≥", limit, key
+
+
+def _position_deletes(
+    health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
+) -> Iterator[_Row]:
+    for metric, files, threshold, key in thresholds(health, policy, format_version):
+        yield metric, files, "≥", threshold, key
+
+
+def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[_Row]:
+    """Only of a table that is to be sorted."""
+    if not policy.enabled or not health.sort_ranges:
+        return
+    ideal = ideal_overlap_depth(health)
+    for key, multiple in (
+        ("layout.overlap_depth_act", policy.overlap_depth_act),
+        ("layout.overlap_depth_warn", policy.overlap_depth_warn),
+    ):
+        yield "overlap_depth", health.overlap_depth, ">", None if multiple is None else multiple * ideal, key
+
+
+def _crosses(value: float, rule: str, threshold: float | None) -> bool:
+    if threshold is None:
+        return False
+    return {"≥": value >= threshold and value > 0, ">": value > threshold, "<": value < threshold}[rule]

@@ -1,0 +1,254 @@
+"""Why: the decision on a table or partition, explained with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth
+from iceberg_maint.core.model.codec import to_data
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.policy.data import Policy, policy_keys
+from iceberg_maint.report.comparisons import Comparison, compare
+from iceberg_maint.report.formatting import duration, moment, number, sentence
+from iceberg_maint.report.housekeeping import UpkeepWhy, resumption, upkeep_document
+from iceberg_maint.report.json_documents import Document, record_document, values_document
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWhy:
+    """One partition explained: the decision, what was compared, what happened before, and what
+    would have to change for the decision to be another.
+    """
+
+    decision: PartitionDecision
+    comparisons: tuple[Comparison, ...]
+    history: PartitionHistory
+    last: str | None
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A table explained. `truth` is the one sentence on its data to read first; `upkeep` is what
+    concerns the table as a whole, one per operation."""
+
+    decision: Decision
+    truth: str
+    change: str
+    partitions: tuple[PartitionWhy, ...]
+    values: Mapping[str, object]
+    sources: Mapping[str, str]
+    last: Record | None
+    upkeep: tuple[UpkeepWhy, ...] = ()
+
+
+def policy_values(policy: Policy) -> dict[str, object]:
+    """Every value of a policy by key path, in the order of the documentation."""
+    return {
+        key.path: getattr(getattr(policy, key.section) if key.section else policy, key.name)
+        for key in policy_keys()
+    }
+
+
+def explain(
+    decision: Decision,
+    measured: Measured,
+    policy: Policy,
+    sources: Mapping[str, str],
+    history: TableHistory,
+    last: Record | None,
+    now_ms: int,
+    upkeep: tuple[UpkeepWhy, ...] = (),
+) -> Why:
+    """The explanation of a decision taken on these values."""
+    partitions = tuple(
+        _partition(decision, p, measured, policy, sources, history, last, now_ms) for p in decision.partitions
+    )
+    return Why(
+        decision,
+        _truth(decision, history, now_ms),
+        _table_change(decision, partitions, history),
+        partitions,
+        policy_values(policy),
+        sources,
+        last,
+        upkeep,
+    )
+
+
+def why_document(why: Why) -> Document:
+    """`why` as JSON."""
+    return {
+        "table": why.decision.table,
+        "snapshot": why.decision.snapshot_id,
+        "verdict": why.decision.verdict.value,
+        "reason": why.decision.reason.value,
+        "truth": why.truth,
+        "change": why.change,
+        "evidence": dict(sorted(why.decision.evidence.items())),
+        "policy": values_document(why.values, why.sources),
+        "partitions": [
+            {
+                "partition": p.decision.partition,
+                "verdict": p.decision.verdict.value,
+                "reason": p.decision.reason.value,
+                "until_ms": p.decision.until_ms,
+                "metrics": to_data(p.comparisons),
+                "history": to_data(p.history),
+                "last": p.last,
+                "change": p.change,
+            }
+            for p in why.partitions
+        ],
+        "housekeeping": [upkeep_document(u) for u in why.upkeep],
+        "last": None if why.last is None else record_document(why.last),
+        "next": {
+            "verdict": why.decision.verdict.value,
+            "reason": why.decision.reason.value,
+            "due_partitions": [p.partition for p in why.decision.due()],
+            "until_ms": why.decision.until_ms,
+        },
+    }
+
+
+def _partition(
+    decision: Decision,
+    one: PartitionDecision,
+    measured: Measured,
+    policy: Policy,
+    sources: Mapping[str, str],
+    history: TableHistory,
+    last: Record | None,
+    now_ms: int,
+) -> PartitionWhy:
+    health = measured.partitions.get(one.partition, PartitionHealth())
+    comparisons = compare(
+        health,
+        policy.rewrite_data_files,
+        measured.target_file_size_bytes,
+        one.findings,
+        sources,
+        now_ms,
+        policy.layout,
+        policy.rewrite_position_delete_files,
+        measured.format_version,
+    )
+    past = history.of(one.partition)
+    return PartitionWhy(
+        one,
+        comparisons,
+        past,
+        _last_of(one.partition, last),
+        _change(decision.table, one, comparisons, past, now_ms),
+    )
+
+
+def _last_of(partition: str, last: Record | None) -> str | None:
+    if last is None:
+        return None
+    for key, status, reason in last.outcome.partitions:
+        if key == partition:
+            return f"{status.value} ({reason.value}) at {moment(last.ended_ms)}"
+    return None
+
+
+def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
+    reasons = {p.reason for p in decision.partitions}
+    due = len(decision.due())
+    total = len(decision.partitions)
+    held = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
+    waiting = [p for p in decision.partitions if p.reason is Reason.BACK_OFF]
+    if decision.verdict is Verdict.RUN:
+        rest = f" {held} more held in quarantine." if held else ""
+        return f"Sick: {due} of {total} partitions are due ({sentence(decision.reason)}).{rest}"
+    if decision.reason is Reason.PAUSED:
+        note = f": {history.paused_reason}" if history.paused_reason else ""
+        return f"Paused{note}."
+    if Reason.QUARANTINED in reasons:
+        return f"Quarantined: {held} of {total} partitions are held for a person after repeated failures."
+    if waiting:
+        until_ms = min(p.until_ms for p in waiting if p.until_ms is not None)
+        return (
+            f"Backing off: {len(waiting)} of {total} partitions wait until {moment(until_ms)} "
+            f"(in {duration(max(0, until_ms - now_ms) / 1000)}) after a failed or useless attempt."
+        )
+    if decision.verdict is Verdict.SKIP and decision.reason is Reason.HEALTHY:
+        warned = sum(bool(p.findings) for p in decision.partitions)
+        if warned:
+            return (
+                f"Healthy: nothing is due in any of {total} partitions; {warned} cross a warning threshold."
+            )
+        return f"Healthy: no threshold is crossed in any of {total} partitions."
+    if decision.reason is Reason.FOREIGN_MAINTAINER:
+        return _foreign(decision.evidence)
+    words = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
+    return f"{words[decision.verdict]}: {sentence(decision.reason)}."
+
+
+def _foreign(evidence: Mapping[str, str]) -> str:
+    return (
+        f"Refused: {evidence['foreign_maintainer']} rewrote files of the table in snapshot "
+        f"{evidence['foreign_snapshot']} at {moment(int(evidence['foreign_at_ms']))}; two maintainers undo "
+        f"each other's work. That counts until {moment(int(evidence['foreign_until_ms']))}."
+    )
+
+
+def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], history: TableHistory) -> str:
+    table = decision.table
+    if history.unknown_commits:
+        return f"settle {history.unknown_commits} unconfirmed commits first: iceberg-maint reconcile {table}"
+    table_wide = {
+        Reason.PAUSED: resumption(decision),
+        Reason.BLACKOUT: f"the end of the blackout window {decision.evidence.get('window', '')}",
+        Reason.ADVISE: "policy key mode: act",
+        Reason.DISABLED: "policy key rewrite_data_files.enabled: true",
+        Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
+        Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
+        Reason.DROPPED_SOURCE: "the files of these specs are written anew: see ICM-131",
+        Reason.EMPTY: "data in the table",
+        Reason.FOREIGN_MAINTAINER: "the other maintainer is stopped, or policy key foreign_maintainers.mode: "
+        "coexist or ignore",
+    }
+    if decision.reason in table_wide:
+        return table_wide[decision.reason]
+    first = next((p for p in partitions if p.decision.reason is decision.reason), None)
+    return first.change if first is not None else ""
+
+
+def _change(
+    table: str,
+    one: PartitionDecision,
+    comparisons: tuple[Comparison, ...],
+    past: PartitionHistory,
+    now_ms: int,
+) -> str:
+    at = f"{table} --partition '{one.partition}'"
+    if one.verdict is Verdict.RUN:
+        return f"nothing: the next run takes it (iceberg-maint run {at})"
+    if one.reason is Reason.HEALTHY:
+        return _until_sick(comparisons)
+    if one.reason is Reason.BACK_OFF and one.until_ms is not None:
+        wait = duration(max(0, one.until_ms - now_ms) / 1000)
+        return f"{wait} have to pass, or: iceberg-maint release {at}; last: {past.reason}"
+    if one.reason is Reason.QUARANTINED:
+        return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {at}"
+    if one.reason is Reason.HOT and one.until_ms is not None:
+        return f"no write until {moment(one.until_ms)}, or a lower windows.cold_after_seconds"
+    return {
+        Reason.UNSUPPORTED_KEY: "equality deletes applied by another engine, or the writer's key columns changed",
+        Reason.MEMORY: "more in equality_deletes.memory, or fewer deletes at once",
+        Reason.RUN_BUDGET: "the next run, or more in windows.max_partitions_per_run or windows.max_bytes_per_run",
+        Reason.HOUR_BUDGET: "the next hour, or more in windows.max_partitions_per_hour or windows.max_bytes_per_hour",
+    }.get(one.reason, "")
+
+
+def _until_sick(comparisons: tuple[Comparison, ...]) -> str:
+    parts = [
+        f"{c.metric} {c.rule} {number(c.threshold)} (now {number(c.value)})"
+        for c in comparisons
+        if c.threshold is not None and not c.crossed and not c.threshold_key.endswith("delete_ratio_warn")
+    ]
+    return "due once " + ", or ".join(parts) if parts else "no threshold is set"

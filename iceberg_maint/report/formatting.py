@@ -1,0 +1,74 @@
+"""Numbers, times and reasons as people read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from iceberg_maint.core.model.reasons import SENTENCES, Reason
+
+# Select Graphic Rendition, which is all that is ever drawn with.
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(count_bytes: float) -> str:
+    """Bytes with a binary unit: `1.5 GiB`."""
+    value = float(count_bytes)
+    unit = 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """A time span: `4 s`, `3 min`, `2 h 5 min`, `3 d`."""
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{hours // 24} d"
+
+
+def moment(time_ms: int) -> str:
+    """A point in time, UTC, to the second."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def number(value: object) -> str:
+    """A metric or threshold; None is off."""
+    if value is None:
+        return "off"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else f"{value:,.3g}"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def inert(text: str, *, styled: bool = False) -> str:
+    """The text with what would steer a terminal or turn its direction written out: names of tables
+    and what other engines wrote are anybody's text. `styled` leaves colours as they are."""
+    pieces = _STYLE.split(text) if styled else [text]
+    return "".join(piece if n % 2 else _written_out(piece) for n, piece in enumerate(pieces))
+
+
+def _written_out(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def sentence(reason: Reason) -> str:
+    """The reason's sentence."""
+    return SENTENCES[reason]

@@ -1,0 +1,158 @@
+"""Upkeep explained: what is due of the table as a whole, since when, and who holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.model.codec import to_data
+from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.model.reasons import Decision, Finding, Reason, Verdict
+from iceberg_maint.core.outcomes.outcome import BatchOutcome
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.removal.clock_agreement import FIX
+from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.report.formatting import inert, moment, number, sentence
+from iceberg_maint.report.json_documents import Document
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepWhy:
+    """One operation of housekeeping explained. `held_by` names who keeps snapshots from expiring;
+    `next_ms` is when it is due by the clock, None where other thresholds decide. `last_pass` is what
+    the last orphan pass was refused for, or its sign of a second owner."""
+
+    decision: Decision
+    findings: tuple[Finding, ...]
+    history: PartitionHistory
+    last_done_ms: int | None
+    next_ms: int | None
+    held_by: tuple[str, ...]
+    change: str
+    last_pass: str = ""
+
+
+def explain_upkeep(
+    decision: Decision,
+    history: TableHistory,
+    retention: Retention,
+    policy: Policy,
+    last_pass: BatchOutcome | None = None,
+) -> UpkeepWhy:
+    """The explanation of a decision that `core.decisions.housekeeping.decide_upkeep` took on these values."""
+    operation = Operation(decision.operation)
+    findings = tuple(f for p in decision.partitions for f in p.findings)
+    every_seconds = {
+        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.every_seconds,
+        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.every_seconds,
+    }.get(operation)
+    done = history.last_done_ms
+    held: tuple[str, ...] = ()
+    if operation is Operation.EXPIRE_SNAPSHOTS:
+        held = tuple(f"{h.holder.value} {h.name} ({len(h.blocks)} snapshots)" for h in retention.blocking)
+    past = history.of(WHOLE_TABLE)
+    return UpkeepWhy(
+        decision,
+        findings,
+        past,
+        done,
+        None if every_seconds is None or done is None else done + every_seconds * 1000,
+        held,
+        _change(decision, past),
+        _last_pass(last_pass) if operation is Operation.REMOVE_ORPHAN_FILES else "",
+    )
+
+
+def _last_pass(last: BatchOutcome | None) -> str:
+    if last is None:
+        return ""
+    return last.message if last.reason is Reason.REFUSED else sign(last.unlogged)
+
+
+def upkeep_document(why: UpkeepWhy) -> Document:
+    """One operation of housekeeping in `why --json`."""
+    return {
+        "operation": why.decision.operation,
+        "verdict": why.decision.verdict.value,
+        "reason": why.decision.reason.value,
+        "findings": to_data(why.findings),
+        "last_done_ms": why.last_done_ms,
+        "next_ms": why.next_ms,
+        "held_by": list(why.held_by),
+        "history": to_data(why.history),
+        "last_pass": why.last_pass,
+        "change": why.change,
+    }
+
+
+def draw_upkeep(console: Console, why: UpkeepWhy, colour: Mapping[str, str]) -> None:
+    """One operation of housekeeping for a terminal."""
+    verdict = why.decision.verdict.value
+    console.print(
+        f"\n[bold]{why.decision.operation}[/]: [{colour.get(verdict, 'white')}]{verdict}[/] "
+        f"{why.decision.reason.value} - {sentence(why.decision.reason)}"
+    )
+    for f in why.findings:
+        console.print(
+            f"  {f.metric} is {number(f.value)}, threshold {number(f.threshold)} ({f.threshold_key})"
+        )
+    if why.last_done_ms is not None:
+        due = "" if why.next_ms is None else f"; again from {moment(why.next_ms)}"
+        console.print(f"  last ended well: {moment(why.last_done_ms)}{due}")
+    if why.last_pass:
+        console.print(f"  the last pass: {escape(inert(why.last_pass))}")
+    for holder in why.held_by:
+        console.print(f"  held back by {escape(holder)}")
+    if why.change:
+        console.print(f"  for another decision: {escape(why.change)}")
+
+
+def planned_upkeep(batch: Batch) -> str:
+    """What a batch of housekeeping would do, in words."""
+    if batch.manifests:
+        return f"regroup {number(len(batch.manifests))} manifests"
+    if batch.snapshots or batch.refs:
+        refs = f" and refs {', '.join(batch.refs)}" if batch.refs else ""
+        return f"expire {number(len(batch.snapshots))} snapshots{refs}"
+    return {
+        "mark": "look for orphan files and set them aside",
+        "sweep-and-mark": "empty the trash past its hold, look for orphan files and set them aside",
+    }[batch.strategy]
+
+
+def resumption(decision: Decision) -> str:
+    """What ends the pause that a decision tells of; a table's pause and the fleet's do not end each other."""
+    if decision.evidence.get("by") == "policy":
+        return "policy key paused: false"
+    return f"iceberg-maint resume {decision.table}, or without a table where the whole fleet is paused"
+
+
+def _change(decision: Decision, past: PartitionHistory) -> str:
+    table, reason = decision.table, decision.reason
+    if decision.verdict is Verdict.RUN:
+        return f"nothing: the next run takes it (iceberg-maint run {table} --operation {decision.operation})"
+    if reason is Reason.DISABLED:
+        return f"policy key {decision.evidence.get('key', '')}: true"
+    if reason is Reason.GC_DISABLED:
+        return "only the table's owner should set gc.enabled=true"
+    if reason is Reason.CLOCKS_DISAGREE:
+        return f"{FIX} {decision.evidence.get('clocks', '')}"
+    if reason is Reason.QUARANTINED:
+        return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {table}"
+    if reason is Reason.BACK_OFF and past.not_before_ms is not None:
+        return (
+            f"not before {moment(past.not_before_ms)}, or: iceberg-maint release {table}; last: {past.reason}"
+        )
+    if reason is Reason.BLACKOUT:
+        return f"the end of the blackout window {decision.evidence.get('window', '')}"
+    return {
+        Reason.PAUSED: resumption(decision),
+        Reason.ADVISE: "policy key mode: act",
+        Reason.LEASE_HELD: "the end of the run that holds the table's lease",
+    }.get(reason, "")

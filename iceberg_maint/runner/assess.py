@@ -1,0 +1,268 @@
+"""Survey: the read-only half of the loop, from catalog to decision and plan.
+
+`observe`, `plan`, `why` and `run` all start here; nothing in it changes a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from iceberg_maint.core.decisions.combine import joint
+from iceberg_maint.core.decisions.decide import decide, other_data_operation
+from iceberg_maint.core.decisions.foreign_maintainers import in_company
+from iceberg_maint.core.decisions.history import TableHistory, joint_history
+from iceberg_maint.core.decisions.housekeeping import decide_upkeep, may_sweep
+from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.target_sort_order import wanted_order
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.partition_key import decode_partition
+from iceberg_maint.core.model.reasons import Decision
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.planning.housekeeping import plan_upkeep
+from iceberg_maint.core.planning.memory import learned_correction
+from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.removal.clock_agreement import disagreement
+from iceberg_maint.errors import ConfigurationError, UnknownTableError
+from iceberg_maint.ports.catalog import Catalog
+from iceberg_maint.ports.clock import Clock
+from iceberg_maint.ports.engine import Engine
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.storage import OrphanFiles
+from iceberg_maint.runner.clocks import keep_boot, table_clocks
+
+NOTHING_EXPIRES = Retention((), (), (), ())
+
+PolicyOf = Callable[[TableState], Policy]
+"""The effective policy of a table, which its properties take part in."""
+
+
+def no_orphan_pass() -> OrphanFiles:
+    """For where nothing removes files. Raises RuntimeError."""
+    raise RuntimeError("these tools have no orphan pass")
+
+
+def no_store_clock(_state: TableState) -> int | None:
+    """For tables without files."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The outside systems one table is maintained with; `engine` starts Spark when called, `orphans`
+    finds and removes files that nothing reaches, `masked` takes secrets out of what is told and stored,
+    `store_now_ms` is the clock of a table's store, None where it has none."""
+
+    catalog: Catalog
+    ledger: Ledger
+    clock: Clock
+    engine: Callable[[], Engine]
+    orphans: Callable[[], OrphanFiles] = no_orphan_pass
+    masked: Callable[[str], str] = str
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One table looked at: what is, what is wanted, what was, what follows.
+
+    One history and one decision per operation asked about, in the order of the cycle; `retention`
+    is what may expire, where housekeeping is asked about, `sweeps` whether trash may be emptied.
+    """
+
+    state: TableState
+    policy: Policy
+    measured: Measured
+    histories: tuple[TableHistory, ...]
+    decisions: tuple[Decision, ...]
+    retention: Retention = NOTHING_EXPIRES
+    sweeps: bool = False
+
+    @property
+    def history(self) -> TableHistory:
+        """The operations' histories as one."""
+        return joint_history(self.histories)
+
+    @property
+    def decision(self) -> Decision:
+        """The operations' decisions as one view of the table."""
+        return joint(self.decisions)
+
+    def only(self, operations: Sequence[Operation]) -> Survey:
+        """The same look, of these operations alone."""
+        chosen = [n for n, d in enumerate(self.decisions) if d.operation in operations]
+        return replace(
+            self,
+            histories=tuple(self.histories[n] for n in chosen),
+            decisions=tuple(self.decisions[n] for n in chosen),
+        )
+
+
+def survey(
+    table: TableId,
+    policy_of: PolicyOf,
+    tools: Tools,
+    operations: Sequence[Operation] = DATA_OPERATIONS,
+    *,
+    requested: frozenset[str] | None = None,
+    force: bool = False,
+    owner: str | None = None,
+) -> Survey:
+    """Pins, measures, stores the health and decides on each operation.
+
+    `owner` is the lease owner asking; its own lease does not count as somebody else's. Raises
+    UnknownTableError for a table the catalog lacks or a requested partition key that the table
+    cannot have.
+    """
+    state = tools.catalog.pin(table)
+    check_partitions(state, requested)
+    policy = policy_of(state)
+    state = with_order(state, policy)
+    measured = measure(state, policy, tools)
+    histories = []
+    decisions = []
+    now_ms = tools.clock.now_ms()
+    policy = in_company(policy, measured.foreign, now_ms)
+    retention, sweeps, doubt = NOTHING_EXPIRES, False, None
+    if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
+        clocks = table_clocks(tools, state, store=False)
+        doubt = disagreement(clocks)
+        if doubt is None:
+            keep_boot(tools, clocks)
+        retention = retention_of(state, policy, tools, clocks.earliest_ms)
+        expiry = tools.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
+        hold_seconds = policy.remove_orphan_files.hold_seconds
+        expires = policy.expire_snapshots.enabled
+        sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
+
+    def past(operation: Operation) -> TableHistory:
+        history = tools.ledger.history(state.uuid, str(table), operation)
+        own = owner is not None and history.lease_owner == owner
+        return replace(history, lease_owner=None) if own else history
+
+    for operation in operations:
+        history = past(operation)
+        histories.append(history)
+        if operation in HOUSEKEEPING_OPERATIONS:
+            decisions.append(
+                decide_upkeep(
+                    operation,
+                    state,
+                    measured,
+                    policy,
+                    history,
+                    retention,
+                    now_ms,
+                    doubt=doubt,
+                    force=force,
+                )
+            )
+            continue
+        decisions.append(
+            decide(
+                operation,
+                measured,
+                state.format_version,
+                policy,
+                history,
+                now_ms,
+                beside=past(other) if (other := other_data_operation(operation)) else None,
+                requested=requested,
+                force=force,
+            )
+        )
+    return Survey(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
+
+
+def decide_stored(
+    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int
+) -> tuple[TableHistory, Decision]:
+    """History and decision on a table's data from its stored health; the catalog is not asked."""
+    policy = in_company(policy, measured.foreign, now_ms)
+    histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
+    decisions = []
+    for operation, history in histories.items():
+        other = other_data_operation(operation)
+        beside = histories[other] if other else None
+        version = measured.format_version
+        decisions.append(decide(operation, measured, version, policy, history, now_ms, beside=beside))
+    return joint_history(tuple(histories.values())), joint(decisions)
+
+
+def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
+    """Measures a pinned table and stores it."""
+    measured = tools.catalog.measure(with_order(state, policy), policy.rewrite_data_files)
+    tools.ledger.put_health(measured)
+    return measured
+
+
+def with_order(state: TableState, policy: Policy) -> TableState:
+    """The state with the order that its layout is measured by. Raises ConfigurationError ICM-100
+    for a column that the table lacks or that has no order."""
+    try:
+        return replace(state, order=wanted_order(state, policy.layout))
+    except ValueError as why:
+        raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
+
+
+def make_plans(seen: Survey, tools: Tools) -> tuple[Plan, ...]:
+    """One plan per decision, of what it says RUN; the very objects `run` executes."""
+    decided = zip(seen.decisions, seen.histories, strict=True)
+    return tuple(_plan(decision, history, seen, tools) for decision, history in decided)
+
+
+def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools) -> Plan:
+    operation = Operation(decision.operation)
+    if operation in HOUSEKEEPING_OPERATIONS:
+        return plan_upkeep(
+            operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps
+        )
+    partitions = partitions_to_read(operation, decision, seen.measured)
+    return plan_operation(
+        operation,
+        seen.state,
+        decision,
+        tools.catalog.live_files(seen.state, partitions) if partitions else (),
+        seen.policy,
+        seen.measured.target_file_size_bytes,
+        memory_correction=learned_correction(tools.ledger.memory_uses(seen.state.uuid)),
+    )
+
+
+def retention_of(state: TableState, policy: Policy, tools: Tools, now_ms: int) -> Retention:
+    """What may expire now: nothing that a plan not yet done was made at lately or an attempt not yet
+    settled was based on, nor what came since, by which it is settled."""
+    running = {
+        stored.plan_id: stored.batch.snapshot_id
+        for operation in DATA_OPERATIONS
+        for stored in tools.ledger.open_batches(state.uuid, operation)
+        if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
+    }
+    unsettled = {
+        attempt.attempt_id: attempt.tries[-1][0]
+        for attempt in tools.ledger.open_attempts(state.uuid)
+        if attempt.tries and attempt.operation != Operation.EXPIRE_SNAPSHOTS
+    }
+    return retain(
+        state,
+        policy.expire_snapshots,
+        now_ms,
+        running=running | unsettled,
+        readers=tools.ledger.readers(state.uuid),
+    )
+
+
+def check_partitions(state: TableState, requested: frozenset[str] | None) -> None:
+    """Refuses keys that no partition of this table can have; one without files is fine."""
+    for key in sorted(requested or ()):
+        try:
+            decode_partition(key, state.specs, state.first_spec_id)
+        except ValueError as why:
+            raise UnknownTableError(
+                "ICM-126",
+                f"{state.table} has no partition {why}.",
+                f"list the keys with 'iceberg-maint observe {state.table}'.",
+            ) from why

@@ -1,0 +1,262 @@
+"""Execute one batch: write, prove, commit, and judge from the table what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from iceberg_maint.core.decisions.backoff import failed, held, refused, succeeded, undone, write_ahead
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import Snapshot
+from iceberg_maint.core.outcomes.outcome import (
+    BatchOutcome,
+    CommitResult,
+    CommitStatus,
+    OutcomeStatus,
+    Rejection,
+    gained,
+)
+from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
+from iceberg_maint.ports.engine import MemoryExceededError, Ticket, Written
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.attempt_result import REJECTIONS, Ended, one_line, pin_same
+from iceberg_maint.runner.housekeeping import (
+    NOTHING_WRITTEN,
+    counts_of,
+    doubtful_clocks,
+    judge_housekeeping,
+    may_expire,
+    remove_orphans,
+)
+from iceberg_maint.runner.reuse_files import adopted
+
+_UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
+_ENDED = {
+    OutcomeStatus.IMPROVED: BatchStatus.DONE,
+    OutcomeStatus.NO_OP: BatchStatus.DONE,
+    OutcomeStatus.UNSUPPORTED: BatchStatus.FAILED,
+    OutcomeStatus.FAILED: BatchStatus.FAILED,
+    OutcomeStatus.UNKNOWN: BatchStatus.UNKNOWN,
+}
+
+
+def execute(
+    batch: Batch, policy: Policy, history: TableHistory, tools: Tools, lease: Lease, run_id: str
+) -> BatchOutcome:
+    """Runs one persisted batch to an outcome that is persisted too.
+
+    Raises FenceLostError when the lease is gone, what the engine raises when it cannot start, and
+    whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
+    open, to be settled from the table.
+    """
+    if batch.operation != Operation.REMOVE_ORPHAN_FILES:
+        # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+        tools.engine().start()
+    started = tools.clock.monotonic_seconds()
+    past = {p: history.of(p) for p in batch.partitions}
+    now_ms = tools.clock.now_ms()
+    attempt = tools.ledger.start_attempt(
+        lease,
+        batch.batch_id,
+        run_id,
+        {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
+    )
+    ended = _attempt(batch, policy, tools, lease, run_id, attempt, past)
+    ended = replace(ended, message=tools.masked(ended.message))
+    seconds = tools.clock.monotonic_seconds() - started
+    outcome = _outcome(batch, ended, seconds)
+    tools.ledger.finish_attempt(
+        lease,
+        attempt.attempt_id,
+        _ENDED[ended.outcome],
+        outcome,
+        _histories(ended, past, policy, tools),
+    )
+    return outcome
+
+
+def _attempt(
+    batch: Batch,
+    policy: Policy,
+    tools: Tools,
+    lease: Lease,
+    run_id: str,
+    attempt: Attempt,
+    past: Mapping[str, PartitionHistory],
+) -> Ended:
+    if batch.operation == Operation.REMOVE_ORPHAN_FILES:
+        try:
+            return remove_orphans(batch, policy, tools, lease)
+        except FenceLostError:
+            raise
+        except BaseException:
+            _terminated(batch, tools, lease, attempt, past, "every file is at its place or in the trash")
+            raise
+    engine = tools.engine()
+    try:
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, tools)):
+            return doubtful
+        written = _write(batch, policy, tools, lease)
+    except FenceLostError:
+        raise
+    except StaleBatchError as why:
+        return Ended(OutcomeStatus.FAILED, Reason.STALE, str(why))
+    except RefusedError as why:
+        unsupported = _UNSUPPORTED.get(why.code)
+        status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
+        return Ended(status, unsupported or Reason.ERROR, str(why))
+    except MemoryExceededError as why:
+        return Ended(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
+    except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
+        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+    except BaseException:
+        engine.cancel()
+        _terminated(batch, tools, lease, attempt, past, "stopped before its commit")
+        raise
+    if not written.proof.equal:
+        detail = written.proof.detail
+        return Ended(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
+    tools.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
+    ticket = Ticket(
+        token=attempt.token,
+        fence=lease.fence,
+        run_id=run_id,
+        max_tries=policy.retry.commit_tries,
+        holds=lambda: tools.ledger.holds(lease),
+        record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
+        retention=lambda location: may_expire(batch, policy, tools, location),
+        compares_base=tools.catalog.compares_base,
+    )
+    result = engine.commit(batch, written, ticket)
+    judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
+    return judge(batch, written, result, attempt.token, tools, policy)
+
+
+def _write(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written:
+    if batch.operation in HOUSEKEEPING_OPERATIONS:
+        return NOTHING_WRITTEN
+    return adopted(batch, policy, tools, lease) or tools.engine().write(batch, policy)
+
+
+def _judge(
+    batch: Batch,
+    written: Written,
+    result: CommitResult,
+    token: str,
+    tools: Tools,
+    policy: Policy,
+) -> Ended:
+    """The outcome from the table itself, read by another reader than the one that committed."""
+    if result.status is CommitStatus.REJECTED:
+        reason = REJECTIONS[result.rejection or Rejection.ERROR]
+        return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    state = pin_same(batch, tools)
+    snapshot = state.snapshot_by_token(token) if state is not None else None
+    if snapshot is None:
+        message = result.message or "the catalog reported success, the table does not show it"
+        return Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+    limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
+    sizes = [f.size_bytes for f in written.files]
+    marked = written.proof.removed_records
+    removed, large = _removed_deletes(snapshot), limits.large_above_bytes
+    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch, written))
+    forced = Reason.FORCED in batch.reasons
+    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
+    reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
+    return Ended(status, reason, "", written.proof, written, result, snapshot)
+
+
+def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
+    committed = ended.snapshot is not None
+    written = ended.written
+    return BatchOutcome(
+        batch_id=batch.batch_id,
+        partitions=batch.partitions,
+        outcome=ended.outcome,
+        reason=ended.reason,
+        input_files=batch.input_files,
+        output_files=len(written.files) if written and committed else 0,
+        input_bytes=batch.input_bytes,
+        output_bytes=written.output_bytes if written and committed else 0,
+        delete_files_removed=_removed_deletes(ended.snapshot) if ended.snapshot else 0,
+        seconds=round(seconds, 3),
+        snapshot_before=batch.snapshot_id,
+        snapshot_after=ended.snapshot.snapshot_id if ended.snapshot else None,
+        commit_tries=ended.commit.tries if ended.commit else 0,
+        wasted_bytes=_wasted_bytes(written, committed=committed),
+        proof=ended.proof,
+        message=ended.message,
+        memory=written.memory if written else ended.memory,
+        layout=_layout_gain(batch, written) if written and committed else None,
+        counts=counts_of(ended),
+        held=ended.work.held if ended.work else None,
+        unlogged=ended.work.unlogged if ended.work else None,
+    )
+
+
+def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
+    if batch.layout is None:
+        return None
+    return layout_gain(batch.layout, ((f.group, f.content) for f in written.files))
+
+
+def _histories(
+    ended: Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
+) -> dict[str, PartitionHistory]:
+    # An orphan pass that found none is as it should be.
+    looked = ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
+    if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED or looked:
+        return {p: succeeded() for p in past}
+    if ended.outcome is OutcomeStatus.UNKNOWN:
+        return {}  # The write-ahead back-off stays until the commit is settled.
+    if ended.reason is Reason.STALE:
+        return {p: undone(h) for p, h in past.items()}
+    if ended.reason is Reason.CLOCKS_DISAGREE:
+        # By the clock that is behind: one that is ahead would make it wait until its time is reached.
+        earliest_ms = min(tools.clock.now_ms(), tools.ledger.now_ms())
+        return {p: refused(h, policy.retry, earliest_ms, ended.message) for p, h in past.items()}
+    now_ms = tools.clock.now_ms()
+    why = ended.message or ended.reason.value
+    if ended.reason is Reason.LOST:
+        return {p: held(h, why) for p, h in past.items()}
+    return {p: failed(h, policy.retry, now_ms, why) for p, h in past.items()}
+
+
+def _terminated(
+    batch: Batch,
+    tools: Tools,
+    lease: Lease,
+    attempt: Attempt,
+    past: Mapping[str, PartitionHistory],
+    message: str,
+) -> None:
+    outcome = _outcome(batch, Ended(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
+    # An attempt that cannot be handed back is settled by the next run; a failure here must not take
+    # the place of the interrupt, or the program would go on.
+    with suppress(Exception):
+        tools.ledger.finish_attempt(
+            lease,
+            attempt.attempt_id,
+            BatchStatus.PLANNED,
+            outcome,
+            {p: undone(h) for p, h in past.items()},
+        )
+
+
+def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
+    if written is None or written.adopted:
+        # What was adopted is told of by the attempt that wrote it.
+        return 0
+    return written.scratch_bytes + (0 if committed else written.output_bytes)
+
+
+def _removed_deletes(snapshot: Snapshot) -> int:
+    return int(snapshot.summary.get("removed-delete-files", "0"))

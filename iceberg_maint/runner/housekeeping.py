@@ -1,0 +1,168 @@
+"""Housekeep: attempts at what concerns a table as a whole, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iceberg_maint.core.commits.expire_snapshots import expired
+from iceberg_maint.core.decisions.manifests import manifest_findings
+from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.housekeeping import SWEEP_AND_MARK
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.removal.clock_agreement import disagreement
+from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner.assess import Tools, retention_of
+from iceberg_maint.runner.attempt_result import REJECTIONS, Ended, one_line, pin_same
+from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
+
+NOTHING_WRITTEN = Written(
+    (), Proof("metadata", equal=True, input_records=0, output_records=0, removed_records=0)
+)
+"""Of housekeeping: its commit changes metadata only, which the gate holds against the plan."""
+
+
+def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Ended:
+    """An orphan pass; what it did is on storage in the trash manifests, whatever ends it."""
+    state = pin_same(batch, tools)
+    if state is None:
+        return Ended(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
+    open_attempts = tools.ledger.open_attempts(batch.table_uuid)
+    try:
+        if doubtful := doubtful_clocks(batch, tools):
+            return doubtful
+        work = tools.orphans().run(
+            state,
+            policy.remove_orphan_files,
+            in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
+            sweep=batch.strategy == SWEEP_AND_MARK,
+            holds=lambda: _holds(state, tools, lease),
+        )
+    except FenceLostError:
+        raise
+    except RefusedError as why:
+        return Ended(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
+    except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
+        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+    if work.stopped is not None:
+        refused = isinstance(work.stopped, RefusedError)
+        status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
+        message = str(work.stopped) if refused else one_line(work.stopped)
+        return Ended(status, _reason(work.stopped), message, work=work)
+    if work.needs_approval:
+        message = (
+            f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
+            f"approve by iceberg-maint orphans trash {batch.table} --approve {work.digest}"
+        )
+        return Ended(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=work)
+    did = work.trashed_files + work.swept_files > 0
+    status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
+    return Ended(status, batch.reasons[0], work=work)
+
+
+def _holds(state: TableState, tools: Tools, lease: Lease) -> bool:
+    """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
+    have been set since the pass began."""
+    checked_clocks(tools, state, store=False)
+    return tools.ledger.holds(lease)
+
+
+def _reason(why: Exception) -> Reason:
+    if not isinstance(why, RefusedError):
+        return Reason.ERROR
+    return Reason.CLOCKS_DISAGREE if why.code == "ICM-115" else Reason.REFUSED
+
+
+def doubtful_clocks(batch: Batch, tools: Tools) -> Ended | None:
+    """How a batch that removes something by its age ends where clocks disagree, its store's included; None where
+    they agree. Raises what the store raises."""
+    state = pin_same(batch, tools)
+    if state is None:
+        return None  # told by what follows
+    clocks = table_clocks(tools, state, store=True)
+    doubt = disagreement(clocks)
+    if doubt is None:
+        keep_mark(tools, clocks)
+        return None
+    why = str(clock_refusal(batch.table, doubt))
+    return Ended(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)
+
+
+def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: str) -> Retention | None:
+    """What may expire of the batch's table at this moment; None when its metadata is no longer that
+    at `metadata_location`, so that what is said of it would be of another one. Raises RefusedError
+    ICM-115 where clocks disagree; age counts by the clock that is behind."""
+    state = pin_same(batch, tools)
+    if state is None or state.metadata_location != metadata_location:
+        return None
+    clocks = checked_clocks(tools, state, store=True)
+    return retention_of(state, policy, tools, clocks.earliest_ms)
+
+
+def judge_housekeeping(
+    batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools, policy: Policy
+) -> Ended:
+    """The outcome from the table itself: the token of a rewrite of manifests, the absence of what
+    expired, of which no snapshot tells."""
+    if result.status is CommitStatus.REJECTED:
+        reason = REJECTIONS[result.rejection or Rejection.ERROR]
+        return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    if result.lost:
+        why = str(lost_error(batch.table, result.lost))
+        return Ended(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
+    state = pin_same(batch, tools)
+    expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
+    snapshot = None
+    if state is not None:
+        done = not expires or expired(batch, state)
+        snapshot = (state.snapshot if expires else state.snapshot_by_token(token)) if done else None
+    if state is None or snapshot is None:
+        message = result.message or "the catalog reported success, the table does not show it"
+        return Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+    if expires:
+        counts = {"expired_snapshots": len(batch.snapshots), "expired_refs": len(batch.refs)}
+    else:
+        after = int(snapshot.summary.get("manifests-created", "0"))
+        counts = {"manifests_replaced": len(batch.manifests), "manifests_created": after}
+    better = expires or counts["manifests_created"] < counts["manifests_replaced"]
+    # As many as before, where each holds fewer partitions than before.
+    better = better or not manifest_findings(state, policy.rewrite_manifests)
+    forced = Reason.FORCED in batch.reasons
+    return Ended(
+        OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,
+        batch.reasons[0] if better or forced else Reason.NO_EFFECT,
+        "",
+        written.proof,
+        written,
+        result,
+        snapshot,
+        counts=counts,
+    )
+
+
+def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
+    """What a person is told of an expiry with which went what others depend on."""
+    return IcebergMaintError(
+        "ICM-130",
+        f"{table}: with what expired went {', '.join(lost)}; the catalog does not compare what a commit is "
+        "based on.",
+        "set it again from the table's metadata log before its files are swept; nothing expires and "
+        f"no trash is swept until iceberg-maint release {table}.",
+    )
+
+
+def counts_of(ended: Ended) -> Mapping[str, int]:
+    """What housekeeping counted, by name; of a batch whose files another process had written, how many."""
+    if ended.written is not None and ended.written.adopted and ended.snapshot is not None:
+        return {"adopted_files": len(ended.written.files)}
+    if ended.work is None:
+        return ended.counts
+    names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
+    return {name: getattr(ended.work, name) for name in names}

@@ -1,0 +1,96 @@
+"""Says, while work goes on, that it does: to the lease of its table, and for its run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from iceberg_maint.ports.clock import Clock
+from iceberg_maint.ports.ledger import Lease, Ledger
+
+LEASE_TTL_SECONDS = 45
+_BEATS_PER_TTL = 4
+RUN_BEAT_SECONDS = 10
+"""Between two signs of life of a run."""
+_LAST_BEAT_SECONDS = 5
+
+
+@contextmanager
+def leased(
+    ledger: Ledger,
+    clock: Clock,
+    *,
+    table_uuid: str,
+    table: str,
+    owner: str,
+    min_fence: int,
+    wait_seconds: float = 0.0,
+) -> Iterator[Lease | None]:
+    """The table's lease for the body, renewed by a thread; None when another owner keeps it.
+
+    `wait_seconds` waits for a dead owner's lease to run out: a live owner renews it, so there is
+    no use in waiting longer than its time to live.
+    """
+    lease = None
+    waited = 0.0
+    while lease is None:
+        lease = ledger.acquire_lease(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
+        if lease is None:
+            if waited >= wait_seconds:
+                yield None
+                return
+            clock.sleep(1.0)
+            waited += 1.0
+    try:
+        with _beating(
+            f"heartbeat {table}", LEASE_TTL_SECONDS / _BEATS_PER_TTL, lambda: ledger.heartbeat(lease)
+        ):
+            yield lease
+    finally:
+        # Somebody else's now, or no ledger to tell: it runs out by itself, and a failure here must
+        # not take the place of what ended the body.
+        with suppress(Exception):
+            ledger.release_lease(lease)
+
+
+@contextmanager
+def living(ledger: Ledger, run_id: str) -> Iterator[None]:
+    """Says in the ledger that a run of Dagster's lives, until the body ends. A ledger that does not
+    answer is no reason to end it: what works on a table has its lease for that."""
+
+    def beat() -> bool:
+        ledger.beat_run(run_id)
+        return True
+
+    with suppress(Exception):
+        beat()
+    try:
+        with _beating(f"heartbeat of run {run_id}", RUN_BEAT_SECONDS, beat):
+            yield
+    finally:
+        with suppress(Exception):
+            ledger.end_run(run_id)
+
+
+@contextmanager
+def _beating(name: str, every_seconds: float, beat: Callable[[], bool]) -> Iterator[None]:
+    """A thread that beats until the body ends or a beat says that it is of no more use."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.wait(every_seconds):
+            try:
+                if not beat():
+                    return
+            except Exception:  # noqa: BLE001, S112 - the next beat tries again; expiry is the limit
+                continue
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        # A ledger that went away without a word keeps a beat waiting; what ended the body must not.
+        thread.join(_LAST_BEAT_SECONDS)

@@ -1,0 +1,210 @@
+"""Reconcile: settles attempts whose process never reported back.
+
+The rules are `core.outcomes.settle`; this module gathers the evidence from ledger and table and writes
+the result. It never deletes a file: what a dead attempt wrote and did not commit is adopted by the next
+attempt at the batch, or stays for the orphan pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from iceberg_maint.core.commits.expire_snapshots import (
+    LATE_SECONDS,
+    applied_to,
+    look_for_lost,
+    lost_with,
+    settle_expiry,
+)
+from iceberg_maint.core.decisions.backoff import held, succeeded
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.table_state import FileKind, TableState
+from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement, settle
+from iceberg_maint.core.outcomes.unrecorded_runs import record_of
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease, Ledger
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.attempt_result import one_line
+from iceberg_maint.runner.housekeeping import lost_error
+from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One attempt and what became of it. `leftover_bytes` were written and not committed."""
+
+    attempt_id: str
+    batch_id: str
+    partitions: tuple[str, ...]
+    settlement: Settlement
+    leftover_bytes: int
+
+
+def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
+    """Settles every open attempt of a table. Raises RefusedError ICM-109 when there are some and
+    another run holds the table's lease."""
+    state = tools.catalog.pin(table)
+    if not tools.ledger.open_attempts(state.uuid):
+        return ()
+    with leased(
+        tools.ledger,
+        tools.clock,
+        table_uuid=state.uuid,
+        table=str(table),
+        owner=run_id,
+        min_fence=state.newest_fence(),
+        wait_seconds=LEASE_TTL_SECONDS + 5,
+    ) as lease:
+        if lease is None:
+            raise RefusedError(
+                "ICM-109",
+                f"{table}: another run holds the lease; its attempts are not to be settled.",
+                "wait for it to end.",
+            )
+        return settle_open_attempts(tools.catalog.pin(table), tools, lease)
+
+
+def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple[Settled, ...]:
+    """Settles the open attempts under a lease the caller holds, then puts on record what earlier
+    runs did and could not tell. `state` must have been pinned after the lease was taken: an older
+    one could miss a commit. Raises RefusedError ICM-102 when the name is another table's by now.
+    """
+    require_same(state, lease, tools.ledger)
+    settled = []
+    told = set[str]()
+    # The newest first: files that it adopted were committed under its token, not under theirs.
+    for attempt in reversed(tools.ledger.open_attempts(state.uuid)):
+        live = _live_files(attempt, state, tools)
+        settlement = _settle(attempt, live, state, tools)
+        if settlement.lost:
+            # First, so that whoever dies in between has left the hold behind.
+            _remember(attempt, held(succeeded(), settlement.why), tools)
+        status = _status_of_batch(settlement)
+        tools.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
+        if status is BatchStatus.DONE:
+            _remember(attempt, succeeded(), tools)
+        rejected = settlement.status is CommitStatus.REJECTED
+        left = [f for f in attempt.files or () if f.path not in live | told] if rejected else []
+        # Attempts that adopted them of each other have the same files.
+        told |= {f.path for f in left}
+        leftover = sum(f.size_bytes for f in left)
+        settled.append(
+            Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
+        )
+    settled.reverse()
+    for run in tools.ledger.unrecorded_runs(lease):
+        tools.ledger.append_record(record_of(run, state))
+    return tuple(settled)
+
+
+def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
+    """Raises RefusedError ICM-102 unless the lease is of this very table: nothing that is known of
+    the table that had the name before is true of it. Raises FenceLostError when the table has a
+    later fence than the lease: another run has taken the table since, or, where the ledger says that the
+    lease is ours still, it was put back to a backup while the run waited."""
+    if state.uuid != lease.table_uuid:
+        raise RefusedError(
+            "ICM-102",
+            f"{state.table} was dropped and made anew, or replaced, while a run was at work on it.",
+            "none; the next run takes the table that has the name now.",
+        )
+    newest = state.newest_fence()
+    if newest <= lease.fence:
+        return
+    later = f"{state.table} has a commit under fence {newest}, the lease has fence {lease.fence}"
+    if ledger.holds(lease):
+        raise FenceLostError(f"{later}: the ledger was put back to an earlier state.")
+    raise FenceLostError(
+        f"{later} and is over: another run has taken the table, unless the ledger was put back to an "
+        "earlier state."
+    )
+
+
+def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> Settlement:
+    if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
+        return settle(_evidence(attempt, live, state, tools), state)
+    stored = tools.ledger.batch_of(attempt)
+    batch = stored.batch if stored.status is not BatchStatus.DONE else None
+    base_location = attempt.tries[-1][1] if attempt.tries else None
+    settlement = settle_expiry(batch, base_location, state, may_come=_may_come(attempt, tools))
+    if batch is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
+        return settlement
+    if tools.catalog.compares_base:
+        return settlement
+    lost = tuple(map(tools.masked, _lost_with(batch, base_location, state, tools)))
+    return replace(settlement, why=str(lost_error(batch.table, lost)), lost=lost) if lost else settlement
+
+
+def _may_come(attempt: Attempt, tools: Tools) -> bool:
+    """Whether a swap of the attempt that nobody has heard of may still be on its way, to a catalog that
+    takes it wherever the table is by then."""
+    if tools.catalog.compares_base or attempt.tried_ms is None:
+        return False
+    return tools.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
+
+
+def _lost_with(batch: Batch, base_location: str, state: TableState, tools: Tools) -> tuple[str, ...]:
+    """What went with an expiry whose process did not live to look."""
+
+    def read(location: str) -> Mapping[str, Any]:
+        return tools.catalog.metadata_document(state.table, location)
+
+    def look() -> tuple[str, ...]:
+        log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
+        swapped = applied_to(batch, base_location, log, read)
+        return () if swapped is None else lost_with(batch, read(base_location), swapped)
+
+    return look_for_lost(look, tools.clock.sleep, one_line)
+
+
+def _status_of_batch(settlement: Settlement) -> BatchStatus:
+    if settlement.status is not CommitStatus.COMMITTED:
+        # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
+        # away from it, or fails because it has taken them first; there is never a second effect.
+        return BatchStatus.PLANNED
+    return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
+
+
+def _remember(attempt: Attempt, past: PartitionHistory, tools: Tools) -> None:
+    histories = dict.fromkeys(attempt.partitions, past)
+    tools.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
+
+
+def _live_files(attempt: Attempt, state: TableState, tools: Tools) -> frozenset[str]:
+    """The attempt's files that any retained snapshot has; not asked where its token is there."""
+    if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
+        return frozenset()
+    deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
+    return tools.catalog.find_live(state, [f.path for f in attempt.files], deletes=deletes)
+
+
+def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> AttemptEvidence:
+    base_snapshot_id, base_location = attempt.tries[-1] if attempt.tries else (None, None)
+    return AttemptEvidence(
+        attempted=bool(attempt.tries),
+        token=attempt.token,
+        base_snapshot_id=base_snapshot_id,
+        reachable_file=min(live - _committed_by_others(attempt, live, state, tools), default=None),
+        base_location=base_location,
+    )
+
+
+def _committed_by_others(
+    attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools
+) -> frozenset[str]:
+    """Which of these files another attempt at the batch has committed, one that adopted them or that
+    wrote them for this one."""
+    if not live:
+        return live
+    return frozenset(
+        f.path
+        for other in tools.ledger.attempts_at(state.uuid, attempt.batch_id)
+        if other.attempt_id != attempt.attempt_id
+        and (other.status == BatchStatus.DONE or state.snapshot_by_token(other.token) is not None)
+        for f in other.files or ()
+    )

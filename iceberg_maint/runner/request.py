@@ -1,0 +1,79 @@
+"""Request: what is asked of one table, what is told while it is done, and what a run accumulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
+from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.runner.assess import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `run_id` is unique per process run and owns the lease; `max_batches` counts
+    over all `operations`, which are done in the order given."""
+
+    run_id: str
+    partitions: frozenset[str] | None = None
+    max_batches: int | None = None
+    force: bool = False
+    operations: tuple[Operation, ...] = DATA_OPERATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """A plan was made; `resumed` batches of earlier runs come first."""
+
+    plan: Plan
+    decision: Decision
+    resumed: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStarted:
+    """A batch is about to be executed."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A batch ended; `before` and `after` are its partitions' health."""
+
+    outcome: BatchOutcome
+    before: Mapping[str, PartitionHealth]
+    after: Mapping[str, PartitionHealth]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationEnded:
+    """An operation ended; the next one may follow."""
+
+    outcome: OperationOutcome
+
+
+Event = PlanReady | BatchStarted | BatchEnded | OperationEnded
+Observer = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """What one operation accumulates."""
+
+    operation: Operation
+    request: Request
+    tools: Tools
+    observer: Observer
+    started_seconds: float
+    started_ms: int
+    outcomes: list[BatchOutcome] = field(default_factory=list)
+    replanned: int = 0
+    stopped_by: Reason | None = None
+    plan_id: str | None = None
+    leftovers: dict[str, Reason] = field(default_factory=dict)
+    message: str = ""

@@ -1,0 +1,47 @@
+"""Adopt: files that a process wrote and proved before it died are committed, not written again.
+
+They are taken only while everything the batch stands on still holds, and pass what fresh files pass:
+the proof is read from them anew, and they go through the gate under an attempt of their own.
+"""
+
+from __future__ import annotations
+
+from iceberg_maint.core.commits.intent import is_conversion, merges_position_deletes
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy, ProofLevel
+from iceberg_maint.errors import FenceLostError, StaleBatchError
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner.assess import Tools
+
+ADOPT_WITHIN_SECONDS = 12 * 3600
+"""How long files may wait for it, from when the process that wrote them began. Half the age below which
+nobody's orphan pass takes a file, ours (`ORPHAN_AGE_FLOOR_SECONDS`) and Iceberg's (24 hours): one that is
+adopted is never about to be removed."""
+
+
+def adopted(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written | None:
+    """What an earlier process wrote for this very batch, if it can be committed as it is; else the
+    batch is to be written. Raises StaleBatchError where the batch itself does not hold any more."""
+    left = tools.ledger.leftover(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    # What is not there cannot be proved anew.
+    if left is None or not left.files or left.proof is None or not _suffices(left.proof, batch, policy):
+        return None
+    written = Written(left.files, left.proof, adopted=True)
+    try:
+        return written if tools.engine().adopt(batch, written) else None
+    except (FenceLostError, StaleBatchError):
+        raise
+    except Exception:  # noqa: BLE001 - whatever is wrong with them, they can be written again
+        return None
+
+
+def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
+    """Whether a proof says as much as the policy asks of this batch now."""
+    wanted = policy.rewrite_data_files.proof
+    if merges_position_deletes(batch):
+        wanted = policy.rewrite_position_delete_files.proof
+    if is_conversion(batch):
+        wanted = ProofLevel.FULL
+    return proof.equal and proof.level in (wanted.value, ProofLevel.FULL.value)

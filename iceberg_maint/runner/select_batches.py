@@ -1,0 +1,165 @@
+"""Prepare: which batches a run executes, those that earlier runs left and a plan for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from iceberg_maint.core.commits.intent import is_conversion
+from iceberg_maint.core.commits.planned_files import (
+    PlannedFile,
+    planned_data_files,
+    planned_delete_files,
+    unknown_deletes,
+)
+from iceberg_maint.core.decisions.applicability import may_convert
+from iceberg_maint.core.decisions.backoff import failed
+from iceberg_maint.core.decisions.decide import backs_off
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import FileKind, TableState
+from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner.assess import Survey, Tools, make_plans
+from iceberg_maint.runner.request import PlanReady, Run
+
+_GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
+
+
+def narrower(seen: Survey, replans: int, batches: tuple[Batch, ...]) -> Survey:
+    """Rewrites planned again are of half the size each time: less to lose to who commits meanwhile;
+    but never so small that a file does not fit or a group gains nothing. A conversion takes all that
+    its deletes apply to, or nothing."""
+    if seen.decision.operation != Operation.REWRITE_DATA_FILES:
+        return seen
+    windows, rewrite = seen.policy.windows, seen.policy.rewrite_data_files
+    largest = max((f.size_bytes for b in batches for g in b.groups for f in g.files), default=0)
+    enough_bytes = max(4 * seen.measured.target_file_size_bytes, 2 * largest)
+    enough_files = 10 * rewrite.min_input_files
+    windows = replace(
+        windows,
+        max_bytes_per_batch=_halved(windows.max_bytes_per_batch, replans, enough_bytes),
+        max_files_per_batch=_halved(windows.max_files_per_batch, replans, enough_files),
+    )
+    return replace(seen, policy=replace(seen.policy, windows=windows))
+
+
+def _halved(cap: int, times: int, enough: int) -> int:
+    return max(cap >> times, min(cap, enough))
+
+
+def prepare(seen: Survey, run: Run, lease: Lease) -> tuple[Batch, ...]:
+    """Open batches that still hold, then a plan for what they do not cover; all persisted."""
+    ledger = run.tools.ledger
+    resumed: list[Batch] = []
+    requested = run.request.partitions
+    for stored in ledger.open_batches(seen.state.uuid, run.operation):
+        batch = stored.batch
+        if requested is not None and requested.isdisjoint(batch.partitions):
+            continue
+        inside = requested is None or requested.issuperset(batch.partitions)
+        if _held(batch, seen, run):
+            ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
+        elif batch.groups and is_conversion(batch) and not may_convert(seen.policy.equality_deletes):
+            ledger.close_batch(lease, batch.batch_id, "the policy wants no conversions any more")
+        elif batch.layout is not None and batch.layout.order != seen.state.order:
+            ledger.close_batch(lease, batch.batch_id, "the files are to be in another order by now")
+        elif batch.operation in HOUSEKEEPING_OPERATIONS:
+            ledger.close_batch(lease, batch.batch_id, "what concerns the whole table is planned anew")
+        elif inside and still_valid(batch, seen.state, run.tools):
+            resumed.append(batch)
+        else:
+            ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
+    (plan,) = make_plans(_without(seen, resumed), run.tools)
+    ledger.save_plan(lease, plan, run.request.run_id)
+    _back_off_gainless(plan, seen, run)
+    run.plan_id = plan.plan_id
+    run.leftovers |= {left.partition: left.reason for left in plan.leftovers}
+    run.observer(PlanReady(plan, seen.decision, tuple(resumed)))
+    return (*resumed, *_not_done(plan, seen, run))
+
+
+def _not_done(plan: Plan, seen: Survey, run: Run) -> tuple[Batch, ...]:
+    """The plan's batches but for those that are DONE: main was rolled back behind them, and whoever
+    did that wants no such commit again at once. The table's next commit makes another plan."""
+    if not plan.batches:
+        return ()
+    open_batches = run.tools.ledger.open_batches(seen.state.uuid, run.operation)
+    open_ids = {stored.batch.batch_id for stored in open_batches}
+    done = [b for b in plan.batches if b.batch_id not in open_ids]
+    run.leftovers |= {p: Reason.STALE for b in done for p in b.partitions}
+    return tuple(b for b in plan.batches if b.batch_id in open_ids)
+
+
+def _held(batch: Batch, seen: Survey, run: Run) -> bool:
+    """Whether a partition of an open batch must wait: else a batch that kills its process would
+    kill the next one as well."""
+    if run.request.force:
+        return False
+    if run.request.partitions is None and waits(batch, seen.history, run):
+        return True
+    return any(seen.history.of(p).quarantined for p in batch.partitions)
+
+
+def waits(batch: Batch, history: TableHistory, run: Run) -> bool:
+    """Whether a partition of the batch backs off now."""
+    now_ms = run.tools.clock.now_ms()
+    return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
+
+
+def _back_off_gainless(plan: Plan, seen: Survey, run: Run) -> None:
+    """Due partitions the plan can do nothing for wait as after ineffective work; their findings
+    stay, and would have them asked for again at once."""
+    planned = {p for b in plan.batches for p in b.partitions}
+    due = {p.partition for p in seen.decision.due()} - planned
+    gainless = {left.partition: left.reason for left in plan.leftovers if left.reason in _GAINLESS}
+    _back_off({p: reason for p, reason in gainless.items() if p in due}, seen, run)
+
+
+def back_off_stale(seen: Survey, run: Run) -> None:
+    """What goes stale however often it is planned waits as after a lost commit; asked for again at
+    once, it would be written for nothing for ever."""
+    last = {p: o.reason for o in run.outcomes for p in o.partitions}
+    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, seen, run)
+
+
+def _back_off(why: Mapping[str, Reason], seen: Survey, run: Run) -> None:
+    now_ms = run.tools.clock.now_ms()
+    histories = {
+        p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value) for p, reason in why.items()
+    }
+    if histories:
+        run.tools.ledger.set_partition_history(seen.state.uuid, run.operation, histories)
+
+
+def _without(seen: Survey, resumed: list[Batch]) -> Survey:
+    """What is left to plan beside the resumed batches, which spend of the same budget."""
+    covered = {p for b in resumed for p in b.partitions}
+    kept = tuple(p for p in seen.decision.partitions if p.partition not in covered)
+    budget = seen.decision.budget_bytes
+    left = None if budget is None else max(0, budget - sum(b.input_bytes for b in resumed))
+    return replace(seen, decisions=(replace(seen.decision, partitions=kept, budget_bytes=left),))
+
+
+def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
+    """Whether an open batch may be executed as it stands: same table, schema and format, its
+    snapshot an ancestor of the head, every data file and delete file it stands on live at the head as the
+    same file, with no delete it did not know. One stored without the facts to tell is not.
+    """
+    if (state.uuid, state.schema_id, state.format_version) != (
+        batch.table_uuid,
+        batch.schema_id,
+        batch.format_version,
+    ):
+        return False
+    if batch.snapshot_id not in {s.snapshot_id for s in state.ancestors()} or unknown_deletes(batch):
+        return False
+    if state.snapshot is not None and state.snapshot.snapshot_id == batch.snapshot_id:
+        return True
+    live = tools.catalog.live_files(state, batch.partitions)
+    deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
+    planned = {*planned_data_files(batch), *planned_delete_files(batch)}
+    return planned <= set(map(PlannedFile.of_live, live)) and (
+        max(deletes, default=0) <= batch.snapshot_sequence_number
+    )

@@ -1,0 +1,1 @@
+"""Commits through the gate: one operation object per try, every end classified."""

@@ -1,0 +1,115 @@
+"""Expiry of snapshots and refs: a commit to a table's metadata that removes exactly the planned ones.
+
+Iceberg's `RemoveSnapshots` also expires by each branch's own age and count, whatever it is told
+besides, so that it could not be held to a plan. The same changes are made by the metadata's own
+updates (`MetadataUpdate.RemoveSnapshots`, `RemoveSnapshotRef`). No file is deleted: what nothing
+reaches any more is for the orphan pass, and expired schemas and specs stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from iceberg_maint.core.commits.expire_snapshots import (
+    applied_to,
+    check_expiry,
+    has_expired,
+    look_for_lost,
+    lost_with,
+)
+from iceberg_maint.core.commits.gate import Violation
+from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.errors import StaleBatchError
+from iceberg_maint.ports.engine import Ticket
+from iceberg_maint.spark.commit.gate import BaseMovedError, Gate
+from iceberg_maint.spark.commit.retry import LoadTable, Pause, commit_tries
+from iceberg_maint.spark.jvm.bridge import Bridge, one_line
+
+_NO_HEAD = -1
+ExpiryCheck = Callable[[Batch, Mapping[str, Any], Mapping[str, Any], Retention], tuple[Violation, ...]]
+
+
+def commit_expiry(
+    bridge: Bridge,
+    batch: Batch,
+    ticket: Ticket,
+    *,
+    pause: Pause,
+    load_table: LoadTable | None = None,
+    check: ExpiryCheck = check_expiry,
+) -> CommitResult:
+    """Removes the batch's snapshots and refs in one commit. COMMITTED means that the table lacks them
+    all, whoever removed them; no snapshot tells of it, so the id is that of the head. Where the catalog
+    applied it to other metadata than it was checked against, the result says what was lost with it.
+
+    Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
+    """
+    load = load_table or bridge.load_table
+    checked: list[tuple[str, dict[str, Any]]] = []
+
+    def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
+        location = str(base.metadataFileLocation())
+        retention = ticket.retention(location)
+        if retention is None:
+            raise BaseMovedError
+        checked.append((location, _document(bridge, base)))
+        return check(batch, checked[-1][1], _document(bridge, metadata), retention)
+
+    def try_once(table: Any) -> tuple[Gate, Exception | None]:
+        if str(table.uuid()) != batch.table_uuid:
+            raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
+        operations = table.operations()
+        gate = Gate(bridge, operations, inspect, ticket.holds, ticket.record_try)
+        try:
+            base = operations.current()
+            gate.commit(base, _without(bridge, base, batch))
+        except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
+            return gate, why
+        return gate, None
+
+    def shown(table: Any, _base_snapshot_id: int | None) -> int | None:
+        document = _document(bridge, table.operations().current())
+        head = document.get("current-snapshot-id")
+        return (_NO_HEAD if head is None else int(head)) if has_expired(batch, document) else None
+
+    result = commit_tries(load, batch.table, ticket, pause, try_once, shown)
+    if result.status is not CommitStatus.COMMITTED or ticket.compares_base:
+        return result
+    return replace(result, lost=_lost(bridge, load, batch, *checked[-1], pause))
+
+
+def _lost(
+    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], pause: Pause
+) -> tuple[str, ...]:
+    """What went with the commit that was checked against the metadata at `location`."""
+
+    def look() -> tuple[str, ...]:
+        table = load(batch.table)
+        read = bridge.iceberg.TableMetadataParser.read
+        log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
+        swapped = applied_to(batch, location, log, lambda before: _document(bridge, read(table.io(), before)))
+        return () if swapped is None else lost_with(batch, base, swapped)
+
+    return look_for_lost(look, pause.after, one_line)
+
+
+def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:
+    """The metadata without the planned refs and snapshots. The changes cross as Iceberg's JSON: an id
+    below 2^31 would arrive as an Integer in a list, and be found nowhere."""
+    builder = bridge.iceberg.TableMetadata.buildFrom(base)
+    updates: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": n} for n in batch.refs]
+    if batch.snapshots:
+        updates.append({"action": "remove-snapshots", "snapshot-ids": list(batch.snapshots)})
+    for update in updates:
+        bridge.iceberg.MetadataUpdateParser.fromJson(json.dumps(update)).applyTo(builder)
+    return builder.build()
+
+
+def _document(bridge: Bridge, metadata: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(str(bridge.iceberg.TableMetadataParser.toJson(metadata)))
+    return document

@@ -1,0 +1,228 @@
+"""The commit gate between an Iceberg operation and the catalog.
+
+Iceberg calls `commit(base, metadata)` for every attempt, after it has applied its changes to a
+fresh base and before the catalog swaps. There the change is read back from the manifests just
+written and held against the rules of `core.commits.gate`; what breaks one never reaches the catalog.
+
+An exception thrown here arrives in Java as a Py4JException, which Iceberg neither retries nor
+takes as leave to clean up, so the gate keeps what it or the catalog raised for the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+from iceberg_maint.core.commits.change import (
+    Change,
+    Lineage,
+    MetadataReader,
+    Since,
+    TableVersion,
+)
+from iceberg_maint.core.commits.gate import Violation
+from iceberg_maint.core.commits.intent import Intent
+from iceberg_maint.core.commits.manifest_diff import read_file_change
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Manifest
+from iceberg_maint.errors import FenceLostError
+from iceberg_maint.spark.commit.table_operations import OperationsBehind
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.scan.pruning import spec_values
+
+Check = Callable[[Intent, Change], tuple[Violation, ...]]
+
+_ADDS = ("added-delete-files", "added-position-delete-files", "added-equality-delete-files", "added-dvs")
+_REMOVES = tuple(key.replace("added", "removed") for key in _ADDS)
+
+
+class GateRefusedError(Exception):
+    """The gate did not let a commit through; the reasons are its violations."""
+
+
+class BaseMovedError(Exception):
+    """The metadata that a commit builds on is no longer the table's: its swap would be lost."""
+
+
+Inspect = Callable[[Any, Any], tuple[Violation, ...]]
+"""(Java `TableMetadata` a commit builds on, the one it swaps in) → the rules it would break. Raises
+BaseMovedError."""
+
+
+class Gate:
+    """What a table's operations ask when they commit, good for one commit of one operation object.
+
+    `holds` and `record_try` are the ticket's; the order at the swap is rules, fence, record, swap.
+    Afterwards: `violations` broken; `moved` whether somebody else had committed before the rules were
+    looked at; `error` what was raised in here; `tried` whether the swap was recorded and may have
+    happened; `base_snapshot_id` what it was based on.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        operations: Any,
+        inspect: Inspect,
+        holds: Callable[[], bool],
+        record_try: Callable[[int, str], None],
+    ) -> None:
+        self._bridge = bridge
+        self._delegate = operations
+        self._inspect = inspect
+        self._holds = holds
+        self._record_try = record_try
+        self._used = False
+        self.violations: tuple[Violation, ...] = ()
+        self.moved = False
+        self.error: BaseException | None = None
+        self.tried = False
+        self.base_snapshot_id: int | None = None
+
+    def table(self, name: str) -> Any:
+        """A Java `Table` whose commits pass this gate."""
+        return self._bridge.iceberg.BaseTable(self._behind.java, name)
+
+    def showing(self, properties: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Inside the block its table shows these properties where it has none of the name: what an operation
+        reads that is made there."""
+        return self._behind.showing(properties)
+
+    @cached_property
+    def _behind(self) -> OperationsBehind:
+        return OperationsBehind(self._bridge, self, self._delegate)
+
+    # of TableOperations what the table's own do not answer
+
+    def requireStrictCleanup(self) -> bool:
+        """Always: nothing is deleted unless the failure says that it may be."""
+        return True
+
+    def commit(self, base: Any, metadata: Any) -> None:
+        try:
+            self._commit(base, metadata)
+        except Exception as why:
+            self.error = why
+            raise
+        except BaseException as why:
+            # py4j answers Java for Exceptions only; an interrupt must not leave it waiting.
+            self.error = why
+            raise GateRefusedError("interrupted") from why
+
+    class Java:
+        implements = ("org.apache.iceberg.TableOperations",)
+
+    def _commit(self, base: Any, metadata: Any) -> None:
+        if self._used:
+            raise GateRefusedError("an operation commits once; a retry needs a new one")
+        self._used = True
+        self.base_snapshot_id = int(base.currentSnapshot().snapshotId())
+        try:
+            self.violations = self._inspect(base, metadata)
+        except BaseMovedError:
+            self.moved = True
+            raise
+        if self.violations:
+            raise GateRefusedError("; ".join(f"{v.rule}: {v.fact}" for v in self.violations))
+        if not self._holds():
+            raise FenceLostError("the lease was lost before the commit; nothing was committed.")
+        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
+        self.tried = True
+        self._delegate.commit(base, metadata)
+
+
+class CommitGate(Gate):
+    """The gate of a commit that changes live files, held against the batch's intent."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        operations: Any,
+        intent: Intent,
+        reader: MetadataReader,
+        check: Check,
+        holds: Callable[[], bool],
+        record_try: Callable[[int, str], None],
+    ) -> None:
+        def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
+            return check(intent, read_change(bridge, base, metadata, intent, reader))
+
+        super().__init__(bridge, operations, inspect, holds, record_try)
+
+
+def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
+    """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
+    specs = spec_values(bridge, bridge.iterate(base.specs()))
+    before = table_version(base, specs, reader)
+    if not base.specs().equals(new.specs()):
+        specs = spec_values(bridge, bridge.iterate(new.specs()))
+    after = table_version(new, specs, reader)
+    pinned = _pinned_manifests(base, before, intent, reader)
+    return Change(
+        base=before,
+        new=after,
+        lineage=lineage(bridge, base, before.manifests, intent.snapshot_id),
+        files=read_file_change(intent, before, after, pinned, reader.manifest),
+    )
+
+
+def _pinned_manifests(
+    base: Any, before: TableVersion, intent: Intent, reader: MetadataReader
+) -> Sequence[Manifest] | None:
+    if intent.snapshot_id == before.snapshot_id:
+        return before.manifests
+    asks = intent.examined or intent.delete_files or intent.deletes
+    snapshot = base.snapshot(intent.snapshot_id) if asks else None
+    return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
+
+
+def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: MetadataReader) -> TableVersion:
+    """The head of a Java `TableMetadata` as values; `specs` are all of the table's."""
+    snapshot = metadata.currentSnapshot()
+    parent = snapshot.parentId()
+    return TableVersion(
+        table_uuid=str(metadata.uuid()),
+        format_version=int(metadata.formatVersion()),
+        schema_id=int(metadata.currentSchemaId()),
+        specs=specs,
+        snapshot_id=int(snapshot.snapshotId()),
+        parent_id=None if parent is None else int(parent),
+        sequence_number=int(snapshot.sequenceNumber()),
+        manifests=tuple(reader.manifest_list(str(snapshot.manifestListLocation()))),
+    )
+
+
+def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
+    """The ancestors of a Java `TableMetadata`'s head, newest first, up to the pinned snapshot; `manifests`
+    are the head's."""
+    pinned_exists = base.snapshot(pinned_id) is not None
+    # What writers that leave the summary out have added shows in the manifests.
+    adding = {m.added_snapshot_id for m in manifests if m.is_deletes and m.added_files != 0}
+    since: dict[int, Since] = {}
+    at = base.currentSnapshot()
+    # Broken metadata can name a snapshot its own ancestor.
+    while at is not None and int(at.snapshotId()) not in since:
+        facts = json.loads(bridge.iceberg.SnapshotParser.toJson(at))
+        if facts["snapshot-id"] == pinned_id:
+            return Lineage(pinned_exists, reaches_pinned=True, since=tuple(since.values()))
+        since[facts["snapshot-id"]] = _since(facts, adding)
+        parent = facts.get("parent-snapshot-id")
+        at = base.snapshot(parent) if parent is not None else None
+    return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))
+
+
+def _since(facts: dict[str, Any], adding_deletes: set[int]) -> Since:
+    summary = facts.get("summary", {})
+    return Since(
+        snapshot_id=facts["snapshot-id"],
+        operation=summary.get("operation", ""),
+        adds_deletes=facts["snapshot-id"] in adding_deletes or _any(summary, _ADDS),
+        removes_deletes=_any(summary, _REMOVES),
+        ours=TOKEN_PROPERTY in summary,
+    )
+
+
+def _any(summary: dict[str, str], keys: tuple[str, ...]) -> bool:
+    return any(int(summary.get(key, 0)) > 0 for key in keys)

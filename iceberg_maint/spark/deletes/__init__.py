@@ -1,0 +1,1 @@
+"""Equality and position deletes: found, applied, converted, merged."""

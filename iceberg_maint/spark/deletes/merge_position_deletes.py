@@ -1,0 +1,188 @@
+"""The merge: what position deletes mark of live data files, written anew in one file per data file.
+
+The contents of the delete files are read once, as Iceberg's `rewritePositionDeletes` reads them, and
+held against the data files that the plan examined. What they mark of those becomes position delete
+files of one data file each (v2) or deletion vectors (v3); what else they name has no live data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyroaring import BitMap64
+
+from iceberg_maint.core.commits.change import Identity
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.policy.data import ProofLevel
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark.deletes import visible_rows
+from iceberg_maint.spark.deletes.convert import Converted
+from iceberg_maint.spark.deletes.marked_rows import kept_deletes
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.local_frame import local_frame
+from iceberg_maint.spark.scan import positions
+from iceberg_maint.spark.scan.positions import Positions
+from iceberg_maint.spark.scan.scan import scan_task
+from iceberg_maint.spark.scan.staging import GroupTasks, staged
+from iceberg_maint.spark.scan.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TASK = "org.apache.iceberg.BasePositionDeletesScanTask"
+
+
+def merge(
+    bridge: Bridge,
+    table: Table,
+    batch: Batch,
+    planned: Sequence[GroupTasks],
+    deletes: Mapping[Identity, Any],
+    proof: ProofLevel,
+) -> Converted:
+    """Writes what the batch's position deletes (Java DeleteFiles) mark of the planned tasks' data
+    files; commits nothing. Raises RefusedError ICM-101 when a delete file does not hold as many
+    positions as metadata says.
+    """
+    read = {d.path for d in batch.position_deletes if not d.void}
+    files = {f.path: f for g in batch.groups for f in g.files if not read.isdisjoint(f.delete_files)}
+    if not files:
+        return Converted((), _proof(batch, {}, proof, ""))
+    tasks = {
+        str(task.file().location()): task
+        for group_tasks in planned
+        for task in bridge.iterate(group_tasks.tasks)
+    }
+    data_files = {path: tasks[path].file() for path in files}
+    wanted = _marked(bridge, table, batch, [d for d in deletes.values() if str(d.location()) in read], files)
+    write = (
+        positions.write_deletion_vectors if batch.format_version >= 3 else positions.write_position_deletes
+    )
+    written_files = write(bridge, table.java, wanted, data_files)
+    written = positions.read_back(bridge, table.java, written_files)
+    detail = positions.difference(wanted, written)
+    if not detail and proof is ProofLevel.FULL:
+        detail = _difference_to_readers(bridge, table, {path: tasks[path] for path in files}, read, written)
+    return Converted(written_files, _proof(batch, written, proof, detail))
+
+
+def _marked(
+    bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any], files: Mapping[str, InputFile]
+) -> dict[str, BitMap64]:
+    """The positions of these data files in the delete files, each of which applies to data no newer
+    than it is: of the file it is scoped to, or of its own spec and partition whatever it names."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    paths = list(files)
+    scopes = {f.path: _scope(g) for g in batch.groups for f in g.files}
+    numbered = local_frame(
+        bridge,
+        "number long, file_path string, data_number long, data_scope string",
+        ((n, path, files[path].data_sequence_number, scopes[path]) for n, path in enumerate(paths)),
+    )
+    numbers = local_frame(
+        bridge,
+        "delete_file_path string, delete_number long, delete_scope string, named string",
+        (
+            (d.path, d.data_sequence_number, _scope(d), d.referenced_data_file)
+            for d in batch.position_deletes
+            if not d.void
+        ),
+    )
+    in_scope = F.coalesce(F.col("named") == F.col("file_path"), F.col("delete_scope") == F.col("data_scope"))
+    listed = sum(int(d.recordCount()) for d in deletes)
+    position_deletes = _position_deletes_table(bridge, table.java)
+    tasks = bridge.list(_scan_task(bridge, position_deletes, d) for d in deletes)
+    with staged(bridge, position_deletes, tasks) as group_id:
+        rows = _read(bridge, group_id)
+        seen = Observation()
+        applied = (
+            rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+            .join(F.broadcast(numbers), "delete_file_path")
+            .join(F.broadcast(numbered), "file_path")
+            .where((F.col("data_number") <= F.col("delete_number")) & in_scope)
+            .select("number", F.col("pos").alias("_pos"))
+        )
+        partitions = int(bridge.spark.sparkContext.defaultParallelism)
+        found = positions.gather_numbered(applied, paths, partitions)
+        count = int(seen.get["rows"])
+        if count != listed:
+            # A retried stage is counted twice by an observation: look again before judging.
+            count = rows.count()
+    if count != listed:
+        raise RefusedError(
+            "ICM-101",
+            f"{batch.table}: {len(deletes)} position delete files hold {listed} positions, {count} were read",
+            "report this; nothing was committed.",
+        )
+    return found
+
+
+def _scope(of: FileGroup | PositionDeleteFile) -> str:
+    return f"{of.spec_id} {of.partition}"
+
+
+def _read(bridge: Bridge, group_id: str) -> DataFrame:
+    """The staged position deletes. Spark 3.5 takes the id as an option, 4.1 as the table's name."""
+    reader = bridge.spark.read.format("iceberg").option("scan-task-set-id", group_id)
+    return reader.load(group_id).select("delete_file_path", "file_path", "pos")
+
+
+def _position_deletes_table(bridge: Bridge, java_table: Any) -> Any:
+    """The metadata table `position_deletes`, by which alone Spark reads these files as data."""
+    kind = bridge.iceberg.MetadataTableType.POSITION_DELETES
+    return bridge.iceberg.MetadataTableUtils.createMetadataTableInstance(java_table, kind)
+
+
+def _scan_task(bridge: Bridge, position_deletes: Any, delete: Any) -> Any:
+    """A scan task that reads one delete file whole. Its constructor is not public, and a scan that
+    makes such tasks would read every delete manifest of the table."""
+    iceberg = bridge.iceberg
+    [constructor] = bridge.java_class(_TASK).getDeclaredConstructors()
+    constructor.setAccessible(True)
+    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
+        iceberg.expressions.Expressions.alwaysTrue()
+    )
+    arguments = (
+        delete,
+        iceberg.SchemaParser.toJson(position_deletes.schema()),
+        iceberg.PartitionSpecParser.toJson(position_deletes.specs()[delete.specId()]),
+        everything,
+    )
+    return constructor.newInstance(bridge.array(bridge.jvm.java.lang.Object, arguments))
+
+
+def _difference_to_readers(
+    bridge: Bridge, table: Table, tasks: Mapping[str, Any], replaced: set[str], written: Positions
+) -> str:
+    """How what readers see deleted now differs from what they will: the positions written and those
+    of the deletes that stay."""
+    now = {path: kept_deletes(bridge, task) for path, task in tasks.items()}
+    stay = {path: [d for d in of if str(d.location()) not in replaced] for path, of in now.items()}
+    before = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, now))
+    beside = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, stay))
+    return positions.difference(before, positions.union((written, beside)))
+
+
+def _tasks(
+    bridge: Bridge, table: Table, tasks: Mapping[str, Any], deletes: Mapping[str, Sequence[Any]]
+) -> Any:
+    """A Java list of scan tasks of the data files that have deletes, with these only."""
+    return bridge.list(
+        scan_task(bridge, table.java, tasks[path].file(), of) for path, of in deletes.items() if of
+    )
+
+
+def _proof(batch: Batch, written: Positions, level: ProofLevel, detail: str) -> Proof:
+    return Proof(
+        level=level.value,
+        equal=not detail,
+        input_records=sum(d.record_count for d in batch.position_deletes if not d.void),
+        output_records=positions.count(written),
+        removed_records=0,
+        fingerprint=positions.fingerprint(written).text(),
+        detail=detail,
+    )

@@ -1,0 +1,127 @@
+"""What is refused before a batch's equality deletes are read: keys that cannot be compared, and
+more of them than the declared memory or scratch space takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iceberg_maint.core.planning.equality_deletes import beside_bytes
+from iceberg_maint.core.planning.memory import (
+    FIELD_BYTES,
+    DoesNotFitError,
+    Preflight,
+    driver_bytes,
+    preflight,
+)
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark.deletes.key_files import KeyFiles
+from iceberg_maint.spark.deletes.keys import keys_of
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.scan.table import Table
+from iceberg_maint.spark.session.executor_memory import (
+    default_budget_bytes,
+    driver_memory_bytes,
+    executor_memory,
+)
+
+_UNCOMPARABLE = frozenset({"float", "double"})
+"""Iceberg allows no equality on these (spec: Equality Delete Files): NaN and -0.0 have several forms."""
+
+
+_SETTINGS = {
+    "memory": "equality_deletes.memory",
+    "scratch": "equality_deletes.scratch",
+    "driver memory": "spark.driver.memory",
+}
+
+
+def check_keys(bridge: Bridge, table: Any, batch: Batch) -> None:
+    """Raises RefusedError ICM-119 for an equality delete by a column that was dropped, is of a
+    floating-point type, or lies in a list or map, naming both.
+    """
+    schema = table.schema()
+    by_keys = {d.equality_ids: d.path for d in batch.equality_deletes}
+    parents = bridge.iceberg.types.TypeUtil.indexParents(schema.asStruct()) if by_keys else {}
+    for ids, path in by_keys.items():
+        for field_id in ids:
+            fault = _fault(table, schema, parents, field_id)
+            if fault:
+                raise RefusedError(
+                    "ICM-119",
+                    f"{batch.table}: {path} deletes rows by {fault}",
+                    "have the deletes applied by the engine that wrote them.",
+                )
+
+
+def _fault(table: Any, schema: Any, parents: Any, field_id: int) -> str | None:
+    field = schema.findField(field_id)
+    if field is None:
+        return f"column {_former_name(table, field_id)}, which was dropped"
+    name, kind = schema.findColumnName(field_id), field.type()
+    if not kind.isPrimitiveType() or str(kind.toString()) in _UNCOMPARABLE:
+        return f"column {name} of type {kind.toString()}"
+    around = parents.get(field_id)
+    while around is not None:
+        outer = schema.findField(around).type()
+        if not outer.isStructType():
+            return f"column {name}, which is inside a {'list' if outer.isListType() else 'map'}"
+        around = parents.get(around)
+    return None
+
+
+def _former_name(table: Any, field_id: int) -> str:
+    names = (table.schemas()[i].findColumnName(field_id) for i in sorted(table.schemas(), reverse=True))
+    return str(next((n for n in names if n is not None), f"number {field_id}"))
+
+
+def preflight_of(
+    bridge: Bridge, table: Table, batch: Batch, policy: EqualityDeletesPolicy, deletes: Sequence[Any]
+) -> Preflight | None:
+    """How the batch's equality deletes (Java DeleteFiles) are applied within what policy declares, by
+    what metadata says of them; None where there is nothing to apply. Raises RefusedError ICM-124 with
+    both numbers.
+    """
+    if not (batch.equality_deletes and batch.groups):
+        return None
+    if batch.memory is None:
+        raise ValueError(f"batch {batch.batch_id} does not say what its equality deletes need of memory")
+    executor = executor_memory(bridge)
+    memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
+    try:
+        found = preflight(
+            batch.memory,
+            memory_bytes=memory_bytes,
+            scratch_bytes=policy.scratch,
+            slots=executor.slots,
+            page_bytes=executor.page_bytes,
+            beside_bytes=_beside_bytes(bridge, table, batch, deletes),
+            driver_heap_bytes=driver_memory_bytes(bridge, 0),
+        )
+        files = batch.input_files + len(batch.equality_deletes)
+        needed_bytes = driver_bytes(files, batch.memory.rows)
+        declared_bytes = driver_memory_bytes(bridge, found.estimated_bytes)
+        if needed_bytes > declared_bytes:
+            raise DoesNotFitError("driver memory", needed_bytes, declared_bytes)
+    except DoesNotFitError as why:
+        raise RefusedError(
+            "ICM-124",
+            f"{batch.table}: applying {len(batch.equality_deletes)} equality delete files needs "
+            f"{why.needed_bytes} bytes of {why.resource}, {why.declared_bytes} are declared",
+            f"raise {_SETTINGS[why.resource]}, or take on less per batch (windows.max_partitions_per_batch, "
+            "windows.max_files_per_batch).",
+        ) from why
+    return found
+
+
+def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any]) -> int:
+    """What a row of keys takes in the join beside them: for which are NULL, where one may be, and for
+    the scope, where there are several (`membership`)."""
+    schema = keys_of(table.schema_json)
+    widest = max(beside_bytes(table.types[i] for i in d.equality_ids) for d in batch.equality_deletes)
+    scopes = {(d.spec_id, d.partition) for d in batch.equality_deletes if not d.everywhere}
+    found = KeyFiles(bridge, table).delete_files(deletes)
+    with_null = any(any(schema[i][1]) for d in found for i in d.equality_ids if i not in d.without_null)
+    return widest + FIELD_BYTES * ((len(scopes) > 1) + with_null)

@@ -1,0 +1,1 @@
+"""Health from Spark's metadata tables, distributed."""

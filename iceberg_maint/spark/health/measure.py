@@ -1,0 +1,400 @@
+"""Health from Spark's metadata tables: the second implementation, for tables whose manifests do
+not fit one process, and the oracle of the first.
+
+Spark aggregates the `entries` table; what is left, one row per partition and kind, is judged here
+by the same definitions (`core.health.metrics`). Partition values are taken as stored, so that dates beyond
+Python's calendar and times in any zone make the same keys. Spark does not tell 0.0 from -0.0, nor
+one NaN from another: a table partitioned by a floating-point column may show fewer partitions. It
+cannot read uuid partitions at all ("Wrong class, expected java.lang.CharSequence").
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
+from iceberg_maint.core.model.foreign_commits import foreign_commits
+from iceberg_maint.core.model.partition_key import encode_partition
+from iceberg_maint.core.model.sort_order import LayoutOrder
+from iceberg_maint.core.model.table_state import FileKind, TableState
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.spark.health.overlap import METRICS, layout_of
+from iceberg_maint.spark.jvm.bridge import Bridge, sql_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+_MAINTENANCE = "maintenance."
+_DELETED = 2
+_DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+
+Scope = tuple[int, str]
+"""Spec id and partition key, within which deletes apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delete:
+    """Delete files of one scope, kind and commit."""
+
+    scope: Scope
+    kind: FileKind
+    files: int
+    sequence_number: int
+    snapshot_id: int
+    records: int
+    shared: bool
+    unreferenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Oldest:
+    """Of the data files of a scope, the lowest data sequence number, and the lowest of the commits
+    that added them."""
+
+    data: int
+    added: int
+
+
+class SparkHealthSource:
+    """Measures tables by Spark's metadata tables."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._bridge = Bridge(spark)
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Health of the pinned snapshot; equal to what `PyIcebergCatalog.measure` finds."""
+        target = target_file_size_bytes(policy, dict(state.properties))
+        limits = size_limits(policy, target)
+        partitions: dict[str, PartitionHealth] = {}
+        if state.snapshot is not None:
+            entries = self._entries(state)
+            names = [c for c in entries.columns if c.startswith("p_")]
+            bounds = (limits.small_below_bytes, limits.large_above_bytes)
+            groups = _by_scope(state, _groups(entries, names, *bounds).collect())
+            joined = _with_references(entries)
+            deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
+            named = {_scope(state, row): row["named"] for row in _named_files(joined, names).collect()}
+            partitions = _partitions(state, groups, deletes, named)
+            if state.order is not None:
+                layout = self._layout(state, state.order)
+                partitions = {key: replace(p, **layout.get(key, {})) for key, p in partitions.items()}
+        return Measured(
+            table=state.table,
+            table_uuid=state.uuid,
+            snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
+            sequence_number=state.last_sequence_number,
+            metadata_location=state.metadata_location,
+            table_health=self._table_health(state, partitions),
+            partitions=partitions,
+            target_file_size_bytes=target,
+            format_version=state.format_version,
+            maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
+            foreign=foreign_commits(state),
+        )
+
+    def _layout(self, state: TableState, order: LayoutOrder) -> dict[str, dict[str, Any]]:
+        """The layout metrics by partition key; specs that have the same key, as those without
+        partitions do, are one."""
+        from pyspark.sql import functions as F
+
+        entries = self._metadata_table(state, "entries")
+        file = F.col("data_file")
+        one = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
+        spec_id = F.when(file["spec_id"].isin(one), one[0] if one else None).otherwise(file["spec_id"])
+        files = entries.where((F.col("status") != _DELETED) & (file["content"] == 0)).select(
+            spec_id.alias("spec_id"),
+            *self._partition_columns(state, entries),
+            file["sort_order_id"].alias("sort_order_id"),
+            "readable_metrics",
+        )
+        by = [c for c in files.columns if c not in ("sort_order_id", "readable_metrics")]
+        rows = layout_of(files, order, by).collect()
+        return {_scope(state, row)[1]: {name: row[name] for name in METRICS} for row in rows}
+
+    def _entries(self, state: TableState) -> DataFrame:
+        """Live entries, flat; the value of partition field 1000 is column `p_1000`."""
+        from pyspark.sql import functions as F
+
+        assert state.snapshot is not None
+        entries = self._metadata_table(state, "entries").where(F.col("status") != _DELETED)
+        file = F.col("data_file")
+        puffin = (file["content"] == 1) & (F.upper(file["file_format"]) == "PUFFIN")
+        kind = (
+            F.when(file["content"] == 0, FileKind.DATA.value)
+            .when(puffin, FileKind.DELETION_VECTOR.value)
+            .when(file["content"] == 1, FileKind.POSITION_DELETES.value)
+            .otherwise(FileKind.EQUALITY_DELETES.value)
+        )
+        return entries.select(
+            kind.alias("kind"),
+            file["spec_id"].alias("spec_id"),
+            *self._partition_columns(state, entries),
+            F.col("snapshot_id"),
+            F.coalesce("sequence_number", F.lit(0)).alias("sequence_number"),
+            file["file_path"].alias("path"),
+            file["record_count"].alias("records"),
+            F.when(puffin, file["content_size_in_bytes"])
+            .otherwise(file["file_size_in_bytes"])
+            .alias("size_bytes"),
+            F.greatest("sequence_number", F.coalesce("file_sequence_number", F.lit(0))).alias("added"),
+            F.coalesce(file["referenced_data_file"], _only_path(file, puffin)).alias("referenced"),
+        )
+
+    def _partition_columns(self, state: TableState, entries: DataFrame) -> list[Column]:
+        """Every partition field of any spec, by Iceberg's `Partitioning.partitionType`."""
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        table = self._bridge.load_table(str(state.table))
+        union = self._bridge.iceberg.Partitioning.partitionType(table)
+        ids = [field.fieldId() for field in self._bridge.iterate(union.fields())]
+        if not ids:
+            return []
+        struct = entries.schema["data_file"].dataType["partition"].dataType  # type: ignore[index]
+        columns = []
+        for field_id, field in zip(ids, struct.fields, strict=True):
+            value = F.col("data_file.partition").getField(field.name)
+            if isinstance(field.dataType, T.DateType):
+                value = F.unix_date(value)
+            elif isinstance(field.dataType, T.TimestampType | T.TimestampNTZType):
+                value = F.unix_micros(value.cast("timestamp"))
+            columns.append(value.alias(f"p_{field_id}"))
+        return columns
+
+    def _metadata_table(self, state: TableState, name: str) -> DataFrame:
+        assert state.snapshot is not None
+        reader = self._spark.read.option("versionAsOf", str(state.snapshot.snapshot_id))
+        return reader.table(f"{sql_name(str(state.table))}.{name}")
+
+    def _table_health(self, state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
+        from pyspark.sql import functions as F
+
+        found = None
+        if state.snapshot is not None:
+            deletes = F.sum((F.col("content") == 1).cast("int"))
+            manifests = self._metadata_table(state, "manifests")
+            found = manifests.agg(F.count("*"), deletes, F.sum("length")).collect()[0]
+        return TableHealth(
+            partitions=len(partitions),
+            snapshots=len(state.snapshots),
+            manifests=found[0] if found else 0,
+            delete_manifests=(found[1] or 0) if found else 0,
+            manifest_bytes=(found[2] or 0) if found else 0,
+            metadata_bytes=state.metadata_bytes,
+            refs=len(state.refs),
+            live_specs=len({i for p in partitions.values() for i in p.spec_ids}),
+            oldest_snapshot_ms=min((s.timestamp_ms for s in state.snapshots), default=None),
+            last_change_ms=state.snapshot.timestamp_ms if state.snapshot else None,
+        )
+
+
+def _groups(
+    entries: DataFrame, names: list[str], small_below_bytes: int, large_above_bytes: int
+) -> DataFrame:
+    """One row per scope and kind."""
+    from pyspark.sql import functions as F
+
+    size = F.col("size_bytes")
+    small, large = size < small_below_bytes, size > large_above_bytes
+    edges = (0, *SIZE_EDGES_BYTES)
+    upper = (*SIZE_EDGES_BYTES, None)
+    bins = [
+        (size >= low) if high is None else (size >= low) & (size < high)
+        for low, high in zip(edges, upper, strict=True)
+    ]
+    return entries.groupBy("spec_id", "kind", *names).agg(
+        F.count("*").alias("files"),
+        F.sum(size).alias("bytes"),
+        F.sum("records").alias("records"),
+        F.sum(small.cast("long")).alias("small_files"),
+        F.sum(F.when(small, size).otherwise(0)).alias("small_bytes"),
+        F.sum(large.cast("long")).alias("large_files"),
+        F.array(*(F.sum(b.cast("long")) for b in bins)).alias("histogram"),
+        F.min("sequence_number").alias("oldest"),
+        F.min("added").alias("oldest_added"),
+        F.max("sequence_number").alias("newest"),
+        F.collect_set(F.struct("snapshot_id", "sequence_number")).alias("commits"),
+    )
+
+
+def _only_path(file: Column, puffin: Column) -> Column:
+    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
+    Spark leaves `referenced_data_file` out."""
+    from pyspark.sql import functions as F
+
+    lower, upper = (file[name].getItem(_DELETE_FILE_PATH) for name in ("lower_bounds", "upper_bounds"))
+    only = (file["content"] == 1) & ~puffin & (lower == upper)
+    return F.when(only, lower.cast("string"))
+
+
+def _with_references(entries: DataFrame) -> DataFrame:
+    """The delete files, with whether each names no single data file (`shared`), or one that is not
+    live or newer than it is (`unreferenced`)."""
+    from pyspark.sql import functions as F
+
+    is_data = F.col("kind") == FileKind.DATA.value
+    data = entries.where(is_data).select(
+        F.col("path").alias("live"), F.col("sequence_number").alias("live_number")
+    )
+    deletes = entries.where(~is_data)
+    applies = (deletes["referenced"] == data["live"]) & (data["live_number"] <= deletes["sequence_number"])
+    joined = deletes.join(data, applies, "left")
+    shared = (F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("referenced").isNull()
+    unreferenced = F.col("referenced").isNotNull() & F.col("live").isNull()
+    return joined.withColumns({"shared": shared, "unreferenced": unreferenced})
+
+
+def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
+    """One row per scope, kind and commit of delete files, and what they name."""
+    from pyspark.sql import functions as F
+
+    by = ("spec_id", "kind", *names, "sequence_number", "snapshot_id", "shared", "unreferenced")
+    return deletes.groupBy(*by).agg(F.count("*").alias("files"), F.sum("records").alias("records"))
+
+
+def _named_files(deletes: DataFrame, names: list[str]) -> DataFrame:
+    """Per scope, how many live data files its position delete files name."""
+    from pyspark.sql import functions as F
+
+    naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
+    return naming.groupBy("spec_id", *names).agg(F.countDistinct("referenced").alias("named"))
+
+
+def _scope(state: TableState, row: Row) -> Scope:
+    spec = state.specs[row["spec_id"]]
+    values = [row[f"p_{f.field_id}"] for f in spec.fields]
+    values = [bytes(v) if isinstance(v, bytearray) else v for v in values]
+    return spec.spec_id, encode_partition(spec, values, state.first_spec_id)
+
+
+def _by_scope(state: TableState, rows: Iterable[Row]) -> dict[tuple[Scope, FileKind], Row]:
+    return {(_scope(state, row), FileKind(row["kind"])): row for row in rows}
+
+
+def _delete(state: TableState, row: Row) -> _Delete:
+    return _Delete(
+        scope=_scope(state, row),
+        kind=FileKind(row["kind"]),
+        files=row["files"],
+        sequence_number=row["sequence_number"],
+        snapshot_id=row["snapshot_id"],
+        records=row["records"],
+        shared=row["shared"],
+        unreferenced=row["unreferenced"],
+    )
+
+
+def _partitions(
+    state: TableState,
+    groups: Mapping[tuple[Scope, FileKind], Row],
+    deletes: list[_Delete],
+    named: Mapping[Scope, int],
+) -> dict[str, PartitionHealth]:
+    by_key: dict[str, list[tuple[Scope, FileKind]]] = defaultdict(list)
+    for scope, kind in groups:
+        by_key[scope[1]].append((scope, kind))
+    oldest = {
+        s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA
+    }
+    own: dict[str, list[_Delete]] = defaultdict(list)
+    everywhere: list[_Delete] = []
+    for delete in deletes:
+        own[delete.scope[1]].append(delete)
+        if delete.kind is FileKind.EQUALITY_DELETES and state.specs[delete.scope[0]].is_unpartitioned:
+            everywhere.append(delete)
+    return {
+        key: _partition(state, {k: groups[k] for k in by_key[key]}, oldest, own[key], everywhere, named)
+        for key in sorted(by_key)
+    }
+
+
+def _partition(
+    state: TableState,
+    groups: Mapping[tuple[Scope, FileKind], Row],
+    oldest: Mapping[Scope, _Oldest],
+    deletes: list[_Delete],
+    everywhere: list[_Delete],
+    named: Mapping[Scope, int],
+) -> PartitionHealth:
+    """Health from the groups and delete files of one key and the global equality deletes."""
+    own_oldest = min((oldest[s].data for s, _ in groups if s in oldest), default=None)
+
+    def total(name: str, kind: FileKind) -> int:
+        return sum(row[name] for (_, of), row in groups.items() if of is kind)
+
+    local = (d for d in deletes if d.kind is FileKind.EQUALITY_DELETES and d not in everywhere)
+    applicable = [
+        d for d in (*local, *everywhere) if own_oldest is not None and own_oldest < d.sequence_number
+    ]
+    dangling = [d for d in deletes if _dangles(state, d, oldest)]
+    unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
+    used = sum(d.files for d in deletes if d.kind is FileKind.POSITION_DELETES and d not in dangling)
+    changes = [_commit_ms(state, *c) for row in groups.values() for c in row["commits"]]
+    histograms = [row["histogram"] for (_, kind), row in groups.items() if kind is FileKind.DATA]
+    empty = [0] * (len(SIZE_EDGES_BYTES) + 1)
+    data, position = FileKind.DATA, FileKind.POSITION_DELETES
+    vector, equality = FileKind.DELETION_VECTOR, FileKind.EQUALITY_DELETES
+    return PartitionHealth(
+        data_files=total("files", data),
+        data_bytes=total("bytes", data),
+        records=total("records", data),
+        small_files=total("small_files", data),
+        small_bytes=total("small_bytes", data),
+        large_files=total("large_files", data),
+        position_delete_files=total("files", position),
+        position_delete_records=total("records", position),
+        position_delete_bytes=total("bytes", position),
+        deletion_vectors=total("files", vector),
+        deletion_vector_records=total("records", vector),
+        deletion_vector_bytes=total("bytes", vector),
+        equality_delete_files=total("files", equality),
+        equality_delete_records=total("records", equality),
+        equality_delete_bytes=total("bytes", equality),
+        applicable_equality_delete_files=sum(d.files for d in applicable),
+        dangling_delete_files=sum(d.files for d in dangling),
+        dangling_equality_delete_files=sum(d.files for d in unused),
+        dangling_position_delete_records=sum(
+            d.records for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
+        ),
+        mergeable_delete_files=used - sum(named.get(s, 0) for s in {scope for scope, _ in groups}),
+        min_data_sequence_number=own_oldest or 0,
+        max_data_sequence_number=max(row["newest"] for row in groups.values()),
+        spec_ids=tuple(sorted({spec_id for (spec_id, _), _ in groups})),
+        size_histogram=tuple(
+            reduce(lambda a, b: [x + y for x, y in zip(a, b, strict=True)], histograms, empty)
+        ),
+        last_change_ms=max((t for t in changes if t is not None), default=None),
+        oldest_equality_delete_ms=_oldest_ms(state, applicable),
+        oldest_dangling_equality_delete_ms=_oldest_ms(state, unused),
+    )
+
+
+def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, _Oldest]) -> bool:
+    of_scope = oldest.get(delete.scope)
+    if delete.kind is FileKind.EQUALITY_DELETES:
+        everywhere = state.specs[delete.scope[0]].is_unpartitioned
+        reached = oldest.values() if everywhere else [of_scope] if of_scope else []
+        return not any(o.data < delete.sequence_number for o in reached)
+    if of_scope is None or delete.unreferenced:
+        return True
+    return delete.sequence_number < (of_scope.added if delete.shared else of_scope.data)
+
+
+def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:
+    floor_ms = min((s.timestamp_ms for s in state.snapshots), default=0)
+    times = (_commit_ms(state, d.snapshot_id, d.sequence_number) for d in deletes)
+    return min((floor_ms if t is None else t for t in times), default=None)
+
+
+def _commit_ms(state: TableState, snapshot_id: int, sequence_number: int) -> int | None:
+    found = state.snapshot_by_id(snapshot_id)
+    if found is None and sequence_number:
+        found = next((s for s in state.snapshots if s.sequence_number == sequence_number), None)
+    return found.timestamp_ms if found else None

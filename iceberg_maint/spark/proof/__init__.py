@@ -1,0 +1,1 @@
+"""Proof that the rows written are the rows read."""

@@ -1,0 +1,1 @@
+"""Rewrites of data files: bin-packing and sorting."""

@@ -1,0 +1,195 @@
+"""The native strategy: Iceberg's Spark reader and writer, one job per file group.
+
+As Iceberg's `SparkBinPackFileRewriteRunner`: staged tasks are split at the size that gives the
+expected number of outputs, each split becomes one file. Deletes are applied by the reader. What
+is added to it is the proof: the rows are counted and fingerprinted in the pass that rewrites
+them, and the files written are read back before anything is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.core.planning.plan import Batch, FileGroup
+from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.columns import LINEAGE
+from iceberg_maint.spark.proof import fingerprint
+from iceberg_maint.spark.proof.row_proof import (
+    fingerprint_files,
+    footer_difference,
+    has_deletes,
+    observed_measures,
+)
+from iceberg_maint.spark.rewrite.row_groups import with_row_groups
+from iceberg_maint.spark.rewrite.sort import sorted_rows
+from iceberg_maint.spark.scan.staging import GroupTasks, check_reads_staged, read_staged, staged
+from iceberg_maint.spark.scan.table import Table, quoted_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SPLIT_OVERHEAD_BYTES = 5 * 1024
+"""Iceberg's `SizeBasedFileRewritePlanner.SPLIT_OVERHEAD`: keeps a rounding error from making one
+split more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """What one group wrote: Java DataFiles in a `java.util.List`, and what was seen doing so.
+
+    `read_records` = `kept_records` + rows removed by deletes. `difference` is None when the proof
+    holds; `before` and `after` are None at proof level `footer`.
+    """
+
+    files: Any
+    read_records: int
+    kept_records: int
+    before: Fingerprint | None
+    after: Fingerprint | None
+    difference: str | None
+
+
+def rewrite_group(
+    bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, policy: RewriteDataFilesPolicy
+) -> GroupResult:
+    """Writes the replacement of one group and proves it; commits nothing.
+
+    Raises RefusedError ICM-101 when Spark read other files or rows than those planned, ICM-108
+    when a row would lose its lineage. An empty result is legal: deletes may have removed every row.
+    """
+    group = group_tasks.group
+    full = policy.proof is ProofLevel.FULL
+    planned = sum(f.record_count for f in group.files)
+    found: dict[str, Any] = {"read_rows": planned, "rows": planned}
+    written_as = with_row_groups(bridge, table.java, group.input_bytes)
+    with staged(bridge, written_as, group_tasks.tasks) as group_id:
+        from pyspark.sql import Observation
+
+        source = _source(bridge, table, group, group_id, _read_options(batch, group, policy))
+        check_reads_staged(batch, source, group_id)
+        measures = observed_measures(table, source.schema, group, full=full)
+        seen = Observation()
+        rows = _rows(table, source.observe(seen, *measures) if measures else source, group)
+        if batch.layout is not None:
+            unobserved = _rows(table, source, group)
+            rows = sorted_rows(rows, unobserved, batch.layout.order, group.expected_output_files, planned)
+        _check_lineage(batch, table, rows)
+        _write(bridge, rows, batch, group, group_id, policy)
+        files = _new_files(bridge, table.java, group_id)
+        after = fingerprint_files(bridge, table, files) if full else None
+        if measures:
+            found = seen.get
+            if found["read_rows"] != planned or (full and fingerprint.fingerprint_of(found) != after):
+                # A retried stage is counted twice by an observation: look again before judging.
+                found = source.agg(*measures).collect()[0].asDict()
+    if found["read_rows"] != planned:
+        raise RefusedError(
+            "ICM-101",
+            f"{batch.table}: Spark read {found['read_rows']} rows of {len(group.files)} planned files "
+            f"with {planned}",
+            "report this; nothing was committed.",
+        )
+    before = fingerprint.fingerprint_of(found) if full else None
+    kept = int(found["rows"])
+    if full:
+        unequal = None if before == after else f"rows in {before} are not the rows out {after}"
+    else:
+        unequal = footer_difference(bridge, table, group_tasks, files, kept)
+    return GroupResult(files, planned, kept, before, after, unequal)
+
+
+def _read_options(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> dict[str, str]:
+    """Splits that become one output file each; rows that are sorted are read in any."""
+    if batch.layout is not None:
+        return {}
+    return {"split-size": str(split_bytes(batch, group, policy)), "file-open-cost": "0"}
+
+
+def split_bytes(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> int:
+    """Input bytes per output file (Iceberg's `inputSplitSize`)."""
+    target = batch.target_file_size_bytes
+    wanted = group.input_bytes // max(1, group.expected_output_files) + _SPLIT_OVERHEAD_BYTES
+    return min(max(wanted, target), size_limits(policy, target).large_above_bytes)
+
+
+def max_output_bytes(batch: Batch, policy: RewriteDataFilesPolicy) -> int:
+    """Where the writer rolls to a new file: half-way from the target to a large file, so that no
+    tiny remainder is cut off (Iceberg's `writeMaxFileSize`)."""
+    target = batch.target_file_size_bytes
+    return (target + size_limits(policy, target).large_above_bytes) // 2
+
+
+def _source(
+    bridge: Bridge, table: Table, group: FileGroup, group_id: str, options: Mapping[str, str]
+) -> DataFrame:
+    """The staged rows; where deletes apply the deleted ones too, marked, so that kept + removed =
+    read can be counted.
+    """
+    frame = read_staged(bridge, table.java, table.name, group_id, options)
+    marks = ("_deleted",) if has_deletes(group) else ()
+    return frame.select(*quoted_columns(table), *table.lineage, *marks)
+
+
+def _rows(table: Table, source: DataFrame, group: FileGroup) -> DataFrame:
+    if not has_deletes(group):
+        return source
+    return source.where("not _deleted").select(*quoted_columns(table), *table.lineage)
+
+
+def _check_lineage(batch: Batch, table: Table, rows: DataFrame) -> None:
+    missing = [name for name in table.lineage if name not in rows.columns]
+    if missing:
+        raise RefusedError(
+            "ICM-108",
+            f"{batch.table}: the rows of a v3 table would be written without {', '.join(missing)}",
+            "report this; nothing was written.",
+        )
+
+
+def _write(
+    bridge: Bridge,
+    rows: DataFrame,
+    batch: Batch,
+    group: FileGroup,
+    group_id: str,
+    policy: RewriteDataFilesPolicy,
+) -> None:
+    if bridge.is_spark_3 and batch.format_version >= 3:
+        rows = _with_lineage(rows)
+    writer = (
+        rows.write.format("iceberg")
+        .mode("append")
+        .option("target-file-size-bytes", str(max_output_bytes(batch, policy)))
+        .option("output-spec-id", str(group.output_spec_id))
+    )
+    if group.output_spec_id == group.spec_id:
+        # One partition stays one partition: nothing to shuffle and nothing to sort.
+        writer = writer.option("distribution-mode", "none")
+        writer = writer.option("use-table-distribution-and-ordering", "false")
+    else:
+        writer = writer.option("distribution-mode", "hash")
+    if batch.layout is not None and batch.layout.order.sort_order_id:
+        writer = writer.option("output-sort-order-id", str(batch.layout.order.sort_order_id))
+    if bridge.is_spark_3:
+        writer = writer.option("rewritten-file-scan-task-set-id", group_id)
+    writer.save(group_id)
+
+
+def _with_lineage(rows: DataFrame) -> DataFrame:
+    """The rows with lineage columns, which Spark 3.5 asks for in every v3 table: NULL where a table that
+    became v3 has none yet, as if they were not there."""
+    from pyspark.sql import functions as F
+
+    missing = (n for n in LINEAGE if n not in rows.columns)
+    return rows.select("*", *(F.lit(None).cast("long").alias(n) for n in missing))
+
+
+def _new_files(bridge: Bridge, java_table: Any, group_id: str) -> Any:
+    files = bridge.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(java_table, group_id)
+    return bridge.list(()) if files is None else bridge.jvm.java.util.ArrayList(files)

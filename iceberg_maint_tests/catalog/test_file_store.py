@@ -1,0 +1,200 @@
+"""The two stores on a local disk: the operating system's, and Arrow's as for an object store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem as FsspecLocal
+from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, open_store
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports.storage import Store, StoredFile
+
+Place = tuple[Store, str]
+
+
+def bucket_of(system: FileSystem) -> Callable[[str], tuple[FileSystem, str]]:
+    return lambda location: (system, location.removeprefix("s3://bucket/"))
+
+
+@pytest.fixture(params=["local", "uri", "arrow", "fsspec"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A store and the location of its empty folder."""
+    if request.param == "arrow":
+        return ArrowStore(bucket_of(SubTreeFileSystem(str(tmp_path), LocalFileSystem()))), "s3://bucket/w"
+    if request.param == "fsspec":
+        system = SubTreeFileSystem(str(tmp_path), PyFileSystem(FSSpecHandler(FsspecLocal())))
+        return ArrowStore(bucket_of(system)), "s3://bucket/w"
+    return LocalStore(), str(tmp_path) if request.param == "local" else f"file://{tmp_path}"
+
+
+def test_listing_finds_every_file_in_the_spelling_asked_for(place: Place) -> None:
+    store, root = place
+    names = ["t/1", "t/a/2", "t/a b/é/3", "t/p=a%2Fb/4", "u/5"]
+    for n, name in enumerate(names):
+        store.create(f"{root}/{name}", [b"x" * n])
+    found = {f.path: f.size_bytes for f in store.list(f"{root}/t/")}
+    assert found == {f"{root}/{name}": n for n, name in enumerate(names[:4])}
+    assert list(store.list(f"{root}/none")) == []
+
+
+def test_file_written_is_read_told_and_deleted(place: Place) -> None:
+    store, root = place
+    store.create(f"{root}/a/b", [b"one\n", b"two\n", b"three"])
+    assert store.read(f"{root}/a/b") == b"one\ntwo\nthree"
+    assert list(store.read_lines(f"{root}/a/b")) == [b"one\n", b"two\n", b"three"]
+    found = store.stat(f"{root}/a/b")
+    assert found is not None
+    assert found == StoredFile(f"{root}/a/b", 13, found.modified_ms)
+    assert abs((found.modified_ms or 0) - time.time() * 1000) < 60_000
+    store.delete(f"{root}/a/b")
+    store.delete(f"{root}/a/b")
+    assert store.stat(f"{root}/a/b") is None
+    with pytest.raises(FileNotFoundError):
+        store.read(f"{root}/a/b")
+
+
+def test_nothing_is_ever_replaced(place: Place) -> None:
+    store, root = place
+    store.create(f"{root}/a", [b"a"])
+    store.create(f"{root}/b", [b"b"])
+    with pytest.raises(FileExistsError):
+        store.create(f"{root}/a", [b"new"])
+    with pytest.raises(FileExistsError):
+        store.move(f"{root}/a", f"{root}/b")
+    assert (store.read(f"{root}/a"), store.read(f"{root}/b")) == (b"a", b"b")
+
+
+def test_move_keeps_the_bytes(place: Place) -> None:
+    store, root = place
+    store.create(f"{root}/a", [b"bytes"])
+    store.move(f"{root}/a", f"{root}/trash/x/a")
+    assert store.stat(f"{root}/a") is None
+    assert store.read(f"{root}/trash/x/a") == b"bytes"
+    with pytest.raises(FileNotFoundError):
+        store.move(f"{root}/a", f"{root}/c")
+
+
+def test_clock_is_the_stores_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
+    store, root = place
+    assert abs(store.now_ms(f"{root}/t") - time.time() * 1000) < 60_000
+    assert list(store.list(root)) == []
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_bytes(b"x")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "folder").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "t" / "file").symlink_to(tmp_path / "elsewhere" / "precious")
+    assert list(LocalStore().list(str(tmp_path / "t"))) == []
+    assert LocalStore().stat(str(tmp_path / "t" / "file")) is None
+
+
+def test_file_name_that_is_no_unicode_is_listed_and_moved(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff")).write_bytes(b"x")
+    [found] = LocalStore().list(str(tmp_path))
+    LocalStore().move(found.path, f"{tmp_path}/moved")
+    assert (tmp_path / "moved").read_bytes() == b"x"
+
+
+class _Denied:
+    """A file system that answers as S3 does without permission."""
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def get_file_info(self, _: object) -> object:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "denied"), OSError("AWS Error ACCESS_DENIED during ListObjectsV2")]
+)
+def test_denied_access_is_refused(error: OSError) -> None:
+    store = ArrowStore(lambda path: (_Denied(error), path))  # type: ignore[arg-type, return-value]
+    with pytest.raises(RefusedError, match=r"ICM-125 access to s3://b/t is denied"):
+        list(store.list("s3://b/t"))
+
+
+def test_other_failure_of_a_store_is_not_taken_for_denied_access() -> None:
+    store = ArrowStore(lambda path: (_Denied(OSError("AWS Error SLOW_DOWN")), path))  # type: ignore[arg-type, return-value]
+    with pytest.raises(OSError, match="SLOW_DOWN"):
+        store.stat("s3://b/t/1")
+
+
+def test_store_of_a_location_is_that_of_its_file_io(tmp_path: Path) -> None:
+    assert isinstance(open_store(PyArrowFileIO(), f"file://{tmp_path}"), LocalStore)
+    assert isinstance(open_store(PyArrowFileIO(), str(tmp_path)), LocalStore)
+    arrow = open_store(
+        PyArrowFileIO({"s3.region": "eu-west-1", "s3.endpoint": "http://127.0.0.1:1"}), "s3://b/t"
+    )
+    assert isinstance(arrow, ArrowStore)
+    system, path = arrow._resolve("s3://b/t/1")
+    assert (system.type_name, path) == ("s3", "b/t/1")
+
+
+def test_fsspec_file_io_is_listed_by_its_file_system(tmp_path: Path) -> None:
+    io = FsspecFileIO({})
+    io._scheme_to_fs["disk"] = lambda _: FsspecLocal()
+    store = open_store(io, f"disk://{tmp_path}")
+    assert isinstance(store, ArrowStore)
+    system, _ = store._resolve(f"disk://{tmp_path}/1")
+    assert system.type_name.startswith("py::fsspec+")
+
+
+def test_folder_without_files_is_tidied_away_and_one_with_files_stays(place: Place) -> None:
+    store, root = place
+    store.create(f"{root}/trash/a/1", [b"1"])
+    store.create(f"{root}/trash/b/c/2", [b"2"])
+    store.tidy(f"{root}/trash")
+    assert sum(1 for _ in store.list(root)) == 2
+    for name in ("a/1", "b/c/2"):
+        store.delete(f"{root}/trash/{name}")
+    store.tidy(f"{root}/trash")
+    store.tidy(f"{root}/trash")
+    store.tidy(f"{root}/none")
+    assert list(store.list(root)) == []
+
+
+def test_move_of_a_missing_file_is_told(place: Place) -> None:
+    store, root = place
+    with pytest.raises(FileNotFoundError):
+        store.move(f"{root}/none", f"{root}/other")
+
+
+@pytest.mark.parametrize("step", ["create", "stat"])
+@pytest.mark.parametrize("ends", [KeyboardInterrupt(), OSError("the store does not answer")])
+def test_clock_that_is_not_told_ends_as_it_did_though_nothing_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, ends: BaseException
+) -> None:
+    """A failure to tidy up that took an interrupt's place would have the pass go on."""
+
+    def fail(_store: LocalStore, _path: str, _lines: object = ()) -> None:
+        raise ends
+
+    def stay(_store: LocalStore, _path: str) -> None:
+        raise OSError("gone away")
+
+    monkeypatch.setattr(LocalStore, step, fail)
+    monkeypatch.setattr(LocalStore, "delete", stay)
+    with pytest.raises(type(ends)) as raised:
+        LocalStore().now_ms(str(tmp_path))
+    assert raised.value is ends
+
+
+def test_clock_that_is_not_told_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(_store: LocalStore, _path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalStore, "stat", fail)
+    with pytest.raises(KeyboardInterrupt):
+        LocalStore().now_ms(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,324 @@
+"""tables, observe, plan, why: what they say, and that they change nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.health.metrics import metric_docs, partition_metrics, table_metrics
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.policy.data import policy_keys
+from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
+
+SICK = TableId.parse("lake.db.sick")
+
+
+def why(lake: Lake, *arguments: str) -> Any:
+    return lake.json("why", *arguments)
+
+
+def hold(lake: Lake, partition: str, **history: Any) -> None:
+    """Back-off or quarantine of one partition of `sick`."""
+    uuid = lake.catalog.pin(SICK).uuid
+    lake.app.ledger.set_partition_history(
+        uuid, Operation.REWRITE_DATA_FILES, {partition: PartitionHistory(**history)}
+    )
+
+
+def test_tables_tell_status_backlog_and_no_estimate_before_the_first_batch(lake: Lake) -> None:
+    healthy, sick = lake.json("tables")["tables"]
+    assert (healthy["verdict"], healthy["reason"], healthy["backlog_bytes"], healthy["estimate_seconds"]) == (
+        "SKIP",
+        "healthy",
+        0,
+        0.0,
+    )
+    assert (sick["verdict"], sick["reason"], sick["due_partitions"], sick["partitions"]) == (
+        "RUN",
+        "small_files",
+        2,
+        3,
+    )
+    assert (sick["backlog_bytes"], sick["estimate_seconds"], sick["small_files"]) == (18_000, None, 20)
+
+
+def test_tables_estimate_by_the_speed_of_earlier_batches(lake: Lake) -> None:
+    write = lake.engine.write
+
+    def slow(batch: Any, policy: Any) -> Any:
+        lake.clock.sleep(2)
+        return write(batch, policy)
+
+    lake.engine.write = slow  # type: ignore[method-assign]
+    lake("run", "db.sick", "--partition", "day=1")
+    (sick,) = (t for t in lake.json("tables")["tables"] if t["table"] == str(SICK))
+    assert (sick["backlog_bytes"], sick["estimate_seconds"]) == (8_000, 1.6)
+
+
+def test_tables_measure_only_what_changed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake("tables")
+    lake.catalog.put(table_of("lake.db.new", {"1": 1}))
+    measured: list[str] = []
+    measure = lake.catalog.measure
+    monkeypatch.setattr(
+        lake.catalog,
+        "measure",
+        lambda state, policy: (measured.append(state.table.name), measure(state, policy))[1],
+    )
+    assert [t["table"] for t in lake.json("tables")["tables"]] == [
+        "lake.db.healthy",
+        "lake.db.new",
+        "lake.db.sick",
+    ]
+    assert measured == ["new"]
+
+
+def test_tables_use_the_properties_stored_with_the_health(lake: Lake) -> None:
+    lake.catalog.put(
+        table_of("lake.db.own", {"1": 3}, properties={"maintenance.rewrite_data_files.min_input_files": "3"})
+    )
+    lake("observe")
+    (own,) = (t for t in lake.json("tables")["tables"] if t["table"] == "lake.db.own")
+    assert own["verdict"] == "RUN"
+
+
+def test_observe_prints_every_metric_by_its_name(lake: Lake) -> None:
+    (table,) = lake.json("observe", "db.sick")["tables"]
+    measured = lake.app.ledger.health(SICK)
+    assert measured is not None
+    assert table["snapshot"] == measured.snapshot_id
+    assert table["health"].keys() == metric_docs().keys()
+    assert table["health"]["snapshots"] == table_metrics(measured.table_health)["snapshots"]
+    assert table["health"]["data_files"] == 20
+    assert [p["partition"] for p in table["partitions"]] == ["day=1", "day=2", "day=3"]
+    for partition in table["partitions"]:
+        expected = partition_metrics(measured.partitions[partition["partition"]])
+        assert partition["health"] == json.loads(json.dumps(expected))
+
+
+def test_observe_of_everything_goes_on_after_a_table_that_fails(lake: Lake) -> None:
+    table = lake.catalog.content[SICK]
+    table.state.properties["maintenance.mode"] = "x"  # type: ignore[index]
+    healthy, sick = lake.json("observe", exit_code=2)["tables"]
+    assert healthy["health"]["data_files"] == 2
+    assert sick["error"]["code"] == "ICM-100"
+    assert set(sick["error"]) == {"code", "message", "fix"}
+
+
+def test_plan_is_what_run_executes(lake: Lake) -> None:
+    planned = lake.json("plan", "db.sick")
+    assert planned["executes"] is True
+    assert planned["operations"][REWRITE]["decision"]["verdict"] == "RUN"
+    lake("run", "db.sick")
+    assert [b["batch_id"] for b in planned["operations"][REWRITE]["plan"]["batches"]] == lake.engine.batches
+
+
+def test_plan_changes_nothing(lake: Lake) -> None:
+    before = lake.catalog.content[SICK]
+    lake("plan", "db.sick")
+    assert lake.catalog.content[SICK] is before
+    assert lake.engine.batches == []
+    assert lake.app.ledger.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
+
+
+def test_plan_in_advise_mode_plans_and_says_that_nothing_is_executed(lake: Lake) -> None:
+    document = lake.json("plan", "db.sick", "--set", "mode=advise")
+    assert document["executes"] is False
+    assert len(document["operations"][REWRITE]["plan"]["batches"]) == 1
+    assert "a run would not execute this" in lake("plan", "db.sick", "--set", "mode=advise").stdout
+
+
+def test_plan_of_chosen_partitions(lake: Lake) -> None:
+    assert (
+        lake.json("plan", "db.sick", "--partition", "day=3")["operations"][REWRITE]["plan"]["batches"] == []
+    )
+    forced = lake.json("plan", "db.sick", "--partition", "day=3", "--force")
+    assert [b["input_files"] for b in forced["operations"][REWRITE]["plan"]["batches"]] == [2]
+
+
+def test_why_tells_four_different_truths(lake: Lake) -> None:
+    assert why(lake, "db.healthy")["truth"] == "Healthy: no threshold is crossed in any of 1 partitions."
+    assert why(lake, "db.sick")["truth"] == (
+        "Sick: 2 of 3 partitions are due (enough small files to gain from a rewrite)."
+    )
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick")
+    waiting = why(lake, "db.sick")
+    assert waiting["truth"] == (
+        "Backing off: 2 of 3 partitions wait until 2027-01-15 08:05:00 UTC (in 5 min) after a failed or useless attempt."
+    )
+    assert (waiting["verdict"], waiting["reason"]) == ("DEFER", "back_off")
+    assert waiting["last"]["outcome"] == "FAILED"
+    assert waiting["next"] == {
+        "verdict": "DEFER",
+        "reason": "back_off",
+        "due_partitions": [],
+        "until_ms": NOW_MS + 300_000,
+    }
+    hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
+    hold(lake, "day=2", ineffective=4, quarantined=True, reason="proof unequal")
+    held = why(lake, "db.sick")
+    assert held["truth"] == "Quarantined: 2 of 3 partitions are held for a person after repeated failures."
+    assert len({why(lake, "db.healthy")["change"], waiting["change"], held["change"]}) == 3
+
+
+def test_why_of_one_partition_is_the_decision_of_the_next_run(lake: Lake) -> None:
+    hold(lake, "day=1", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
+    waiting = why(lake, "db.sick", "--partition", "day=1")
+    assert (waiting["verdict"], waiting["reason"]) == ("DEFER", "back_off")
+    assert waiting["next"]["until_ms"] == NOW_MS + 60_000
+    assert why(lake, "db.sick", "--partition", "day=2")["next"]["due_partitions"] == ["day=2"]
+    healthy = why(lake, "db.sick", "--partition", "day=3")
+    assert healthy["truth"] == "Healthy: no threshold is crossed in any of 1 partitions."
+    assert [p["partition"] for p in healthy["partitions"]] == ["day=3"]
+
+
+def test_why_says_what_would_have_to_change(lake: Lake) -> None:
+    change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
+    assert (
+        change["day=1"]
+        == "nothing: the next run takes it (iceberg-maint run lake.db.sick --partition 'day=1')"
+    )
+    assert change["day=3"].startswith("due once small_files ≥ 5 (now 2), or delete_ratio ≥ 0.3 (now 0)")
+    hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
+    hold(lake, "day=2", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
+    change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
+    assert change["day=1"] == (
+        "a person looks at the cause (proof unequal), then: iceberg-maint release lake.db.sick --partition 'day=1'"
+    )
+    assert change["day=2"] == (
+        "60 s have to pass, or: iceberg-maint release lake.db.sick --partition 'day=2'; last: conflict"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "truth", "change"),
+    [
+        (
+            ["--set", "paused=true"],
+            "Paused.",
+            "policy key paused: false",
+        ),
+        (
+            ["--set", "mode=advise"],
+            "Nothing to do: the policy's mode is advise: planned and reported, not executed.",
+            "policy key mode: act",
+        ),
+        (
+            ["--set", "rewrite_data_files.enabled=false"],
+            "Nothing to do: the policy turns this operation off.",
+            "policy key rewrite_data_files.enabled: true",
+        ),
+        (
+            ["--set", "blackout_hours=00:00-23:59"],
+            "Later: within the policy's blackout hours.",
+            "the end of the blackout window 00:00-23:59",
+        ),
+    ],
+)
+def test_why_of_a_table_wide_stop(lake: Lake, arguments: list[str], truth: str, change: str) -> None:
+    document = why(lake, "db.sick", *arguments)
+    assert (document["truth"], document["change"]) == (truth, change)
+
+
+def test_why_shows_every_policy_value_with_its_source(lake: Lake) -> None:
+    lake.configure("tables: {'db.s*': {max_run_seconds: 7}}\n")
+    shown = {v["key"]: (v["value"], v["source"]) for v in why(lake, "db.sick", "--set", "mode=act")["policy"]}
+    assert list(shown) == [k.path for k in policy_keys()]
+    assert shown["max_run_seconds"] == (7, "tables.'db.s*'")
+    assert shown["mode"] == ("act", "command line")
+    assert shown["retry.commit_tries"] == (5, "built-in")
+
+
+def test_why_compares_each_metric_with_its_threshold(lake: Lake) -> None:
+    (partition,) = why(lake, "db.sick", "--partition", "day=1")["partitions"]
+    rows = {m["threshold_key"]: m for m in partition["metrics"]}
+    assert rows["rewrite_data_files.min_input_files"] == {
+        "metric": "small_files",
+        "value": 10,
+        "rule": "≥",
+        "threshold": 5,
+        "threshold_key": "rewrite_data_files.min_input_files",
+        "source": "built-in",
+        "crossed": True,
+    }
+    assert rows["rewrite_data_files.max_files"]["threshold"] is None
+
+
+def test_why_tells_that_a_gain_is_missing(lake: Lake) -> None:
+    arguments = (
+        "--set",
+        "rewrite_data_files.min_excess_files=50",
+        "--set",
+        "rewrite_data_files.min_gain_ratio=1",
+    )
+    partitions = {p["partition"]: p for p in why(lake, "db.sick", *arguments)["partitions"]}
+    day = partitions["day=1"]
+    assert day["reason"] == "healthy"
+    gain = {m["metric"]: (m["value"], m["crossed"]) for m in day["metrics"]}
+    assert gain["small_files"] == (10, True)
+    assert gain["files a rewrite would remove"] == (9, False)
+    assert gain["share of files it would remove"] == (0.9, False)
+    assert "files a rewrite would remove > 50 (now 9)" in day["change"]
+
+
+def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
+    table = lake.catalog.content[TableId.parse("lake.db.healthy")]
+    (first, *rest) = table.live_files
+    deletes = replace(first, path="mem://d", kind=FileKind.POSITION_DELETES, record_count=3)
+    lake.catalog.put(replace(table, live_files=(first, *rest, deletes)))
+    document = why(lake, "db.healthy")
+    assert document["truth"] == (
+        "Healthy: nothing is due in any of 1 partitions; 1 cross a warning threshold."
+    )
+    crossed = {m["threshold_key"] for m in document["partitions"][0]["metrics"] if m["crossed"]}
+    assert crossed == {"rewrite_data_files.delete_ratio_warn"}
+
+
+def test_why_of_young_equality_deletes_tells_their_age(lake: Lake) -> None:
+    table = lake.catalog.content[TableId.parse("lake.db.healthy")]
+    deletes = replace(
+        table.live_files[0], path="mem://d", kind=FileKind.EQUALITY_DELETES, data_sequence_number=2
+    )
+    lake.catalog.put(
+        replace(table, live_files=(*table.live_files, deletes), commit_ms={"mem://d": NOW_MS - 600_000})
+    )
+    (partition,) = why(lake, "db.healthy")["partitions"]
+    age = {m["metric"]: (m["value"], m["threshold"], m["crossed"]) for m in partition["metrics"]}
+    assert age["applicable_equality_delete_files"] == (1, 1, True)
+    assert age["seconds since the oldest of them"] == (600, 3600, False)
+    assert "seconds since the oldest of them ≥ 3,600 (now 600)" in partition["change"]
+
+
+def test_why_of_a_partition_without_files_is_unknown(lake: Lake) -> None:
+    result = lake("why", "db.sick", "--partition", "day=9")
+    assert result.exit_code == 2
+    assert "ICM-126 lake.db.sick has no live files in partition 'day=9'" in result.stderr
+
+
+def test_why_for_people_reads_as_text(lake: Lake) -> None:
+    text = lake("why", "db.sick").stdout
+    assert "lake.db.sick: Sick: 2 of 3 partitions are due" in text
+    assert "last run: none recorded" in text
+    assert "rewrite_data_files.min_input_files" in text
+
+
+def test_brackets_in_a_partition_key_are_printed_as_they_are(lake: Lake) -> None:
+    table = table_of("lake.db.odd", {"[red]x[/red]": 6})
+    lake.catalog.put(replace(table))
+    assert "day=[red]x[/red]" in lake("observe", "db.odd").stdout
+    assert "day=[red]x[/red]" in lake("plan", "db.odd").stdout
+
+
+@pytest.mark.parametrize("command", ["tables", "run"])
+def test_name_in_the_configuration_that_no_catalog_lists_is_told(lake: Lake, command: str) -> None:
+    lake.configure(
+        "tables: {db.sik: {mode: advise}, lake.db.sick: {mode: advise}, 'db.no*': {mode: advise}}\n"
+    )
+    told = [line for line in lake(command).stderr.splitlines() if line.startswith("warning")]
+    assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog"]

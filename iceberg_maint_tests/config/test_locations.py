@@ -1,0 +1,51 @@
+"""Which file system a path lies on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.config.locations import check_database, check_warehouse, file_system_of, sqlite_file
+from iceberg_maint.errors import RefusedError
+
+MOUNTS = r"""/dev/a / ext4 rw 0 0
+nas:/x /mnt/nas nfs rw 0 0
+/dev/b /mnt/nas/local xfs rw 0 0
+host:/y /mnt/with\040space fuse.sshfs rw 0 0
+/dev/c /covered nfs4 rw 0 0
+/dev/d /covered ext4 rw 0 0
+malformed
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data/x.db", "ext4"),
+        ("/mnt/nas/x.db", "nfs"),
+        ("/mnt/nasty/x.db", "ext4"),
+        ("/mnt/nas/local/x.db", "xfs"),
+        ("/mnt/with space/x.db", "fuse.sshfs"),
+        ("/covered/x.db", "ext4"),
+    ],
+)
+def test_longest_mount_point_tells_the_file_system(path: str, kind: str) -> None:
+    assert file_system_of(Path(path), MOUNTS) == kind
+
+
+def test_symbolic_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/mnt/nas")
+    with pytest.raises(RefusedError, match="ICM-116 ledger is a SQLite file on nfs"):
+        check_database(f"sqlite:///{tmp_path}/link/x.db", "ledger", MOUNTS)
+
+
+def test_database_addresses_are_brought_to_one_form() -> None:
+    assert check_database("postgresql://h/d", "ledger", "") == "postgresql+psycopg2://h/d"
+    assert check_database("sqlite:////a/b c.db", "ledger", MOUNTS) == "sqlite:////a/b c.db"
+    assert sqlite_file("sqlite:////a/b.db?timeout=3") == Path("/a/b.db")
+    assert sqlite_file("sqlite:///:memory:") is None
+
+
+def test_warehouse_loses_its_trailing_slash() -> None:
+    assert check_warehouse("s3://bucket/path/", "w") == "s3://bucket/path"

@@ -1,0 +1,71 @@
+"""Back-off and quarantine: doubling, capped, crashes apart from ineffective work."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_maint.core.decisions.backoff import failed, succeeded, undone, write_ahead
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.policy.data import RetryPolicy
+from iceberg_maint_tests.support.core.values import NOW_MS
+
+POLICY = RetryPolicy(
+    backoff_seconds=100,
+    backoff_max_seconds=350,
+    quarantine_after=4,
+    crash_backoff_seconds=10,
+    quarantine_after_crashes=3,
+)
+CLEAN = PartitionHistory()
+
+
+def wait_seconds(history: PartitionHistory) -> float:
+    assert history.not_before_ms is not None
+    return (history.not_before_ms - NOW_MS) / 1000
+
+
+@pytest.mark.parametrize(
+    ("before", "wait", "quarantined"), [(0, 100, False), (1, 200, False), (2, 350, False), (3, 350, True)]
+)
+def test_failed_doubles_to_the_cap_then_quarantines(before: int, wait: int, quarantined: bool) -> None:
+    found = failed(PartitionHistory(ineffective=before), POLICY, NOW_MS, "no_effect")
+    assert (found.ineffective, wait_seconds(found), found.quarantined) == (before + 1, wait, quarantined)
+    assert found.reason == "no_effect"
+
+
+@pytest.mark.parametrize(
+    ("before", "wait", "quarantined"), [(0, 0, False), (1, 10, False), (2, 20, True), (9, 350, True)]
+)
+def test_write_ahead_waits_from_the_second_crash_on(before: int, wait: int, quarantined: bool) -> None:
+    found = write_ahead(PartitionHistory(crashes=before), POLICY, NOW_MS)
+    assert (found.crashes, wait_seconds(found), found.quarantined) == (before + 1, wait, quarantined)
+
+
+def test_crashes_and_ineffective_work_are_counted_apart() -> None:
+    past = PartitionHistory(ineffective=2, crashes=1)
+    assert write_ahead(past, POLICY, NOW_MS).ineffective == 2
+    assert failed(past, POLICY, NOW_MS, "x").crashes == 1
+
+
+def test_quarantine_stays_until_success_or_release() -> None:
+    held = PartitionHistory(crashes=3, quarantined=True)
+    assert failed(held, POLICY, NOW_MS, "x").quarantined
+    assert write_ahead(held, POLICY, NOW_MS).quarantined
+    assert succeeded() == CLEAN
+
+
+def test_success_clears_and_undone_restores() -> None:
+    past = PartitionHistory(ineffective=2, not_before_ms=5)
+    assert succeeded() == CLEAN
+    assert undone(past) == past
+
+
+def test_huge_counts_do_not_overflow_the_wait() -> None:
+    policy = RetryPolicy(backoff_seconds=1, backoff_max_seconds=10**9)
+    assert wait_seconds(failed(PartitionHistory(ineffective=10_000), policy, NOW_MS, "x")) == 10**9
+
+
+def test_history_of_unknown_partition_is_clean() -> None:
+    assert TableHistory().of("p=a") == CLEAN
+    held = PartitionHistory(quarantined=True)
+    assert TableHistory(partitions={"p=a": held}).of("p=a") is held

@@ -1,0 +1,120 @@
+"""Who holds snapshots beyond their age and count: tags, plans, readers, staged snapshots, streaming writers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.decisions.retention import Hold, Holder, RegisteredReader, retain
+from iceberg_maint.core.model.table_state import Ref
+from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
+from iceberg_maint_tests.support.core.snapshots import (
+    CONNECT,
+    DAY_MS,
+    FLINK,
+    KEEP_ONE,
+    SPARK,
+    line,
+    snapshot,
+    state_of,
+    with_summary,
+)
+from iceberg_maint_tests.support.core.values import NOW_MS
+
+
+def test_tag_names_itself_as_what_blocks() -> None:
+    state = state_of(*line(10), refs=(Ref("main", "branch", 10), Ref("v1", "tag", 2)))
+    found = retain(state, KEEP_ONE, NOW_MS)
+    # A tag's snapshot is kept by the rules of the spec already: nothing is blocked beyond them.
+    assert found.holds == (Hold(Holder.TAG, "v1", 2),)
+    assert found.expire == (1, 3, 4)
+
+
+def test_running_plan_holds_its_snapshot_and_all_since() -> None:
+    found = retain(state_of(*line(10)), KEEP_ONE, NOW_MS, running={"plan-7": 2})
+    assert found.expire == (1,)
+    assert found.blocking == (Hold(Holder.RUNNING, "plan-7", 2, None, (2, 3, 4)),)
+
+
+def test_reader_holds_until_it_has_been_silent_too_long() -> None:
+    reader = RegisteredReader("billing", 3, NOW_MS - 7 * DAY_MS)
+    found = retain(state_of(*line(10)), KEEP_ONE, NOW_MS, readers=[reader])
+    assert found.expire == (1, 2)
+    assert found.blocking == (Hold(Holder.READER, "billing", 3, NOW_MS, (3, 4)),)
+    later = retain(state_of(*line(10)), KEEP_ONE, NOW_MS + 1, readers=[reader])
+    assert [h.name for h in later.lapsed] == ["billing"]
+    assert later.blocking == ()
+
+
+def test_reader_of_a_snapshot_that_is_gone_has_lapsed() -> None:
+    found = retain(state_of(*line(10)), KEEP_ONE, NOW_MS, readers=[RegisteredReader("late", 99, NOW_MS)])
+    assert [h.name for h in found.lapsed] == ["late"]
+
+
+def test_staged_snapshot_stays_with_what_it_was_staged_on() -> None:
+    staged = snapshot(11, 8, parent=2, wap__id="w1")
+    state = state_of(*line(10), staged, refs=(Ref("main", "branch", 10),))
+    found = retain(state, KEEP_ONE, NOW_MS)
+    assert found.expire == (1,)
+    assert found.blocking == (Hold(Holder.STAGED, "w1", 11, None, (2, 3, 4, 11)),)
+
+
+@pytest.mark.parametrize("summary", [{"published_wap_id": "w1"}, {"source_snapshot_id": "11"}])
+def test_published_staged_snapshot_expires(summary: dict[str, str]) -> None:
+    staged = snapshot(11, 8, parent=2, wap__id="w1")
+    published = snapshot(12, 0, parent=10, **summary)
+    state = state_of(*line(10), staged, published, refs=(Ref("main", "branch", 12),))
+    assert retain(state, KEEP_ONE, NOW_MS).expire == (1, 2, 3, 4, 11)
+
+
+def test_staged_snapshot_on_a_branch_is_published() -> None:
+    snapshots = with_summary(line(10), 2, **{"wap.id": "w1"})
+    assert retain(state_of(*snapshots), KEEP_ONE, NOW_MS).expire == (1, 2, 3, 4)
+
+
+def test_staged_snapshot_past_its_age_lapses() -> None:
+    staged = snapshot(11, 8, parent=2, wap__id="w1")
+    state = state_of(*line(10), staged, refs=(Ref("main", "branch", 10),))
+    policy = replace(KEEP_ONE, staged_max_age_seconds=8 * DAY_SECONDS)
+    assert 11 not in retain(state, policy, NOW_MS).expire
+    late = retain(state, policy, NOW_MS + 1)
+    assert 11 in late.expire
+    assert [h.name for h in late.lapsed] == ["w1"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "holder", "name"),
+    [
+        (FLINK, Holder.FLINK, "j/o"),
+        (CONNECT, Holder.KAFKA_CONNECT, "control.group"),
+        ({"kafka.connect.vtts": "1"}, Holder.KAFKA_CONNECT, "kafka.connect.vtts"),
+        ({"kafka.connect.valid-through-ts": "1"}, Holder.KAFKA_CONNECT, "kafka.connect.valid-through-ts"),
+        (SPARK, Holder.SPARK_STREAMING, "q"),
+    ],
+)
+def test_newest_position_of_a_writer_stays_with_the_way_to_it(
+    summary: dict[str, str], holder: Holder, name: str
+) -> None:
+    snapshots = with_summary(with_summary(line(10), 3, **summary), 4, **summary)
+    found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS)
+    end_ms = snapshots[3].timestamp_ms + 7 * DAY_MS
+    # The writer walks from the head from parent to parent: a hole before 4 would hide 4.
+    assert found.blocking == (Hold(holder, name, 4, end_ms, (4,)),)
+    assert (found.expire, found.lapsed) == ((1, 2, 3), ())
+
+
+def test_each_writer_has_its_own_newest_position() -> None:
+    other = {**FLINK, "flink.job-id": "k"}
+    snapshots = with_summary(with_summary(line(10), 3, **FLINK), 4, **other)
+    found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS)
+    assert [(h.name, h.blocks) for h in found.blocking] == [("j/o", (3, 4)), ("k/o", (4,))]
+
+
+def test_position_of_a_writer_past_its_age_lapses_and_is_named() -> None:
+    snapshots = with_summary(line(12), 1, **FLINK)
+    found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS)
+    assert [(h.holder, h.name) for h in found.lapsed] == [(Holder.FLINK, "j/o")]
+    assert 1 in found.expire
+    for_ever = replace(KEEP_ONE, writer_state_max_age_seconds=None)
+    assert retain(state_of(*snapshots), for_ever, NOW_MS).expire == ()

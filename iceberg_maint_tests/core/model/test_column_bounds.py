@@ -1,0 +1,67 @@
+"""Bounds as stored, in the order Iceberg gives their columns."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from iceberg_maint.core.model.column_bounds import is_orderable, range_of
+
+
+def i4(n: int) -> bytes:
+    return struct.pack("<i", n)
+
+
+def i8(n: int) -> bytes:
+    return struct.pack("<q", n)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lower", "upper", "found"),
+    [
+        ("int", i4(-5), i4(7), (-5, 7)),
+        ("long", i4(-5), i8(1 << 40), (-5, 1 << 40)),  # promoted since the file was written
+        ("date", i4(-1), i4(20_000), (-1, 20_000)),
+        ("timestamptz", i8(-1), i8(1), (-1, 1)),
+        ("boolean", b"\0", b"\1", (0, 1)),
+        ("float", struct.pack("<f", -0.5), struct.pack("<f", 0.5), (-0.5, 0.5)),
+        ("double", struct.pack("<f", -0.5), struct.pack("<d", 0.25), (-0.5, 0.25)),
+        ("double", struct.pack("<d", float("nan")), struct.pack("<d", 1), None),
+        ("double", struct.pack("<d", 1), struct.pack("<d", float("nan")), None),
+        ("decimal(9, 2)", b"\xff", b"\x01\x00", (-1, 256)),
+        ("string", b"a", "ü".encode(), (b"a", "ü".encode())),
+        ("uuid", b"\0" * 16, b"\xff" * 16, (b"\0" * 16, b"\xff" * 16)),
+        ("long", None, i8(1), None),
+        ("long", i8(1), None, None),
+        ("long", i8(2), i8(1), None),
+    ],
+)
+def test_range_of_stored_bounds(kind: str, lower: bytes, upper: bytes, found: object) -> None:
+    assert range_of(kind, lower, upper) == found
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "point"),
+    [
+        ("https://a.org/xy", "https://a.org/xz", True),
+        ("https://a.org/ay", "https://a.org/xz", False),
+        ("https://a.ö/xyyy", "https://a.ö/xyyz", True),  # characters are counted, not bytes
+        ("short", "shorz", False),
+        ("https://a.org/xyz0", "https://a.org/xyz1", False),  # not truncated: these can be sorted
+    ],
+)
+def test_range_of_text_cut_to_the_same_is_a_point(lower: str, upper: str, point: bool) -> None:
+    low, high = lower.encode(), upper.encode()
+    assert range_of("string", low, high) == ((low, low) if point else (low, high))
+
+
+def test_range_of_binary_cut_to_the_same_is_a_point() -> None:
+    assert range_of("binary", bytes(16), bytes(15) + b"\1") == (bytes(16), bytes(16))
+    assert range_of("binary", bytes(15), bytes(14) + b"\1") == (bytes(15), bytes(14) + b"\1")
+
+
+def test_types_without_an_order() -> None:
+    known = ("long", "decimal(9, 2)", "fixed[4]", "string", "time", "timestamp_ns")
+    assert [k for k in known if not is_orderable(k)] == []
+    assert not any(map(is_orderable, ("variant", "geometry(srid:1)", "unknown", "")))

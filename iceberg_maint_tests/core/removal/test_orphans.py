@@ -1,0 +1,83 @@
+"""What a file's name says, what share is abnormal, what a digest covers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
+from iceberg_maint.core.removal.orphans import (
+    HeldOrphans,
+    Kept,
+    NameRules,
+    Orphan,
+    ScanCounts,
+    held_orphans,
+    orphans_digest,
+)
+from iceberg_maint.core.removal.pending_manifests import PendingManifests
+from iceberg_maint_tests.support.core.snapshots import snapshot
+from iceberg_maint_tests.support.core.values import table_of
+
+JOB = "fd72014d4c864993a2e5a9287b4a9c5d"
+
+
+def rules() -> NameRules:
+    spec = PartitionSpec(0, (PartitionField(1000, 1, "_p", "identity", "string"),))
+    state = replace(table_of([], specs=[spec]).state, snapshots=(snapshot(1, 0),))
+    flink = replace(state.snapshots[0], summary={"flink.job-id": "my-job"})
+    state = replace(state, snapshots=(flink,))
+    return NameRules(state, PendingManifests(state))
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("/data/1.parquet", None),
+        ("/data/_p=x/1.parquet", None),
+        ("/data/_q=x/1.parquet", Kept.HIDDEN),
+        ("/_delta_log/0.parquet", Kept.HIDDEN),
+        ("/data/.1.parquet.crc", Kept.HIDDEN),
+        ("/data/_SUCCESS", Kept.HIDDEN),
+        ("/.iceberg-maint-trash/files/1/data/1.parquet", Kept.TRASH),
+        ("/data/.iceberg-maint-trash/1.parquet", Kept.HIDDEN),
+        ("/metadata/1.metadata.json", Kept.METADATA_FILE),
+        ("/metadata/1.gz.metadata.json", Kept.METADATA_FILE),
+        ("/metadata/1.metadata.json.gz", Kept.METADATA_FILE),
+        ("/metadata/version-hint.text", Kept.METADATA_FILE),
+        ("/metadata/anything.json", Kept.METADATA_FILE),
+        (f"/metadata/{JOB}-op-00000-0-17-00001.avro", Kept.FLINK_MANIFEST),
+        ("/metadata/my-job-op-00000-0-17-00001.avro", Kept.FLINK_MANIFEST),
+        ("/metadata/0a0a0a0a-0000-4000-8000-000000000000-m0.avro", None),
+        ("/metadata/snap-17-1-0a0a0a0a-0000-4000-8000-000000000000.avro", None),
+        ("/metadata/1.stats", None),
+    ],
+)
+def test_name_says_whether_a_file_stays(path: str, kept: Kept | None) -> None:
+    assert rules().kept(path, 0) is kept
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "abnormal"), [(20, 200, False), (21, 10, True), (1, 201, True), (0, 0, False)]
+)
+def test_share_is_abnormal_beyond_the_limit_of_files_or_bytes(
+    files: int, size: int, *, abnormal: bool
+) -> None:
+    assert ScanCounts(100, 1000, {}, files, size).is_abnormal(0.2) is abnormal
+
+
+def test_digest_covers_path_size_and_time() -> None:
+    one = Orphan("/a", 1, 2)
+    others = [replace(one, path="/b"), replace(one, size_bytes=2), replace(one, modified_ms=3)]
+    assert len({orphans_digest([o]) for o in (one, *others)} | {orphans_digest([])}) == 5
+    assert orphans_digest([Orphan("/\udcff", 1, 2)]) != orphans_digest([Orphan("/\udcfe", 1, 2)])
+
+
+def test_held_orphans_are_counted_and_the_largest_named_as_text() -> None:
+    files = [Orphan(f"/t/data/{n}\udcff", n, 100 - n) for n in range(1, 8)]
+    held = held_orphans("m", 5, iter(files), ("/t",), 2)
+    assert (held.mark_id, held.marked_ms, held.files, held.size_bytes) == ("m", 5, 7, 28)
+    assert (held.oldest_ms, held.youngest_ms) == (93, 99)
+    assert held.paths == ("/t/data/7\\udcff", "/t/data/6\\udcff")
+    assert held_orphans("m", None, (), ("/t",), 2) == HeldOrphans("m", None, 0, 0, None, None, ())

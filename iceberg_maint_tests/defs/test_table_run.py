@@ -1,0 +1,218 @@
+"""Maintenance runs: what is materialized, what is told, what is retried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
+
+from iceberg_maint.catalog.fake import UNPARTITIONED
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.partition_key import ALL
+from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.defs.translator import asset_key, check_key
+from iceberg_maint_tests.defs.conftest import Table, World, key
+
+T = "lake.db.t"
+KEY = asset_key(TableId.parse(T))
+
+
+@pytest.fixture
+def sick(world: World) -> Table:
+    """Partitions d1, d2, d3 with eight small files each, d4 with one."""
+    table = world.catalog.create("db.t")
+    for day, files in (("d1", 8), ("d2", 8), ("d3", 8), ("d4", 1)):
+        table.add(day, files)
+    world.observe()
+    return table
+
+
+def test_run_of_one_partition_touches_only_it(world: World, sick: Table) -> None:
+    assert world.maintain(T, key("d2")).success
+    assert world.materialized(T) == {key("d2")}
+    assert world.engine.written == [(key("d2"),)]
+
+
+def test_range_run_touches_exactly_its_partitions(world: World, sick: Table) -> None:
+    assert world.maintain(T, key("d2"), key("d3")).success
+    assert world.materialized(T) == {key("d2"), key("d3")}
+    assert {p for batch in world.engine.written for p in batch} == {key("d2"), key("d3")}
+
+
+def test_range_run_evaluates_every_partition_against_its_own_materialization(
+    world: World, sick: Table
+) -> None:
+    world.maintain(T, key("d1"), key("d4"))
+    found = world.evaluations("small_files")
+    ids = world.instance.get_latest_storage_id_by_partition(
+        KEY, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(map(key, ("d1", "d2", "d3", "d4")))
+    )
+    assert {p: e.passed for p, e in found.items()} == dict.fromkeys(ids, True)
+    assert {p: e.target_materialization_data.storage_id for p, e in found.items()} == ids
+
+
+def test_healthy_partition_asked_for_is_materialized_as_no_op(world: World, sick: Table) -> None:
+    assert world.maintain(T, key("d4")).success
+    assert world.engine.written == []
+    [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    metadata = event.materialization.metadata
+    assert metadata["iceberg_maint/outcome"].value == "NO_OP"
+    assert metadata["iceberg_maint/reason"].value.startswith("healthy:")
+
+
+def test_healthy_partition_is_rewritten_when_forced(world: World, sick: Table) -> None:
+    assert world.maintain(T, key("d4"), iceberg_maint__force="true").success
+    assert world.engine.written == [(key("d4"),)]
+
+
+def test_partition_that_was_only_advised_is_not_materialized(world: World, sick: Table) -> None:
+    world.policy = replace(world.policy, mode=Mode.ADVISE)
+    assert world.maintain(T, key("d1"), key("d4")).success
+    assert world.engine.written == []
+    assert world.materialized(T) == {key("d4")}
+    assert not world.evaluations("small_files")[key("d1")].passed
+
+
+def test_materialization_tells_what_was_done_in_numbers(world: World, sick: Table) -> None:
+    world.maintain(T, key("d1"))
+    [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    metadata = event.materialization.metadata
+    numbers = {
+        "iceberg_maint/small_files_before": 8,
+        "iceberg_maint/small_files_after": 1,
+        "iceberg_maint/batch_input_files": 8,
+        "iceberg_maint/batch_output_files": 1,
+    }
+    assert {k: metadata[k].value for k in numbers} == numbers
+    assert all(isinstance(metadata[k], dg.IntMetadataValue) for k in numbers)
+    assert metadata["iceberg_maint/outcome"].value == "IMPROVED"
+    assert metadata["iceberg_maint/proof"].value == "full equal: 10 rows read = 10 written + 0 deleted"
+
+
+def test_partition_emptied_since_is_materialized_as_no_op(world: World, sick: Table) -> None:
+    sick.drop("d1")
+    assert world.maintain(T, key("d1")).success
+    assert world.materialized(T) == {key("d1")}
+
+
+def test_unsupported_partition_is_not_materialized_and_its_check_fails(world: World, sick: Table) -> None:
+    sick.add("d1", 1, FileKind.EQUALITY_DELETES)
+    assert world.maintain(T, key("d1"), key("d2")).success
+    assert world.materialized(T) == {key("d2")}
+    assert not world.evaluations("delete_files")[key("d1")].passed
+
+
+def test_failed_batch_fails_the_run_and_keeps_what_was_done(world: World, sick: Table) -> None:
+    def break_d3(batch: Batch) -> None:
+        if key("d3") in batch.partitions:
+            raise RuntimeError("lost executor")
+
+    world.engine.before_write = break_d3
+    result = world.maintain(T, key("d1"), key("d4"))
+    assert not result.success
+    assert world.materialized(T) == {key("d1"), key("d2"), key("d4")}
+    assert "day=d3: FAILED" in result.failure_data_for_node("maintain__lake__db__t").error.message
+    assert result.retry_attempts_for_node("maintain__lake__db__t") == 0
+
+
+def test_terminate_is_final(world: World, sick: Table) -> None:
+    def interrupted(_batch: Batch) -> None:
+        raise DagsterExecutionInterruptedError
+
+    world.engine.before_write = interrupted
+    assert not world.maintain(T, key("d1")).success
+    assert world.engine.cancelled == 1
+    assert world.events(dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
+    assert world.materialized(T) == set()
+    history = world.ledger.history(sick.state.uuid, T, Operation.REWRITE_DATA_FILES)
+    assert history.lease_owner is None
+    assert history.of(key("d1")).not_before_ms is None
+    world.engine.before_write = lambda _batch: None
+    assert world.maintain(T, key("d1")).success
+
+
+def test_held_lease_is_waited_for_and_then_fails_the_run(world: World, sick: Table) -> None:
+    assert world.ledger.acquire_lease(sick.state.uuid, T, "somebody", 600, 0)
+    result = world.maintain(T, key("d1"))
+    assert not result.success
+    assert result.retry_attempts_for_node("maintain__lake__db__t") == 2
+    assert world.materialized(T) == set()
+    assert world.engine.written == []
+
+
+def test_unreachable_catalog_is_tried_again(world: World, sick: Table) -> None:
+    definitions = world.definitions
+    world.catalog.unreachable = True
+    result = world.maintain(T, key("d1"), definitions=definitions)
+    assert not result.success
+    assert result.retry_attempts_for_node("maintain__lake__db__t") == 2
+    world.catalog.unreachable = False
+    assert world.maintain(T, key("d1")).success
+
+
+def test_dropped_table_fails_at_once(world: World, sick: Table) -> None:
+    definitions = world.definitions
+    del world.catalog.content[TableId.parse(T)]
+    result = world.maintain(T, key("d1"), definitions=definitions)
+    assert not result.success
+    assert result.retry_attempts_for_node("maintain__lake__db__t") == 0
+
+
+def test_run_that_only_checks_writes_nothing(world: World, sick: Table) -> None:
+    job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=set(), asset_check_selection={check_key(TableId.parse(T), "small_files")}
+    )
+    assert job.execute_in_process(instance=world.instance, partition_key=key("d1")).success
+    assert world.engine.written == []
+    assert world.materialized(T) == set()
+    assert not world.evaluations("small_files")[key("d1")].passed
+
+
+def test_partition_over_several_batches_is_materialized_after_the_last(world: World, sick: Table) -> None:
+    sick.add("d1", 16)
+    windows = replace(world.policy.windows, max_files_per_batch=12)
+    world.policy = replace(world.policy, windows=windows)
+    seen: list[set[str]] = []
+    world.engine.before_write = lambda _batch: seen.append(world.materialized(T))
+    assert world.maintain(T, key("d1")).success
+    assert len(seen) >= 2
+    assert all(at == set() for at in seen)
+    assert world.materialized(T) == {key("d1")}
+    [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    assert event.materialization.metadata["iceberg_maint/batches"].value == len(seen)
+
+
+def test_unpartitioned_table_is_one_partition(world: World) -> None:
+    world.catalog.create("db.flat", UNPARTITIONED).add("any", 8)
+    world.observe()
+    assert world.tick() == {"lake.db.flat": [ALL]}
+    assert world.maintain("lake.db.flat", ALL).success
+    assert world.materialized("lake.db.flat") == {ALL}
+    assert world.tick() == {"lake.db.flat": []}
+
+
+def test_crashed_run_is_requested_again_only_for_what_it_left(world: World, sick: Table) -> None:
+    def run_of_a_dead_worker() -> None:
+        """What Dagster knows of a worker that was killed: a run that started and planned, and ended by monitoring."""
+        job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(
+            asset_selection={KEY}, asset_check_selection=None
+        )
+        run = world.instance.create_run_for_job(
+            job,
+            asset_selection={KEY},
+            status=dg.DagsterRunStatus.STARTED,
+            tags={
+                "dagster/asset_partition_range_start": key("d1"),
+                "dagster/asset_partition_range_end": key("d3"),
+            },
+        )
+        world.instance.report_run_failed(run)
+
+    assert world.tick()[T] == [key("d1"), key("d2"), key("d3")]
+    world.maintain(T, key("d1"))
+    run_of_a_dead_worker()
+    assert world.tick()[T] == [key("d2"), key("d3")]

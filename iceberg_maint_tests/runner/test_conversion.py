@@ -1,0 +1,143 @@
+"""Conversions and rewrites in one run of the loop: order, outcomes, crashes at every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.runner.assess import decide_stored, survey
+from iceberg_maint.runner.maintain import OperationEnded
+from iceberg_maint_tests.support.core.values import data, delete
+from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+
+
+def captured_changes(partition: str = "c") -> World:
+    """Partition a is in need of a rewrite, the other of a conversion: its files are of a good size."""
+    rewrite = replace(POLICY.rewrite_data_files, equality_delete_max_age_seconds=0)
+    world = World("a", replace(POLICY, rewrite_data_files=rewrite))
+    number = world.now.state.last_sequence_number
+    world.commit(
+        (), [data(f"{partition}/{i}", 100, partition=f"p={partition}", seq=number) for i in range(3)]
+    )
+    world.commit((), [equality_delete(f"{partition}/e", partition, number + 2)])
+    return world
+
+
+def equality_delete(path: str, partition: str, number: int) -> LiveFile:
+    made = delete(path, FileKind.EQUALITY_DELETES, partition=f"p={partition}", seq=number)
+    return replace(made, equality_ids=(1,))
+
+
+def kinds(world: World, partition: str) -> list[FileKind]:
+    return [f.kind for f in world.now.live_files if f.partition == f"p={partition}"]
+
+
+def test_conversion_comes_first_and_each_operation_ends_with_its_own_outcome() -> None:
+    world = captured_changes()
+    world.run()
+    assert world.writes == [("p=c",), ("p=a",)]
+    ended = [e.outcome for e in world.events if isinstance(e, OperationEnded)]
+    assert [(o.operation, o.outcome, o.reason) for o in ended] == [
+        (Operation.CONVERT_EQUALITY_DELETES, OutcomeStatus.IMPROVED, Reason.EQUALITY_DELETES),
+        (Operation.REWRITE_DATA_FILES, OutcomeStatus.IMPROVED, Reason.SMALL_FILES),
+        (Operation.REWRITE_POSITION_DELETE_FILES, OutcomeStatus.NO_OP, Reason.HEALTHY),
+    ]
+    assert kinds(world, "c") == [FileKind.DATA] * 3 + [FileKind.POSITION_DELETES]
+    assert kinds(world, "a") == [FileKind.DATA]
+
+
+def test_conversion_has_no_second_effect() -> None:
+    world = captured_changes()
+    world.run()
+    again = world.run()
+    assert (again.outcome, again.batches) == (OutcomeStatus.NO_OP, ())
+    assert world.our_commits() == 2
+
+
+def test_operation_asked_for_alone_is_done_alone() -> None:
+    world = captured_changes()
+    world.run(operations=(Operation.REWRITE_DATA_FILES,))
+    assert world.writes == [("p=a",)]
+    world = captured_changes()
+    found = world.run(operations=(Operation.CONVERT_EQUALITY_DELETES,))
+    assert world.writes == [("p=c",)]
+    assert found.operation == Operation.CONVERT_EQUALITY_DELETES
+
+
+def test_batches_are_counted_over_the_operations() -> None:
+    world = captured_changes()
+    found = world.run(max_batches=1)
+    assert [b.partitions for b in found.batches] == [("p=c",)]
+    assert {p: r for p, _, r in found.partitions}["p=a"] is Reason.BATCH_LIMIT
+
+
+def test_unknown_conversion_stops_the_operations_after_it() -> None:
+    world = captured_changes()
+    world.unknown = "lost"
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT)
+    assert world.writes == [("p=c",)]
+
+
+def test_record_is_kept_for_each_operation_that_did_something() -> None:
+    world = captured_changes()
+    world.run()
+    records = world.ledger.records(None, 10)
+    assert [r.operation for r in records] == [str(o) for o in reversed(DATA_OPERATIONS[:2])]
+
+
+def _steps() -> list[str]:
+    process = Process()
+    captured_changes().run(process)
+    return list(dict.fromkeys(process.seen))
+
+
+@pytest.mark.parametrize("step", _steps())
+def test_crash_at_any_step_of_either_operation_is_resumed_with_no_second_effect(step: str) -> None:
+    world = captured_changes()
+    try:
+        world.run(Process(dies=step))
+    except Killed:
+        world.expire_leases()
+    world.run()
+    world.run()
+    assert kinds(world, "c") == [FileKind.DATA] * 3 + [FileKind.POSITION_DELETES]
+    assert kinds(world, "a") == [FileKind.DATA]
+    assert world.our_commits() == 2
+    assert world.open_work() == (0, 0)
+
+
+def test_conversion_left_open_is_not_resumed_once_a_streaming_reader_is_named() -> None:
+    world = captured_changes()
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:write"))
+    world.expire_leases()
+    deletes = replace(world.policy.equality_deletes, streaming_consumers=("dashboard",))
+    world.policy = replace(world.policy, equality_deletes=deletes)
+    world.run()
+    assert kinds(world, "c") == [FileKind.DATA]
+    assert world.open_work() == (0, 0)
+
+
+def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
+    """p=c is worse than p=d, but may be left to the rewrite, which has it in quarantine."""
+    world = captured_changes()
+    number = world.now.state.last_sequence_number
+    world.commit(
+        (), [equality_delete("c/e2", "c", number + 1), data("d/0", 100, partition="p=d", seq=number)]
+    )
+    world.commit((), [equality_delete("d/e", "d", number + 2)])
+    world.policy = replace(world.policy, windows=replace(world.policy.windows, max_partitions_per_run=1))
+    uuid = world.now.state.uuid
+    held = {"p=c": PartitionHistory(quarantined=True)}
+    world.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
+    seen = survey(TABLE, lambda _state: world.policy, world._tools(Process()))
+    assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
+    _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())
+    assert {p.partition: p.verdict for p in stored.partitions}["p=d"] is Verdict.RUN

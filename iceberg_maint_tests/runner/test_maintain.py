@@ -1,0 +1,278 @@
+"""The loop under faults: foreign commits, and every answer a commit can give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus, Rejection
+from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
+from iceberg_maint.runner.maintain import BatchEnded
+from iceberg_maint_tests.runner.test_crashes import check_healed
+from iceberg_maint_tests.support.core.values import data, delete, policy_of, rewrite_policy
+from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+
+
+def test_run_heals_every_due_partition_and_records_it() -> None:
+    world = World()
+    rows = world.rows()
+    found = world.run()
+    check_healed(world, rows)
+    assert (found.outcome, found.reason) == (OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
+    assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]
+    assert [(b.input_files, b.output_files) for b in found.batches] == [(6, 1), (6, 1)]
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.outcome == found
+    assert loads(Record, dumps(record)) == record
+    before, after = next((e.before, e.after) for e in world.events if isinstance(e, BatchEnded))
+    assert (before["p=a"].data_files, after["p=a"].data_files) == (6, 1)
+
+
+def test_run_of_a_healthy_table_does_nothing() -> None:
+    world = World()
+    world.run()
+    writes = len(world.writes)
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.HEALTHY)
+    assert len(world.writes) == writes
+    assert len(world.ledger.records(str(TABLE), 10)) == 1
+
+
+def test_stale_batch_is_planned_again_in_the_same_run() -> None:
+    world = World("a")
+
+    def foreign(_batch: Batch) -> None:
+        world.before_commit = lambda _batch: None
+        world.commit(["p=a/0"], ())
+
+    world.before_commit = foreign
+    found = world.run()
+    assert [(b.outcome, b.reason) for b in found.batches] == [
+        (OutcomeStatus.FAILED, Reason.STALE),
+        (OutcomeStatus.IMPROVED, Reason.SMALL_FILES),
+    ]
+    assert found.outcome is OutcomeStatus.IMPROVED
+    assert world.history("p=a").ineffective == 0
+    assert world.open_work() == (0, 0)
+
+
+def test_batches_planned_again_after_a_conflict_are_smaller() -> None:
+    windows = replace(POLICY.windows, max_bytes_per_batch=1600)
+    world = World("", replace(POLICY, windows=windows))
+    world.commit((), [data(f"a/{i}", 20, seq=2) for i in range(80)])
+    planned: list[int] = []
+
+    def stale(batch: Batch) -> None:
+        planned.append(batch.input_bytes)
+        raise StaleBatchError("somebody was faster")
+
+    world.before_write = stale
+    world.run()
+    assert planned == [1600, 800, 800, 400, 400, 400, 400]
+
+
+def test_stale_again_and_again_backs_off() -> None:
+    """Or automation would have it written for nothing at every tick."""
+    world = World("a")
+
+    def stale(_batch: Batch) -> None:
+        raise StaleBatchError("the table moved on.")
+
+    world.before_write = stale
+    found = world.run()
+    assert [b.reason for b in found.batches] == [Reason.STALE] * 3
+    assert world.history("p=a").ineffective == 1
+    assert world.our_commits() == 0
+    assert world.run().reason is Reason.BACK_OFF
+
+
+@pytest.mark.parametrize(
+    ("rejection", "reason"),
+    [
+        (Rejection.CONFLICT, Reason.CONFLICT),
+        (Rejection.REFUSED, Reason.GATE),
+        (Rejection.ERROR, Reason.ERROR),
+    ],
+)
+def test_rejected_commit_backs_off_doubling_to_quarantine(rejection: Rejection, reason: Reason) -> None:
+    world = World("a")
+    world.reject = rejection
+    waits = []
+    for _ in range(3):
+        found = world.run()
+        assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, reason)
+        assert world.run().reason in (Reason.BACK_OFF, Reason.QUARANTINED)
+        past = world.history("p=a")
+        waits.append((past.not_before_ms - world.clock.ms) // 1000)
+        world.clock.ms = past.not_before_ms
+    assert waits == [100, 200, 400]
+    world.reject = None
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.QUARANTINED)
+    assert len(world.writes) + len(world.adoptions) == 3
+    assert world.run(partitions=frozenset({"p=a"})).reason is Reason.QUARANTINED
+    assert world.run(partitions=frozenset({"p=a"}), force=True).outcome is OutcomeStatus.IMPROVED
+    assert not world.history("p=a").quarantined
+
+
+def test_rejected_commit_of_one_partition_does_not_stop_the_others() -> None:
+    world = World()
+
+    def first_only(batch: Batch) -> None:
+        world.reject = Rejection.CONFLICT if batch.partitions == ("p=a",) else None
+
+    world.before_commit = first_only
+    found = world.run()
+    assert [b.outcome for b in found.batches] == [OutcomeStatus.FAILED, OutcomeStatus.IMPROVED]
+    assert found.outcome is OutcomeStatus.FAILED
+
+
+def test_write_that_fails_backs_off() -> None:
+    world = World("a")
+
+    def fails(_batch: Batch) -> None:
+        raise OSError("disk full\nsecond line")
+
+    world.before_write = fails
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ERROR)
+    assert found.batches[0].message == "OSError: disk full second line"
+    assert world.history("p=a").ineffective == 1
+    assert world.our_commits() == 0
+
+
+@pytest.mark.parametrize("why", [RefusedError("ICM-103", "no Java found"), OSError("no jars")])
+def test_engine_that_cannot_start_is_no_failure_of_a_partition(why: Exception) -> None:
+    world = World("a")
+    world.unfit = why
+    for _ in range(5):
+        with pytest.raises(type(why), match=r"no Java found|no jars"):
+            world.run()
+    assert world.history("p=a") == PartitionHistory()
+    assert world.open_work() == (0, 1)
+    world.unfit = None
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+
+
+def test_write_refused_for_equality_deletes_is_unsupported() -> None:
+    world = World("a")
+
+    def refuses(_batch: Batch) -> None:
+        raise RefusedError("ICM-119", "equality deletes apply.", "wait.")
+
+    world.before_write = refuses
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
+
+
+def test_unequal_proof_commits_nothing() -> None:
+    world = World("a")
+    world.write_result = lambda w: replace(w, proof=Proof("full", False, 60, 59, 0, detail="rows 60 ≠ 59"))
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.PROOF)
+    assert found.batches[0].wasted_bytes == 60
+    assert world.our_commits() == 0
+
+
+def test_unknown_commit_that_was_done_is_found_by_its_token() -> None:
+    """The answer was lost; the table shows the commit, and the table is what counts."""
+    world = World()
+    rows = world.rows()
+    world.unknown = "done"
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+    check_healed(world, rows)
+
+
+def test_unknown_commit_stops_the_run_and_is_settled_by_a_later_one() -> None:
+    world = World()
+    rows = world.rows()
+    world.unknown = "lost"
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT)
+    assert len(found.batches) == 1
+    assert world.open_work()[0] == 1
+    world.unknown = ""
+    world.run()
+    check_healed(world, rows)
+
+
+def test_unknown_commit_that_lands_late_has_one_effect() -> None:
+    """The zombie's swap succeeds after its process died: the next run finds the token."""
+    world = World("a")
+    rows = world.rows()
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:swap"))
+    (attempt,) = world.ledger.open_attempts(world.now.state.uuid)
+    stored = world.ledger.open_batches(world.now.state.uuid, Operation.REWRITE_DATA_FILES)[0]
+    replaced = [
+        replace(world.now.live_files[0], path=f.path, size_bytes=f.size_bytes, record_count=f.record_count)
+        for f in attempt.files or ()
+    ]
+    world.commit(stored.batch.paths(), replaced, {"iceberg-maint.token": attempt.token})
+    world.expire_leases()
+    world.run()
+    assert (world.rows(), len(world.writes), world.open_work()) == (rows, 1, (0, 0))
+
+
+def test_useless_commit_is_told_and_backs_off() -> None:
+    world = World("a")
+
+    def useless(written: object) -> object:
+        (one,) = written.files  # type: ignore[attr-defined]
+        files = tuple(replace(one, path=f"{one.path}-{i}", record_count=10, size_bytes=10) for i in range(6))
+        return replace(written, files=files)  # type: ignore[type-var]
+
+    world.write_result = useless  # type: ignore[assignment]
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.NO_EFFECT)
+    assert world.history("p=a").ineffective == 1
+    assert world.run().reason is Reason.BACK_OFF
+
+
+def test_due_partition_that_cannot_gain_backs_off() -> None:
+    """Its findings stay, so without a wait automation would ask for it at every tick."""
+    world = World("a", policy_of(rewrite_policy(max_group_bytes=10)))
+    found = world.run()
+    assert (found.outcome, found.partitions) == (
+        OutcomeStatus.NO_OP,
+        (("p=a", OutcomeStatus.NO_OP, Reason.NO_GAIN),),
+    )
+    assert world.history("p=a").ineffective == 1
+    assert world.run().reason is Reason.BACK_OFF
+    assert world.writes == []
+
+
+def test_force_rewrites_a_healthy_partition() -> None:
+    world = World("a")
+    world.run()
+    found = world.run(partitions=frozenset({"p=a"}), force=True)
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.FORCED)
+    assert world.our_commits() == 2
+    assert world.history("p=a").ineffective == 0
+
+
+def test_equality_deletes_of_a_dropped_column_are_reported_unsupported_and_left_alone() -> None:
+    world = World("a")
+    world.commit((), [replace(delete("e", FileKind.EQUALITY_DELETES, seq=2), equality_ids=(99,))])
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
+    assert world.writes == []
+
+
+def test_partition_the_table_cannot_have_is_refused() -> None:
+    with pytest.raises(UnknownTableError, match="ICM-126"):
+        World().run(partitions=frozenset({"q=a"}))
+
+
+def test_partition_without_files_is_empty() -> None:
+    found = World("a").run(partitions=frozenset({"p=z"}))
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.EMPTY)

@@ -1,0 +1,201 @@
+"""What ends a run or keeps it from work: Terminate, leases, pauses, budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Mode, WindowsPolicy
+from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner.lease import leased
+from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, SetClock, World
+
+
+def test_terminated_while_writing_hands_the_batch_back() -> None:
+    world = World()
+
+    def interrupt(_batch: Batch) -> None:
+        world.before_write = lambda _batch: None
+        raise KeyboardInterrupt
+
+    world.before_write = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        world.run()
+    assert world.cancelled == 1
+    assert world.history("p=a").crashes == 0
+    assert world.open_work() == (0, 2)
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert (record.outcome.reason, record.outcome.message) == (
+        Reason.TERMINATED,
+        "ended by KeyboardInterrupt",
+    )
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]
+    assert world.open_work() == (0, 0)
+
+
+def test_terminated_under_a_lost_lease_stays_terminated() -> None:
+    """An interrupt that became a lost lease would have the program go on with the next table."""
+    world = World()
+
+    def interrupt(_batch: Batch) -> None:
+        world.expire_leases()
+        raise KeyboardInterrupt
+
+    world.before_write = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        world.run()
+    world.before_write = lambda _batch: None
+    world.run()
+    assert world.open_work() == (0, 0)
+
+
+def test_lost_fence_stops_before_the_table_is_touched() -> None:
+    world = World()
+    stolen = []
+
+    def steal(_batch: Batch) -> None:
+        if not stolen:
+            world.expire_leases()
+            stolen.append(world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "thief", 60, 0))
+
+    world.before_commit = steal
+    found = world.run()
+    assert found.reason is Reason.LEASE_HELD
+    assert world.our_commits() == 0
+    world.expire_leases()
+    world.run()
+    assert world.our_commits() == 2
+
+
+def test_lease_of_another_run_is_waited_for_then_left() -> None:
+    world = World()
+    world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "other", 600, 0)
+    started = world.clock.ms
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.LEASE_HELD)
+    assert world.writes == []
+    assert 45 <= (world.clock.ms - started) / 1000 <= 60
+
+
+def test_fence_grows_beyond_the_tables_own_history() -> None:
+    world = World("a")
+    world.commit((), (), {"iceberg-maint.fence": "41"})
+    world.run()
+    assert world.now.state.newest_fence() == 42
+
+
+def test_advise_touches_nothing() -> None:
+    world = World(policy=replace(POLICY, mode=Mode.ADVISE))
+    before = world.now
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.ADVISE)
+    assert set(found.partitions) == {(p, OutcomeStatus.NO_OP, Reason.ADVISE) for p in ("p=a", "p=b")}
+    assert world.now is before
+    assert (world.writes, world.open_work()) == ([], (0, 0))
+
+
+def test_paused_table_resumes_not_even_old_work() -> None:
+    world = World()
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:save_plan"))
+    world.expire_leases()
+    world.ledger.pause(str(TABLE), "migration")
+    assert world.run().reason is Reason.PAUSED
+    assert world.writes == []
+    world.ledger.resume(str(TABLE))
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+
+
+@pytest.mark.parametrize("name", [str(TABLE), "*"])
+def test_pause_while_a_batch_is_at_work_starts_no_further_one(name: str) -> None:
+    world = World("abc")
+    world.before_write = lambda _batch: world.ledger.pause(name, "migration")
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",)]
+    assert [r for _, _, r in found.partitions] == [Reason.SMALL_FILES, Reason.PAUSED, Reason.PAUSED]
+    assert world.open_work() == (0, 2)
+    world.before_write = lambda _batch: None
+    world.ledger.resume(name)
+    assert [b.partitions for b in world.run().batches] == [("p=b",), ("p=c",)]
+
+
+def test_blackout_that_begins_while_a_batch_is_at_work_starts_no_further_one() -> None:
+    world = World("abc")
+    minute = world.clock.now_ms() // 60_000 % 1440 + 1
+    window = f"{minute // 60:02}:{minute % 60:02}-{minute // 60 + 1:02}:{minute % 60:02}"
+    world.policy = replace(POLICY, blackout_hours=(window,))
+    world.before_write = lambda _batch: world.clock.sleep(60)
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",)]
+    assert {r for _, _, r in found.partitions} == {Reason.SMALL_FILES, Reason.BLACKOUT}
+
+
+def test_max_batches_leaves_the_rest_for_the_next_run() -> None:
+    world = World("abc")
+    found = world.run(max_batches=1)
+    assert [b.partitions for b in found.batches] == [("p=a",)]
+    assert [(p, r) for p, _, r in found.partitions if p != "p=a"] == [
+        ("p=b", Reason.BATCH_LIMIT),
+        ("p=c", Reason.BATCH_LIMIT),
+    ]
+    assert world.open_work() == (0, 2)
+    world.run()
+    assert [w for (w,) in world.writes] == ["p=a", "p=b", "p=c"]
+
+
+def test_max_run_seconds_starts_no_new_batch() -> None:
+    world = World("abc", replace(POLICY, max_run_seconds=60))
+    world.before_write = lambda _batch: world.clock.sleep(40)
+    found = world.run()
+    assert len(found.batches) == 2
+    assert found.partitions[-1][2] is Reason.TIME_BUDGET
+
+
+def test_hour_budget_holds_across_runs() -> None:
+    windows = WindowsPolicy(max_partitions_per_batch=1, max_partitions_per_hour=2)
+    world = World("abc", replace(POLICY, windows=windows))
+    assert len(world.run().batches) == 2
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.HOUR_BUDGET)
+
+
+def test_resumed_batches_spend_of_the_run_budget() -> None:
+    windows = WindowsPolicy(max_partitions_per_batch=1, max_bytes_per_run=120)
+    world = World("ab", replace(POLICY, windows=windows))
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:write"))
+    world.expire_leases()
+    world.append("p=c", 12)
+    found = world.run()
+    assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]
+    assert {p: r for p, _, r in found.partitions}["p=c"] is Reason.RUN_BUDGET
+
+
+def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
+    class Unreachable:
+        def __init__(self) -> None:
+            self.ledger = World().ledger
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.ledger, name)
+
+        def release_lease(self, _lease: Lease) -> None:
+            raise OSError("the database went away")
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        leased(
+            Unreachable(),  # type: ignore[arg-type]
+            SetClock(),
+            table_uuid="u",
+            table=str(TABLE),
+            owner="me",
+            min_fence=0,
+        ),
+    ):
+        raise KeyboardInterrupt

@@ -1,0 +1,268 @@
+"""The gate on real tables where a path of the plan names another file at the base: removed since and
+registered again, or undeleted. Each case shows first the rows that are lost or come back without it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.commits.gate import Rule
+from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.runner.select_batches import still_valid
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint_tests.support.spark.equality_deletes import rows_of
+from iceberg_maint_tests.support.spark.position_deletes import mark, paths, registered_again, unguarded
+from iceberg_maint_tests.support.spark.position_deletes import table as table_of
+from iceberg_maint_tests.support.spark.rewrites import (
+    Output,
+    Rewrite,
+    open_gate,
+    prepare,
+    prepare_conversion,
+)
+from iceberg_maint_tests.support.spark.workshop import FULL, workshop_of
+from iceberg_maint_tests.support.spark.writers import Writers
+
+if TYPE_CHECKING:
+    from iceberg_maint.runner.assess import Tools
+
+pytestmark = pytest.mark.spark
+
+A, B, C, D = ({"id": n, "v": "abcd"[n - 1]} for n in (1, 2, 3, 4))
+_names = itertools.count()
+
+Case = Callable[[], tuple[str, Rewrite]]
+
+
+@pytest.fixture(scope="module")
+def writers(spark: SparkSession) -> Writers:
+    return Writers(Bridge(spark))
+
+
+def new_name() -> str:
+    return f"lake.gate_identity.t{next(_names)}"
+
+
+def ids(writers: Writers, name: str) -> list[int]:
+    return [row[0] for row in writers.rows(name)]
+
+
+def deletes(writers: Writers, table: Any) -> list[Any]:
+    """The delete files that apply to any file, each once, oldest first."""
+    table.refresh()
+    found = {d.location(): d for t in writers.tasks(table) for d in writers.bridge.iterate(t.deletes())}
+    return sorted(found.values(), key=lambda d: int(d.dataSequenceNumber()))
+
+
+def removed(table: Any, *files: Any) -> None:
+    delete = table.newDelete()
+    for file in files:
+        delete.deleteFile(file)
+    delete.commit()
+
+
+def registered(table: Any, *files: Any) -> None:
+    """The same files once more, as `add_files` commits them: with a sequence number of their own."""
+    append = table.newAppend()
+    for file in files:
+        append.appendFile(file)
+    append.commit()
+
+
+def undeleted(table: Any, *files: Any) -> None:
+    delta = table.newRowDelta()
+    for file in files:
+        delta.removeDeletes(file)
+    delta.commit()
+
+
+def in_both_ways(writers: Writers, case: Case, damaged: list[int]) -> None:
+    """Without the gate the rows become `damaged`; with it the commit is out of date."""
+    name, batch = case()
+    before = ids(writers, name)
+    assert batch.commit(check=open_gate).status is CommitStatus.COMMITTED
+    assert ids(writers, name) == damaged != before
+
+    name, batch = case()
+    before = ids(writers, name)
+    result = batch.commit()
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert Rule.IDENTITY in result.message
+    assert ids(writers, name) == before
+
+
+def three_files(writers: Writers, name: str) -> tuple[Any, list[Any]]:
+    """Files (1, 2), (3) and (4)."""
+    table = writers.create(name)
+    for rows in ([A, B], [C], [D]):
+        writers.append(table, rows)
+    table.refresh()
+    return table, writers.files(table)
+
+
+def test_sources_registered_again_after_an_equality_delete_are_stale(writers: Writers) -> None:
+    def case() -> tuple[str, Rewrite]:
+        name = new_name()
+        table, (first, second, _) = three_files(writers, name)
+        rewrite = prepare(writers, name, Output([first, second], [A, B, C]))
+        removed(table, first, second)
+        writers.delete_where(table, [{"id": 2}])
+        registered(table, first, second)
+        assert ids(writers, name) == [1, 2, 3, 4]
+        return name, rewrite
+
+    in_both_ways(writers, case, damaged=[1, 3, 4])
+
+
+def test_source_removed_and_registered_in_one_commit_is_stale(writers: Writers) -> None:
+    def case() -> tuple[str, Rewrite]:
+        name = new_name()
+        table, (first, second, _) = three_files(writers, name)
+        writers.delete_where(table, [{"id": 2}])
+        rewrite = prepare(writers, name, Output([first, second], [A, C]))
+        table.newOverwrite().deleteFile(first).addFile(first).commit()
+        assert ids(writers, name) == [1, 2, 3, 4]
+        return name, rewrite
+
+    in_both_ways(writers, case, damaged=[1, 3, 4])
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_source_registered_again_above_an_applied_equality_delete_is_stale(
+    writers: Writers, drops: bool
+) -> None:
+    def case() -> tuple[str, Rewrite]:
+        name = new_name()
+        table, files = three_files(writers, name)
+        writers.delete_where(table, [{"id": 1}])
+        found = deletes(writers, table)
+        rewrite = prepare(
+            writers,
+            name,
+            Output(files, [B, C, D]),
+            drop=found if drops else (),
+            apply=() if drops else found,
+        )
+        removed(table, files[0])
+        registered(table, files[0])
+        assert ids(writers, name) == [1, 2, 3, 4]
+        return name, rewrite
+
+    in_both_ways(writers, case, damaged=[2, 3, 4])
+
+
+def test_source_registered_again_above_an_applied_position_delete_is_stale(writers: Writers) -> None:
+    """A v2 delete file that is scoped to the partition."""
+
+    def case() -> tuple[str, Rewrite]:
+        name = new_name()
+        table, (first, second, _) = three_files(writers, name)
+        shared = writers.delete_at(table, {first.location(): [0], second.location(): [0]})
+        assert shared.referencedDataFile() is None
+        rewrite = prepare(writers, name, Output([first, second], [B]))
+        removed(table, first, second)
+        registered(table, first, second)
+        assert ids(writers, name) == [1, 2, 3, 4]
+        return name, rewrite
+
+    in_both_ways(writers, case, damaged=[2, 4])
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_applied_delete_that_was_undone_is_stale(writers: Writers, by_key: bool) -> None:
+    def case() -> tuple[str, Rewrite]:
+        name = new_name()
+        table, (first, second, _) = three_files(writers, name)
+        if by_key:
+            writers.delete_where(table, [{"id": 1}, {"id": 3}])
+        else:
+            writers.delete_at(table, {first.location(): [0], second.location(): [0]})
+        found = deletes(writers, table)
+        rewrite = prepare(writers, name, Output([first, second], [B]), apply=found if by_key else ())
+        undeleted(table, *found)
+        assert ids(writers, name) == [1, 2, 3, 4]
+        return name, rewrite
+
+    in_both_ways(writers, case, damaged=[2, 4])
+
+
+def test_dropped_equality_delete_registered_again_is_stale(writers: Writers) -> None:
+    """With its new number it deletes a row that the conversion has left alone."""
+
+    def case() -> tuple[str, Rewrite]:
+        name = new_name()
+        table, (first, *_) = three_files(writers, name)
+        writers.delete_where(table, [{"id": 1}])
+        writers.append(table, [{"id": 1, "v": "new"}])
+        [delete] = deletes(writers, table)
+        conversion = prepare_conversion(writers, name, {first.location(): [0]}, [delete])
+        assert ids(writers, name) == [1, 2, 3, 4]
+        undeleted(table, delete)
+        writers.add_deletes(table, delete)
+        assert ids(writers, name) == [2, 3, 4]
+        return name, conversion
+
+    in_both_ways(writers, case, damaged=[1, 2, 3, 4])
+
+
+def test_examined_file_registered_again_is_stale(writers: Writers) -> None:
+    """Iceberg sees it where it is asked to; the gate sees it without."""
+
+    def case() -> tuple[str, Rewrite, Callable[[Any], Any]]:
+        name = new_name()
+        table, (first, *_) = three_files(writers, name)
+        writers.delete_where(table, [{"id": 1}])
+        [delete] = deletes(writers, table)
+        conversion = prepare_conversion(writers, name, {first.location(): [0]}, [delete])
+        removed(table, first)
+        registered(table, first)
+        assert ids(writers, name) == [1, 2, 3, 4]
+        pinned = conversion.batch.snapshot_id
+        return name, conversion, lambda operation: operation.validateFromSnapshot(pinned)
+
+    name, conversion, loose = case()
+    conversion.by_hand(loose, check=open_gate)
+    assert ids(writers, name) == [2, 3, 4]
+
+    name, conversion, loose = case()
+    assert Rule.IDENTITY in {v.rule for v in conversion.by_hand(loose)}
+    assert ids(writers, name) == [1, 2, 3, 4]
+
+
+def test_stored_batch_whose_sources_were_registered_again_is_stale(
+    spark: SparkSession, lake_dir: Path
+) -> None:
+    """As a later run reads it from the ledger, under a v2 delete file that is scoped to the partition."""
+    shop = workshop_of(spark, lake_dir)
+
+    def case() -> tuple[str, Batch]:
+        name = table_of(shop, range(10), range(10, 20))
+        sources = paths(shop, name)
+        mark(shop, name, {path: [0] for path in sources})
+        batch = loads(Batch, dumps(shop.batch(name)))
+        tools = cast("Tools", SimpleNamespace(catalog=shop.catalog))
+        shop.writers.append(shop.writers.load(name), rows_of([99]))
+        assert still_valid(batch, shop.catalog.pin(TableId.parse(name)), tools)
+        for path in sources:
+            registered_again(shop, name, path)
+        assert not still_valid(batch, shop.catalog.pin(TableId.parse(name)), tools)
+        return name, batch
+
+    name, batch = case()
+    assert unguarded(shop, batch, shop.engine.write(batch, FULL)).status is CommitStatus.COMMITTED
+    assert len(shop.writers.rows(name)) == 19
+
+    name, batch = case()
+    result = shop.commit(batch, shop.engine.write(batch, FULL))
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert Rule.IDENTITY in result.message
+    assert len(shop.writers.rows(name)) == 21

@@ -1,0 +1,77 @@
+"""One maintainer for all tests of equality deletes, and the ways each semantic is tested."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import Policy, Route
+from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
+from iceberg_maint_tests.support.spark.equality.reference import Twin
+
+
+@pytest.fixture(scope="session")
+def maintainer(spark: SparkSession, lake_dir: Path) -> Maintainer:
+    return Maintainer(spark, lake_dir)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A format version and a route, on which a test's table is made and cleaned."""
+
+    maintainer: Maintainer
+    version: int
+    route: Route
+
+    @property
+    def policy(self) -> Policy:
+        return policy_of(self.route)
+
+    def create(
+        self,
+        columns: str = "tag int, k int, s string",
+        *,
+        partitioned_by: str = "",
+        version: int | None = None,
+        **properties: str,
+    ) -> Twin:
+        return self.maintainer.create(
+            columns, version=version or self.version, partitioned_by=partitioned_by, **properties
+        )
+
+    def clean(self, twin: Twin) -> None:
+        """Cleans by the route: the rows stay and no equality delete is left to apply. A conversion
+        leaves the data files as they are."""
+        before = twin.data_files()
+        outcomes = self.maintainer.heal(twin, self.policy)
+        assert twin.applied_equality_deletes() == set()
+        assert [o.outcome for o in outcomes].count(OutcomeStatus.IMPROVED) == 1
+        if self.route is Route.CONVERT:
+            assert twin.data_files() == before
+
+
+EVERY_WAY = [(version, route) for version in (2, 3) for route in (Route.CONVERT, Route.REWRITE)]
+# Each version and each route once is what `make test` has time for; `make test-deep` goes every way.
+TWO_WAYS = [(3, Route.CONVERT), (2, Route.REWRITE)]
+WAYS = EVERY_WAY if "ICEBERG_MAINT_TEST_STEPS" in os.environ else TWO_WAYS
+
+
+def name_of(way: tuple[int, Route]) -> str:
+    """As a test's id shows it."""
+    version, route = way
+    return f"v{version}-{route}"
+
+
+@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+def version(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture(params=WAYS, ids=name_of)
+def way(request: pytest.FixtureRequest, maintainer: Maintainer) -> Way:
+    return Way(maintainer, *request.param)

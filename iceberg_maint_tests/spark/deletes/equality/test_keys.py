@@ -1,0 +1,157 @@
+"""Which rows equality deletes delete: keys, nulls, order, schemas of deletes. Each on v2 and v3 and by both
+routes (`conftest.WAYS`); `clean` compares with the model, the lineage with what it was, and what is left to apply with nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from iceberg_maint.core.policy.data import Route
+from iceberg_maint_tests.spark.deletes.equality.conftest import Way
+from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
+
+pytestmark = pytest.mark.spark
+
+
+def test_composite_keys_delete_only_where_all_columns_are_equal(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": 1, "s": "a"}, {"k": 1, "s": "b"}, {"k": 2, "s": "a"}, {"k": 2, "s": "b"})
+    twin.append({"k": 3, "s": "a"}, {"k": 3, "s": "b"})
+    twin.delete({"k": 1, "s": "a"}, {"k": 2, "s": "b"})
+    twin.delete({"s": "b", "k": 3})
+    way.clean(twin)
+    assert twin.tags() == [2, 3, 5]
+
+
+def test_null_keys_equal_null_and_nothing_else(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": None, "s": "a"}, {"k": 0, "s": ""}, {"k": None, "s": None}, {"k": 1, "s": None})
+    twin.delete({"k": None})
+    twin.append({"k": None, "s": None}, {"k": None, "s": "b"}, {"k": 0, "s": None})
+    twin.delete({"k": None, "s": None}, {"k": 0, "s": ""})
+    way.clean(twin)
+    assert twin.tags() == [4, 6, 7]
+
+
+def test_deletes_apply_to_older_rows_and_never_to_those_of_their_own_commit(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": 1, "s": "old"}, {"k": 2, "s": "old"})
+    twin.commit(Delete([{"k": 1}]), Add(twin.tagged([{"k": 1, "s": "new"}])))
+    twin.append({"k": 2, "s": "again"})
+    way.clean(twin)
+    assert twin.tags() == [2, 3, 4]
+    assert twin.delete({"k": 1}) == 1
+    twin.append({"k": 1, "s": "newest"})
+    way.clean(twin)
+    assert twin.tags() == [2, 4, 5]
+
+
+def test_duplicates_of_a_key_are_deleted_up_to_the_last_delete_of_it(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": 1}, {"k": 1}, {"k": 2}, {"k": 1})
+    for _ in range(2):
+        twin.append({"k": 1}, {"k": 2})
+        twin.upsert(["k"], {"k": 1, "s": "x"})
+    assert twin.delete({"k": 1}, {"k": 1}) == 1
+    twin.append({"k": 1})
+    way.clean(twin)
+    assert twin.tags() == [3, 6, 9, 11]
+
+
+def test_deletes_of_several_schemas_each_delete_by_their_own_columns(way: Way) -> None:
+    twin = way.create("tag int, k int, s string, z int")
+    twin.append(*({"k": k, "s": s, "z": k} for k in (1, 2, 3) for s in ("a", "b")))
+    twin.delete({"k": 1})
+    twin.delete({"s": "b", "k": 2})
+    twin.append({"k": 1, "s": "a", "z": 9}, {"k": 2, "s": "b", "z": 3})
+    twin.delete({"z": 3})
+    twin.delete({"k": 2, "s": "a", "z": 2}, {"k": 2, "s": "a", "z": None})
+    way.clean(twin)
+    assert twin.tags() == [7]
+
+
+def test_all_rows_of_a_file_deleted_leaves_the_others(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": 1}, {"k": 2})
+    twin.append({"k": 3})
+    twin.delete({"k": 1}, {"k": 2})
+    way.clean(twin)
+    assert twin.tags() == [3]
+
+
+def test_all_rows_of_the_table_deleted_leaves_an_empty_table(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": 1}, {"k": None})
+    twin.delete({"k": 1}, {"k": None})
+    way.clean(twin)
+    assert twin.tags() == []
+    twin.append({"k": 1})
+    twin.check()
+
+
+def test_deletes_that_match_nothing_go_and_delete_nothing(way: Way) -> None:
+    twin = way.create()
+    twin.append({"k": 1, "s": "a"}, {"k": 9, "s": "b"})
+    assert twin.delete({"k": 5}, {"k": 7}) == 0
+    way.clean(twin)
+    assert twin.tags() == [1, 2]
+    assert twin.live_equality_deletes() == {}
+
+
+def test_keys_inside_a_struct_are_keys_and_no_struct_is_not_one_of_nulls(way: Way) -> None:
+    twin = way.create("tag int, k int, n struct<x: int, y: string>")
+    twin.append({"k": 1, "n.x": 1, "n.y": "a"}, {"k": 2, "n.x": 2}, {"k": 3}, {"k": 4, "n.y": "b"})
+    assert twin.delete({"n.x": 1}) == 1
+    assert twin.delete({"n.x": None}) == 1
+    way.clean(twin)
+    assert twin.tags() == [2, 3]
+
+
+def test_keys_of_every_type_compare_by_value(way: Way) -> None:
+    twin = way.create(
+        "tag int, i bigint, t string, b boolean, c decimal(20, 2), d date, e timestamp, f binary"
+    )
+    java = twin.writers.bridge.jvm.java
+
+    def day(text: str) -> Any:
+        return java.time.LocalDate.parse(text)
+
+    def moment(text: str) -> Any:
+        return java.time.OffsetDateTime.parse(text)
+
+    same = {"i": -(2**40), "t": "", "b": False, "c": "-1.50", "d": day("2024-02-29"), "f": ""}
+    same["e"] = moment("2024-02-29T00:00:00Z")
+    other = {"i": 2**40, "t": "ä\u0000€", "b": True, "c": "12345678901234567.89", "f": "00FF"}
+    other |= {"d": day("1969-12-31"), "e": moment("1969-12-31T23:59:59.999999Z")}
+    keys = [{column: value} for column, value in other.items()]
+    twin.append(same, *({**same, **key} for key in keys), {**other, "b": False})
+    for key in keys[:3]:
+        twin.delete(key)
+    assert len(twin.model.rows) == 5
+    for key in keys[3:]:
+        twin.delete(key)
+    twin.append(other)
+    way.clean(twin)
+    assert twin.tags() == [1, 10]
+
+
+def test_position_deletes_and_equality_deletes_of_one_file_both_apply(way: Way) -> None:
+    twin = way.create()
+    twin.append(*({"k": k} for k in range(6)))
+    twin.delete_rows(1, 2)
+    twin.delete({"k": 1}, {"k": 2}, {"k": 3})
+    twin.append({"k": 2})
+    way.clean(twin)
+    assert twin.tags() == [5, 6, 7]
+    twin.delete_rows(5)
+    twin.delete({"k": 2})
+    way.clean(twin)
+    assert twin.tags() == [6]
+    marks = sum(
+        int(delete.recordCount())
+        for task in twin.writers.tasks(twin.table)
+        for delete in twin.writers.bridge.iterate(task.deletes())
+    )
+    # No row is marked twice: five of the first file, the only one of the second.
+    assert marks == 6 or way.route is Route.REWRITE

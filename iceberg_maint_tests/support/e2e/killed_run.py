@@ -1,0 +1,90 @@
+"""A run that kills itself, as a child process of the resume tests.
+
+    python -m iceberg_maint_tests.support.e2e.killed_run CONFIG TABLE POINT RUN_ID
+
+The seams are wrapped here, in the test: the product holds no failpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.wiring import App, load
+
+POINTS = ("between_batches", "files_written", "before_swap", "after_swap")
+INTENT_SAVED = "intent_saved"
+"""One more point: the files of the second batch are written, proved and on record, and no commit was tried."""
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _KillingLedger:
+    """The real ledger, until the point is reached in the second batch (the first for swaps)."""
+
+    def __init__(self, ledger: Any, point: str) -> None:
+        self._ledger, self._point, self._attempts = ledger, point, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def start_attempt(self, *arguments: Any) -> Any:
+        self._attempts += 1
+        if self._point == "between_batches" and self._attempts == 2:
+            _kill()
+        return self._ledger.start_attempt(*arguments)
+
+    def record_intent(self, *arguments: Any) -> None:
+        if self._point == "files_written" and self._attempts == 2:
+            _kill()
+        self._ledger.record_intent(*arguments)
+        if self._point == INTENT_SAVED and self._attempts == 2:
+            _kill()
+
+    def record_try(self, *arguments: Any) -> None:
+        self._ledger.record_try(*arguments)
+        if self._point == "before_swap" and self._attempts == 2:
+            _kill()
+
+
+class _KillingEngine:
+    def __init__(self, engine: Any, point: str) -> None:
+        self._engine, self._point, self._commits = engine, point, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def commit(self, batch: Any, written: Written, ticket: Any) -> CommitResult:
+        result: CommitResult = self._engine.commit(batch, written, ticket)
+        self._commits += 1
+        if self._point == "after_swap" and self._commits == 2:
+            _kill()
+        return result
+
+
+def main(config: str, table_name: str, point: str, run_id: str) -> None:
+    app: App = load(Path(config))
+    table = app.find(table_name)
+    real = app.tools(table)
+    engine = _KillingEngine(real.engine(), point)
+    tools = Tools(
+        real.catalog,
+        _KillingLedger(real.ledger, point),  # type: ignore[arg-type]
+        real.clock,
+        lambda: engine,  # type: ignore[return-value, arg-type]
+    )
+    maintain(table, app.policy_of(), Request(run_id), tools)
+    raise SystemExit(f"the run ended before it reached {point}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

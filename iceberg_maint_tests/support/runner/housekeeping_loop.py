@@ -1,0 +1,118 @@
+"""The loop's world with a history to expire and manifests to regroup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iceberg_maint.catalog.fake import FakeTable
+from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, Manifest, Ref, TableState
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
+from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.runner.assess import Tools
+from iceberg_maint_tests.support.runner.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
+
+EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS
+UPKEEP = replace(
+    POLICY,
+    expire_snapshots=ExpireSnapshotsPolicy(
+        max_snapshot_age_seconds=DAY_SECONDS, min_snapshots_to_keep=1, every_seconds=0
+    ),
+    rewrite_manifests=RewriteManifestsPolicy(max_manifests=3, min_manifests=2),
+)
+
+
+class UpkeepWorld(World):
+    """One partition; five snapshots a week apart, the newest a second old, and six manifests."""
+
+    def __init__(self) -> None:
+        super().__init__("a", UPKEEP)
+        self.store_clock = self.clock
+        for _ in range(4):
+            self.clock.sleep(7 * DAY_SECONDS)
+            self.append("p=a", 1)
+        self.clock.sleep(1)
+        listed = tuple(Manifest(f"m{n}", 100, False, 0, n, n, n, 1, 0, 0, 10, 0) for n in range(6))
+        state = self.now.state
+        assert state.snapshot is not None
+        refs = (Ref("main", "branch", state.snapshot.snapshot_id), Ref("old", "tag", self.ids()[0], 1000))
+        self.change(manifests=listed, refs=refs)
+
+    def ids(self) -> list[int]:
+        return [s.snapshot_id for s in self.now.state.snapshots]
+
+    def change(self, **fields: Any) -> None:
+        """A commit to the metadata only."""
+        state = self.now.state
+        number = int(state.metadata_location.rpartition("v")[2]) + 1000
+        self.now = FakeTable(
+            replace(state, metadata_location=f"mem://v{number}", **fields), self.now.live_files
+        )
+        self.catalog.put(self.now)
+
+    def left_open(self, operation: Operation) -> tuple[int, int]:
+        """Open attempts and open batches of one operation."""
+        uuid = self.now.state.uuid
+        return len(self.ledger.open_attempts(uuid)), len(self.ledger.open_batches(uuid, operation))
+
+    def past(self, operation: Operation) -> Any:
+        found = self.ledger.history(self.now.state.uuid, str(self.now.state.table), operation)
+        return found.of(WHOLE_TABLE)
+
+    def _tools(self, process: Process) -> Tools:
+        engine = UpkeepEngine(self, process)
+        return Tools(
+            catalog=self.catalog,
+            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
+            clock=self.clock,  # type: ignore[arg-type]
+            engine=lambda: engine,
+            store_now_ms=lambda _state: self.store_clock.now_ms(),
+        )
+
+
+class UpkeepEngine(LoopEngine):
+    """Commits housekeeping as the real one does: retention or manifests asked for, then ATTEMPT, then
+    the lease, then the swap."""
+
+    world: UpkeepWorld
+
+    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        world = self.world
+        world.before_commit(batch)
+        state = world.now.state
+        assert state.snapshot is not None
+        base = state.snapshot.snapshot_id
+        if batch.operation == EXPIRE:
+            allowed = ticket.retention(state.metadata_location)
+            assert allowed is not None
+            assert set(batch.snapshots) <= set(allowed.expire)
+        ticket.record_try(base, state.metadata_location)
+        assert ticket.holds()
+        self.process.step("before:swap")
+        self._swap(batch, ticket, state)
+        self.process.step("after:swap")
+        head = world.now.state.snapshot
+        assert head is not None
+        return CommitResult(CommitStatus.COMMITTED, snapshot_id=head.snapshot_id, base_snapshot_id=base)
+
+    def _swap(self, batch: Batch, ticket: Ticket, state: TableState) -> None:
+        world = self.world
+        world.tokens.append(ticket.token)
+        if batch.operation == EXPIRE:
+            world.change(
+                snapshots=tuple(s for s in state.snapshots if s.snapshot_id not in batch.snapshots),
+                refs=tuple(r for r in state.refs if r.name not in batch.refs),
+            )
+            return
+        assert set(batch.manifests) <= {m.path for m in state.manifests}
+        summary = {TOKEN_PROPERTY: ticket.token, FENCE_PROPERTY: str(ticket.fence), "manifests-created": "1"}
+        snapshot = world.commit((), (), summary)
+        kept = tuple(m for m in state.manifests if m.path not in batch.manifests)
+        made = Manifest(f"new-{ticket.token}", 600, False, 0, *[snapshot.sequence_number] * 3, 0, 6, 0, 0, 60)
+        refs = tuple(
+            replace(r, snapshot_id=snapshot.snapshot_id) if r.name == "main" else r for r in state.refs
+        )
+        world.change(manifests=(*kept, made), refs=refs)

@@ -1,0 +1,56 @@
+"""Which tests several workers run together, and which first."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+PROCESSES = (
+    "iceberg_maint_tests/defs/test_daemon.py",
+    "iceberg_maint_tests/demo/test_demo.py",
+    "iceberg_maint_tests/e2e/test_resume.py",
+    "iceberg_maint_tests/stored/test_stored.py",
+    "iceberg_maint_tests/security/test_canaries.py",
+)
+"""Modules whose tests start programs with a JVM of their own, longest first. They are one scope: never two
+at once, so that they have the time and the memory they wait for."""
+
+SPLIT = ("iceberg_maint_tests/program/test_program.py",)
+"""Modules whose tests share nothing and are each as long as a module."""
+
+LONG = (
+    PROCESSES[0],
+    *SPLIT,
+    "iceberg_maint_tests/spark/deletes/equality/test_evolution.py",
+    "iceberg_maint_tests/spark/deletes/test_convert.py",
+    "iceberg_maint_tests/spark/deletes/test_anti_join.py",
+    "iceberg_maint_tests/spark/scan/test_positions.py",
+)
+"""Modules of more than a minute, longest first."""
+
+
+def scope_of(nodeid: str) -> str:
+    """What goes to one worker as a whole."""
+    module = nodeid.partition("::")[0]
+    if module in PROCESSES:
+        return PROCESSES[0]
+    return nodeid if module in SPLIT else module
+
+
+def order_of(nodeid: str) -> int:
+    """Place of the test's scope among the long ones, and behind them for any other."""
+    module = nodeid.partition("::")[0]
+    module = PROCESSES[0] if module in PROCESSES else module
+    return LONG.index(module) if module in LONG else len(LONG)
+
+
+class Scheduling(LoadScopeScheduling):
+    """Each worker gets its next scope when it is nearly done with its last, in the order of the tests."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)

@@ -1,0 +1,127 @@
+"""Housekeeping of real tables: the whole loop on a ledger in memory and a clock that is set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.reachable_files import MetadataWalk
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.outcome import CommitResult, OperationOutcome
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy, RetryPolicy
+from iceberg_maint.core.policy.housekeeping import (
+    DAY_SECONDS,
+    ExpireSnapshotsPolicy,
+    RemoveOrphanFilesPolicy,
+)
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.runner.assess import Tools, make_plans, no_store_clock, survey
+from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint_tests.support.orphans.layouts import ShiftedStore
+from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
+from iceberg_maint_tests.support.spark.workshop import Workshop
+
+DAY_MS = DAY_SECONDS * 1000
+KEEP_ONE = Policy(
+    expire_snapshots=ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=1),
+    remove_orphan_files=RemoveOrphanFilesPolicy(
+        every_seconds=0, older_than_seconds=DAY_SECONDS, hold_seconds=DAY_SECONDS, max_orphan_ratio=1.0
+    ),
+    retry=RetryPolicy(backoff_seconds=0),
+)
+
+
+class Interposed:
+    """The real engine; `before` and `after` run around each of its commits."""
+
+    def __init__(
+        self, engine: SparkEngine, before: Callable[[Batch], None], after: Callable[[Batch], None]
+    ) -> None:
+        self._engine = engine
+        self._before, self._after = before, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+        self._before(batch)
+        result = self._engine.commit(batch, written, ticket)
+        self._after(batch)
+        return result
+
+
+@dataclass
+class Keeper:
+    """Keeps the tables of one workshop; time is the machine's own, `days` ahead, and the ledger's is
+    the same unless it has a `ledger_clock`. An orphan pass needs a folder for `scratch`."""
+
+    workshop: Workshop
+    policy: Policy = KEEP_ONE
+    ledger: Ledger = field(default_factory=memory_ledger)
+    before_commit: Callable[[Batch], None] = lambda _batch: None
+    after_commit: Callable[[Batch], None] = lambda _batch: None
+    runs: Any = field(default_factory=itertools.count)
+    scratch: Path = Path("no scratch")
+    ledger_clock: Any = None
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
+
+    def run(self, name: str, *operations: Operation, days: float = 0, **request: Any) -> OperationOutcome:
+        """Runs one operation."""
+        outcomes = maintain(
+            TableId.parse(name),
+            lambda _state: self.policy,
+            Request(f"run-{next(self.runs)}", operations=operations, **request),
+            self.tools(name, days),
+        )
+        return outcomes[-1]
+
+    def batch(self, name: str, operation: Operation, days: float = 0) -> Batch:
+        """The one batch that is due."""
+        tools = self.tools(name, days)
+        seen = survey(TableId.parse(name), lambda _state: self.policy, tools, (operation,))
+        ((batch,),) = (plan.batches for plan in make_plans(seen, tools))
+        return batch
+
+    def state(self, name: str) -> TableState:
+        return self.workshop.catalog.pin(TableId.parse(name))
+
+    def tools(self, name: str, days: float) -> Tools:
+        engine = Interposed(self.workshop.engine, self.before_commit, self.after_commit)
+        newest = max(s.timestamp_ms for s in self.state(name).snapshots)
+        clock = SetClock(newest + int(days * DAY_MS))
+        return Tools(
+            catalog=self.workshop.catalog,
+            ledger=AtClock(self.ledger, self.ledger_clock or clock),  # type: ignore[arg-type]
+            clock=clock,
+            engine=lambda: engine,  # type: ignore[arg-type, return-value]
+            orphans=lambda: self._orphan_pass(days),
+            store_now_ms=self.store_now_ms,
+        )
+
+    def _orphan_pass(self, days: float) -> OrphanPass:
+        """Over the real files, by a store whose clock is as far ahead."""
+        catalog, store = self.workshop.catalog, ShiftedStore(int(days * DAY_MS))
+        return OrphanPass(
+            Surroundings(
+                others=FleetClaims({"lake": catalog}).others,
+                store=lambda _state: store,
+                reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
+                scratch=self.scratch,
+                now_ms=store.local_now_ms,
+            )
+        )
+
+    def with_policy(self, **expiry: Any) -> None:
+        """Changes keys of the expiry's policy."""
+        changed = replace(self.policy.expire_snapshots, **expiry)
+        self.policy = replace(self.policy, expire_snapshots=changed)
