@@ -187,10 +187,10 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
     from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, TableId
     from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
     from iceberg_maint.core.outcomes.outcome import CommitStatus
-    from iceberg_maint.core.planning.housekeeping import plan_upkeep
+    from iceberg_maint.core.planning.housekeeping import plan_housekeeping
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
-    from iceberg_maint.ports.engine import Ticket
+    from iceberg_maint.ports.engine import CommitContext
     from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
     from iceberg_maint.spark.engine import SparkEngine
 
@@ -214,7 +214,7 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
         now_ms = int(time.time() * 1000)
         due = (PartitionDecision(WHOLE_TABLE, Verdict.RUN, Reason.FORCED),)
         decision = Decision(name, operation, Verdict.RUN, Reason.FORCED, None, due)
-        plan = plan_upkeep(
+        plan = plan_housekeeping(
             Operation(operation),
             state,
             decision,
@@ -224,7 +224,7 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
             sweeps=False,
         )
         [batch] = plan.batches
-        ticket = Ticket(
+        ticket = CommitContext(
             uuid4().hex,
             1,
             "bench",

@@ -119,7 +119,7 @@ class _Bench:
         from iceberg_maint.core.planning.layout_gain import layout_gain
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import LayoutPolicy
-        from iceberg_maint.ports.engine import Ticket
+        from iceberg_maint.ports.engine import CommitContext
         from iceberg_maint.runner.assess import with_order
 
         cpu, wall = cpu_seconds(), time.monotonic()
@@ -143,7 +143,7 @@ class _Bench:
         [batch] = plan_rewrite(state, decision, live, policy, target_bytes).batches
         written = self.engine.write(batch, policy)
         assert written.proof.equal, written.proof.detail
-        ticket = Ticket(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
+        ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
         result = self.engine.commit(batch, written, ticket)
         assert result.status is CommitStatus.COMMITTED, result.message
         found = {

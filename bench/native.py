@@ -214,7 +214,7 @@ class _Native:
         from iceberg_maint.core.outcomes.outcome import CommitStatus
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import DEFAULT_TARGET_FILE_SIZE_BYTES, Policy
-        from iceberg_maint.ports.engine import Ticket
+        from iceberg_maint.ports.engine import CommitContext
 
         state = self.catalog.pin(TableId.parse(name))
         policy = Policy(rewrite_data_files=self.policy)
@@ -225,7 +225,7 @@ class _Native:
         [batch] = plan_rewrite(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES).batches
         written = self.engine.write(batch, policy)
         assert written.proof.equal, written.proof.detail
-        ticket = Ticket(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
+        ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
         result = self.engine.commit(batch, written, ticket)
         assert result.status is CommitStatus.COMMITTED, result.message
         return len(written.files)

@@ -152,7 +152,7 @@ class App:
         return policy
 
     def tools(self, table: TableId) -> Tools:
-        """What `survey` and `maintain` take for this table."""
+        """What `assess` and `maintain` take for this table."""
         catalog, secrets = self.catalogs[table.catalog], self.config.secrets
         return Tools(
             catalog,

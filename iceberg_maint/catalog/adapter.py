@@ -35,7 +35,7 @@ class PyIcebergCatalog:
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
-        self.compares_base = properties.get("type") != "rest"
+        self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
         self._listing = make_listing(name, properties)
         # A service may hand out credentials per table.

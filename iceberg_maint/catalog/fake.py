@@ -41,7 +41,7 @@ class FakeCatalog:
     """The catalog port over `tables`, which a test may change at any time; `unreachable` makes
     every call fail as a catalog that is down."""
 
-    compares_base = True
+    checks_commit_base = True
 
     def __init__(self, name: str, tables: Iterable[FakeTable] = ()) -> None:
         self.name = name

@@ -77,9 +77,9 @@ class Session:
 
     def say(self, line: str) -> None:
         """Lines for people on stderr, secrets masked."""
-        from iceberg_maint.report.formatting import inert
+        from iceberg_maint.report.formatting import escape_control_chars
 
-        click.echo(inert(self.masked(line)), err=True)
+        click.echo(escape_control_chars(self.masked(line)), err=True)
 
     def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
         """Tells which names in the configuration are no table's; `listed` are all there are. What is
@@ -90,11 +90,11 @@ class Session:
 
     def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
         """The result: one JSON document on stdout, or what `draw` prints for people."""
-        from iceberg_maint.report.formatting import inert
+        from iceberg_maint.report.formatting import escape_control_chars
         from iceberg_maint.report.json_documents import render
 
         if not self.as_json:
-            self.write(inert(self.masked(_drawn(draw)), styled=True))
+            self.write(escape_control_chars(self.masked(_drawn(draw)), styled=True))
             return
 
         self.write(self.masked(render(document)) + "\n")

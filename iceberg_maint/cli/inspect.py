@@ -85,7 +85,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.runner.assess import survey
+    from iceberg_maint.runner.assess import assess
 
     app = session.app()
     chosen = [app.find(name) for name in names] or list(app.tables())
@@ -97,7 +97,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
         for table in chosen:
             progress.note(str(table))
             try:
-                seen = survey(table, app.policy_of(overrides), app.tools(table))
+                seen = assess(table, app.policy_of(overrides), app.tools(table))
                 found.append(seen.measured)
                 shown.append(health_document(seen.measured))
             except IcebergMaintError as error:
@@ -130,7 +130,7 @@ def plan(
     from iceberg_maint.report.console import draw_decision, draw_plan
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.throughput import estimate_seconds
-    from iceberg_maint.runner.assess import make_plans, survey
+    from iceberg_maint.runner.assess import assess, make_plans
 
     app = session.app()
     table = app.find(name)
@@ -146,7 +146,7 @@ def plan(
     tools = app.tools(table)
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(partitions) or None
-    seen = survey(table, as_if_acting, tools, operations, requested=requested, force=force)
+    seen = assess(table, as_if_acting, tools, operations, requested=requested, force=force)
     made = make_plans(seen, tools)
     records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
     parts = [
@@ -180,12 +180,12 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     from iceberg_maint.report.console import draw_why
     from iceberg_maint.report.explain import explain, why_document
     from iceberg_maint.report.housekeeping import explain_upkeep
-    from iceberg_maint.runner.assess import survey
+    from iceberg_maint.runner.assess import assess
 
     app = session.app()
     table = app.find(name)
     operations = DATA_OPERATIONS if partition else CYCLE
-    whole = survey(table, app.policy_of(overrides), app.tools(table), operations)
+    whole = assess(table, app.policy_of(overrides), app.tools(table), operations)
     seen = whole.only(DATA_OPERATIONS)
     if partition is not None and partition not in seen.measured.partitions:
         raise UnknownTableError(
@@ -228,10 +228,10 @@ def _narrowed(decision: Decision, partition: str) -> Decision:
 
 def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
     """The decision from stored health where it is of the current snapshot, else from a new survey."""
-    from iceberg_maint.runner.assess import decide_stored, survey
+    from iceberg_maint.runner.assess import assess, decide_stored
 
     if stored is None:
-        seen = survey(table, app.policy_of(), app.tools(table))
+        seen = assess(table, app.policy_of(), app.tools(table))
         return seen.measured, seen.decision
     policy = app.effective_policy(table, stored.maintenance_properties).policy
     return stored, decide_stored(stored, policy, app.ledger, app.clock.now_ms())[1]

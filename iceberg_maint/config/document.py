@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from iceberg_maint.config.policy_keys import unknown
-from iceberg_maint.config.value_names import kind_of
+from iceberg_maint.config.value_names import type_name
 from iceberg_maint.errors import ConfigurationError
 
 Reference = str | int | float | bool | dict[str, Any]
@@ -122,7 +122,7 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
             error["type"], "text"
         )
     # Not the value itself: it may be a secret that was written wrongly.
-    kind = kind_of(error["input"])
+    kind = type_name(error["input"])
     return ConfigurationError("ICM-100", f"{where} is {kind}: must be {rule}.", "correct the value.")
 
 

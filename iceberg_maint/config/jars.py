@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.config.secrets import Resolver
-from iceberg_maint.config.value_names import spelled
+from iceberg_maint.config.value_names import yaml_repr
 from iceberg_maint.errors import ConfigurationError
 
 _KEYS = {"path", "sha256"}
@@ -67,6 +67,6 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
 def _checksum(value: object, where: str) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", value):
         raise ConfigurationError(
-            "ICM-100", f"{where} is {spelled(value)}: must be text of 64 hexadecimal digits.", "correct it."
+            "ICM-100", f"{where} is {yaml_repr(value)}: must be text of 64 hexadecimal digits.", "correct it."
         )
     return value.lower()

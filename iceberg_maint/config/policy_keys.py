@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from iceberg_maint.config.value_names import spelled
+from iceberg_maint.config.value_names import yaml_repr
 from iceberg_maint.core.policy.data import Policy, PolicyKey, policy_keys
 from iceberg_maint.errors import ConfigurationError
 
@@ -151,7 +151,7 @@ def _mapping(value: object, where: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(
             "ICM-100",
-            f"{where} is {spelled(value)}: must be a mapping of policy keys.",
+            f"{where} is {yaml_repr(value)}: must be a mapping of policy keys.",
             "indent its keys below it.",
         )
     return {str(k): v for k, v in value.items()}
@@ -172,7 +172,7 @@ def _checked(kind: KeyType, where: str, shown: object, validate: typing.Callable
 
 def _wrong(kind: KeyType, where: str, value: object) -> ConfigurationError:
     return ConfigurationError(
-        "ICM-100", f"{where} is {spelled(value)}: must be {kind.rule}.", "correct the value."
+        "ICM-100", f"{where} is {yaml_repr(value)}: must be {kind.rule}.", "correct the value."
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from iceberg_maint.config.value_names import kind_of
+from iceberg_maint.config.value_names import type_name
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 MASK = "***"
@@ -48,7 +48,7 @@ class Resolver:
             return str(value).lower()
         if not isinstance(value, (str, int, float)):
             raise ConfigurationError(
-                "ICM-100", f"{path} is {kind_of(value)}: must be text or {{env: NAME}}.", "write one."
+                "ICM-100", f"{path} is {type_name(value)}: must be text or {{env: NAME}}.", "write one."
             )
         text = str(value)
         if "\0" in text:

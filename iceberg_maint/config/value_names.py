@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 
-def kind_of(value: object) -> str:
+def type_name(value: object) -> str:
     """What sort of value it is, to be read after "is"; the value itself may be a secret."""
     if value is None:
         return "nothing"
@@ -21,7 +21,7 @@ def kind_of(value: object) -> str:
     return next((words for kind, words in kinds.items() if isinstance(value, kind)), "of another kind")
 
 
-def spelled(value: object) -> str:
+def yaml_repr(value: object) -> str:
     """The value as it would be written."""
     if value is None:
         return "null"

@@ -35,7 +35,7 @@ from iceberg_maint.defs.translator import (
     housekeeping_key,
 )
 from iceberg_maint.ports.ledger import Report
-from iceberg_maint.runner.assess import Survey
+from iceberg_maint.runner.assess import Assessment
 
 MAX_FAILING = 500
 """Failing partitions told to Dagster per table and survey, the worst ones; it bears about 30
@@ -140,7 +140,7 @@ def housekeeping_check_specs(table: TableId, prefix: Sequence[str]) -> list[dg.A
 
 
 def housekeeping_evaluations(
-    seen: Survey, prefix: Sequence[str], last_pass: Report | None
+    seen: Assessment, prefix: Sequence[str], last_pass: Report | None
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the operations of housekeeping that `seen` decided on. What is turned off or
     the owner forbids passes; the metadata shows what would go before it does, and who holds it.

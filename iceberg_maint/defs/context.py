@@ -67,7 +67,7 @@ class Lake:
         return self.policy_for(state.table, state.properties)
 
     def tools(self, table: TableId, engine: Callable[[], Engine]) -> Tools:
-        """What `survey` and `maintain` take."""
+        """What `assess` and `maintain` take."""
         return Tools(
             self.catalog_of(table),
             self.ledger,
@@ -82,7 +82,7 @@ class Lake:
         """The text without secrets."""
         return redact(text, self.secrets)
 
-    def tellable(self, error: Exception) -> Exception:
+    def redacted_error(self, error: Exception) -> Exception:
         """The error, or another that says the same without secrets, to be logged or raised."""
         return redact_error(error, self.secrets)
 

@@ -15,7 +15,7 @@ from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
 from iceberg_maint.defs.translator import asset_key
-from iceberg_maint.runner.assess import survey
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
 
 _DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
@@ -48,7 +48,7 @@ class MaintenanceRun(TableRun):
         requested = _requested(context)
         with failures_told(context, self._lake):
             if not context.selected_asset_keys:
-                survey(self._table, self._lake.policy_of, self._tools)
+                assess(self._table, self._lake.policy_of, self._tools)
                 self._evaluate_all(requested or frozenset())
                 return
             outcomes = self._maintain(requested)

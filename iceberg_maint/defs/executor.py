@@ -11,7 +11,7 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.runner.lease import living
+from iceberg_maint.runner.lease import run_heartbeat
 
 
 def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
@@ -45,5 +45,5 @@ class LivingExecutor(dg.Executor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         """Dagster's events, from the first on in a run that is heard."""
-        with living(self._ledger, plan_context.run_id):
+        with run_heartbeat(self._ledger, plan_context.run_id):
             yield from self._inner.execute(plan_context, execution_plan)

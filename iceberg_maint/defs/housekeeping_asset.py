@@ -25,7 +25,7 @@ from iceberg_maint.defs.translator import (
     pool_name,
 )
 from iceberg_maint.ports.ledger import Report
-from iceberg_maint.runner.assess import survey
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
 
 _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
@@ -85,7 +85,7 @@ class HousekeepingRun(TableRun):
         with failures_told(self._context, self._lake):
             if self._context.selected_asset_keys:
                 outcomes = self._maintain()
-            seen = survey(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
+            seen = assess(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
             last_pass = self._lake.last_orphan_pass(seen.state.uuid)
             log_evaluations(self._context, housekeeping_evaluations(seen, self._prefix, last_pass))
             if outcomes:

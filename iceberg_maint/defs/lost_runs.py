@@ -20,7 +20,7 @@ from iceberg_maint.ports.ledger import Ledger
 LOST_RUNS_INTERVAL_SECONDS = 30
 SILENT_SECONDS = 60
 """A run that was heard is lost after this time without another beat."""
-MUTE_SECONDS = 600
+NEVER_SEEN_SECONDS = 600
 """One that was never heard: it died within a moment of its start, or its ledger was away."""
 _LOOKS = 3
 """How often its silence is seen at least: a look right after the ledger, the sensor or the whole
@@ -28,7 +28,7 @@ machine was away sees every beat old, the next one does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class MissedHeartbeats:
     """A run without a new beat. `beat_ms`: its last one, None without any; `since_ms`: when that
     was first seen; `looks`: how often it was seen."""
 
@@ -38,19 +38,21 @@ class Silence:
 
     def is_lost(self, now_ms: int) -> bool:
         """Whether it lasts too long."""
-        patience_seconds = MUTE_SECONDS if self.beat_ms is None else SILENT_SECONDS
+        patience_seconds = NEVER_SEEN_SECONDS if self.beat_ms is None else SILENT_SECONDS
         return self.looks >= _LOOKS and now_ms - self.since_ms >= patience_seconds * 1000
 
 
-def listen(before: Mapping[str, Silence], beats: Mapping[str, int | None], now_ms: int) -> dict[str, Silence]:
+def update_missed_heartbeats(
+    before: Mapping[str, MissedHeartbeats], beats: Mapping[str, int | None], now_ms: int
+) -> dict[str, MissedHeartbeats]:
     """The silence of the runs that `beats` names, as of now."""
     heard = {}
     for run_id, beat_ms in beats.items():
         known = before.get(run_id)
         if known is not None and known.beat_ms == beat_ms:
-            heard[run_id] = Silence(beat_ms, known.since_ms, known.looks + 1)
+            heard[run_id] = MissedHeartbeats(beat_ms, known.since_ms, known.looks + 1)
         else:
-            heard[run_id] = Silence(beat_ms, now_ms)
+            heard[run_id] = MissedHeartbeats(beat_ms, now_ms)
     return heard
 
 
@@ -71,7 +73,7 @@ def build_lost_runs_sensor(ledger: Ledger, status: dg.DefaultSensorStatus) -> dg
         ledger.beat_run("lost_runs")
         beats, now_ms = ledger.run_beats(), ledger.now_ms()
         listened = {r.run_id: beats.get(r.run_id) for r in runs if r.run_id in beats or _is_ours(r)}
-        silences = listen(_read(context.cursor), listened, now_ms)
+        silences = update_missed_heartbeats(_read(context.cursor), listened, now_ms)
         lost = {run_id: s for run_id, s in silences.items() if s.is_lost(now_ms)}
         for run_id, silence in lost.items():
             _fail(context.instance, run_id, (now_ms - silence.since_ms) // 1000)
@@ -85,8 +87,8 @@ def build_lost_runs_sensor(ledger: Ledger, status: dg.DefaultSensorStatus) -> dg
     return lost_runs
 
 
-def _read(cursor: str | None) -> dict[str, Silence]:
-    return {run_id: Silence(**kept) for run_id, kept in json.loads(cursor or "{}").items()}
+def _read(cursor: str | None) -> dict[str, MissedHeartbeats]:
+    return {run_id: MissedHeartbeats(**kept) for run_id, kept in json.loads(cursor or "{}").items()}
 
 
 def _started(instance: dg.DagsterInstance, location_name: str | None) -> Iterable[dg.DagsterRun]:

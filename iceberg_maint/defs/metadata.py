@@ -26,7 +26,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, 
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.ports.ledger import Report
-from iceberg_maint.runner.assess import Survey
+from iceberg_maint.runner.assess import Assessment
 
 NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20
@@ -123,7 +123,7 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
     }
 
 
-def upkeep_metadata(seen: Survey, decision: Decision, last_pass: Report | None) -> Metadata:
+def upkeep_metadata(seen: Assessment, decision: Decision, last_pass: Report | None) -> Metadata:
     """What a check of housekeeping tells: metrics against thresholds, the decision, who holds
     snapshots back, and what would be rewritten, expired or removed; the last as `last_pass`, the
     last orphan pass, left it."""

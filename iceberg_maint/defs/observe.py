@@ -29,7 +29,7 @@ from iceberg_maint.defs.metadata import (
 )
 from iceberg_maint.defs.translator import OBSERVE_JOB, asset_key, partitions_name
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
-from iceberg_maint.runner.assess import Survey, survey
+from iceberg_maint.runner.assess import Assessment, assess
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
 """An unchanged table is looked at again after this time: deletes age, and policy may change."""
@@ -126,7 +126,7 @@ class Observation:
     def _observe_table(self, table: TableId) -> None:
         before = self._lake.ledger.health(table)
         tools = self._lake.tools(table, _no_engine)
-        whole = survey(table, self._lake.policy_of, tools, CYCLE)
+        whole = assess(table, self._lake.policy_of, tools, CYCLE)
         seen = whole.only(DATA_OPERATIONS)
         self._sync_partitions(seen.measured)
         self._log_partitions(seen, before)
@@ -155,7 +155,7 @@ class Observation:
         for key in sorted(retired):
             self._instance.delete_dynamic_partition(name, key)
 
-    def _log_partitions(self, seen: Survey, before: Measured | None) -> None:
+    def _log_partitions(self, seen: Assessment, before: Measured | None) -> None:
         """The worst unhealthy partitions, then changed ones; few, or they would push the trends
         off Dagster's plots."""
         old = before.partitions if before is not None else {}
@@ -176,7 +176,7 @@ class Observation:
                 )
             )
 
-    def _log_checks(self, seen: Survey) -> None:
+    def _log_checks(self, seen: Assessment) -> None:
         now_ms = self._lake.clock.now_ms()
         sick = [p.partition for p in rank(seen.decision) if p.findings]
         stale = outdated(self._instance, self._prefix, seen.measured, seen.policy, now_ms, sick)
@@ -193,7 +193,7 @@ class Observation:
             self._lake.ledger.forget_table(table)
 
     def _unreadable(self, table: TableId, error: Exception) -> None:
-        why = self._lake.tellable(error)
+        why = self._lake.redacted_error(error)
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)

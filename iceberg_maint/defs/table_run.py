@@ -85,12 +85,12 @@ def failures_told(context: dg.AssetExecutionContext, lake: Lake) -> Iterator[Non
     try:
         yield
     except IcebergMaintError as error:
-        why = lake.tellable(error)
+        why = lake.redacted_error(error)
         if error.code in _PASSING_CODES:
             retry_later(context, str(why), why)
         raise dg.Failure(str(why), allow_retries=False) from why
     except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
-        why = lake.tellable(error)
+        why = lake.redacted_error(error)
         retry_later(context, f"{type(why).__name__}: {why}", why)
 
 

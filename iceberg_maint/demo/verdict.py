@@ -12,7 +12,7 @@ from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import CONTROL, DemoTable
-from iceberg_maint.runner.assess import survey
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.wiring import App
 
 
@@ -99,7 +99,7 @@ class TableResult:
 
 def look(app: App, table: TableId) -> Look:
     """Measures and decides; changes nothing in the lake."""
-    seen = survey(table, app.policy_of(), app.tools(table), CYCLE)
+    seen = assess(table, app.policy_of(), app.tools(table), CYCLE)
     data, upkeep = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
     last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(

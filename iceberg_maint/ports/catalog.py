@@ -12,12 +12,12 @@ from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
 
 class Catalog(Protocol):
-    """Read-only access to one catalog and the metadata of its tables. `compares_base`: whether a commit is
+    """Read-only access to one catalog and the metadata of its tables. `checks_commit_base`: whether a commit is
     refused once the table is no longer at the very metadata it was checked against; a REST catalog asks for
     what the commit's requirements name, which for the removal of snapshots is the table's identity alone."""
 
     name: str
-    compares_base: bool
+    checks_commit_base: bool
 
     def tables(self) -> tuple[TableId, ...]:
         """All tables (views left out), sorted. Raises ConfigurationError ICM-104."""

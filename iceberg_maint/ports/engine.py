@@ -78,14 +78,14 @@ def _no_retention(_metadata_location: str) -> Retention | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class CommitContext:
     """The right to commit one attempt.
 
     `holds` asks whether the lease and fence are still ours; `record_try(base_snapshot_id,
     metadata_location)` persists ATTEMPT and is called before every compare-and-swap; when either
     raises, nothing is swapped. `retention(metadata_location)` is asked before an expiry is swapped:
     what may expire of the table as this metadata has it, None when it is no longer the table's.
-    `compares_base` is as of `Catalog`: where it does not hold, what went with an expiry is looked for.
+    `checks_commit_base` is as of `Catalog`: where it does not hold, what went with an expiry is looked for.
     """
 
     token: str
@@ -95,7 +95,7 @@ class Ticket:
     holds: Callable[[], bool]
     record_try: Callable[[int, str], None]
     retention: Callable[[str], Retention | None] = _no_retention
-    compares_base: bool = False
+    checks_commit_base: bool = False
 
 
 class Engine(Protocol):
@@ -119,13 +119,13 @@ class Engine(Protocol):
         """
         ...
 
-    def adopt(self, batch: Batch, written: Written) -> bool:
+    def reuse_files(self, batch: Batch, written: Written) -> bool:
         """Whether files that another process wrote for the batch are there and hold what their proof
         says, which is read from them anew. They can be committed then. Raises what `write` does.
         """
         ...
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate, each try with a new operation on a fresh table."""
         ...
 

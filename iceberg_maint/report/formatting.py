@@ -56,7 +56,7 @@ def number(value: object) -> str:
     return str(value)
 
 
-def inert(text: str, *, styled: bool = False) -> str:
+def escape_control_chars(text: str, *, styled: bool = False) -> str:
     """The text with what would steer a terminal or turn its direction written out: names of tables
     and what other engines wrote are anybody's text. `styled` leaves colours as they are."""
     pieces = _STYLE.split(text) if styled else [text]

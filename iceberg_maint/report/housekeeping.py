@@ -18,7 +18,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.core.removal.unlogged_metadata import sign
-from iceberg_maint.report.formatting import inert, moment, number, sentence
+from iceberg_maint.report.formatting import escape_control_chars, moment, number, sentence
 from iceberg_maint.report.json_documents import Document
 
 
@@ -45,7 +45,7 @@ def explain_upkeep(
     policy: Policy,
     last_pass: BatchOutcome | None = None,
 ) -> UpkeepWhy:
-    """The explanation of a decision that `core.decisions.housekeeping.decide_upkeep` took on these values."""
+    """The explanation of a decision that `core.decisions.housekeeping.decide_housekeeping` took on these values."""
     operation = Operation(decision.operation)
     findings = tuple(f for p in decision.partitions for f in p.findings)
     every_seconds = {
@@ -106,7 +106,7 @@ def draw_upkeep(console: Console, why: UpkeepWhy, colour: Mapping[str, str]) -> 
         due = "" if why.next_ms is None else f"; again from {moment(why.next_ms)}"
         console.print(f"  last ended well: {moment(why.last_done_ms)}{due}")
     if why.last_pass:
-        console.print(f"  the last pass: {escape(inert(why.last_pass))}")
+        console.print(f"  the last pass: {escape(escape_control_chars(why.last_pass))}")
     for holder in why.held_by:
         console.print(f"  held back by {escape(holder)}")
     if why.change:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, told
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.report.console import draw_rows
-from iceberg_maint.report.formatting import inert, moment, number, size
+from iceberg_maint.report.formatting import escape_control_chars, moment, number, size
 from iceberg_maint.report.json_documents import Document
 
 if TYPE_CHECKING:
@@ -80,10 +80,14 @@ def draw_scan(console: Console, found: Mapping[str, object], summary: OrphanSumm
     if summary.oldest_ms is None or summary.youngest_ms is None:
         return
     console.print(f"last written between {moment(summary.oldest_ms)} and {moment(summary.youngest_ms)}")
-    folders = [[escape(inert(told(f.folder))), number(f.files), size(f.size_bytes)] for f in summary.folders]
+    folders = [
+        [escape(escape_control_chars(told(f.folder))), number(f.files), size(f.size_bytes)]
+        for f in summary.folders
+    ]
     draw_rows(console, ["folder", "files", "size"], folders)
     largest = [
-        [escape(inert(told(o.path))), size(o.size_bytes), moment(o.modified_ms)] for o in summary.largest
+        [escape(escape_control_chars(told(o.path))), size(o.size_bytes), moment(o.modified_ms)]
+        for o in summary.largest
     ]
     draw_rows(console, ["largest files", "size", "last written"], largest)
     if found["needs_approval"]:
@@ -108,7 +112,7 @@ def draw_marks(console: Console, marks: list[Document]) -> None:
             "" if m["sweep_after_ms"] is None else moment(m["sweep_after_ms"]),
             number(m["files"]),
             size(m["bytes"]),
-            escape(inert(m["prefix"])),
+            escape(escape_control_chars(m["prefix"])),
         ]
         for m in marks
     ]

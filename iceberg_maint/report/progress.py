@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from iceberg_maint.report.formatting import inert
+from iceberg_maint.report.formatting import escape_control_chars
 
 
 class RunProgress:
@@ -41,7 +41,7 @@ class RunProgress:
         """A new bar, the old one done with."""
         if self._task is not None:
             self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(escape(inert(name)), total=total, note=note)
+        self._task = self._progress.add_task(escape(escape_control_chars(name)), total=total, note=note)
 
     def note(self, text: str) -> None:
         """What is being worked on."""

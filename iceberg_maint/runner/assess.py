@@ -1,4 +1,4 @@
-"""Survey: the read-only half of the loop, from catalog to decision and plan.
+"""Assessment: the read-only half of the loop, from catalog to decision and plan.
 
 `observe`, `plan`, `why` and `run` all start here; nothing in it changes a table.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_maint.core.decisions.combine import joint
+from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.decide import decide, other_data_operation
-from iceberg_maint.core.decisions.foreign_maintainers import in_company
-from iceberg_maint.core.decisions.history import TableHistory, joint_history
-from iceberg_maint.core.decisions.housekeeping import decide_upkeep, may_sweep
+from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
+from iceberg_maint.core.decisions.history import TableHistory, combine_histories
+from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import wanted_order
@@ -20,7 +20,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATION
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.planning.housekeeping import plan_upkeep
+from iceberg_maint.core.planning.housekeeping import plan_housekeeping
 from iceberg_maint.core.planning.memory import learned_correction
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation
@@ -66,7 +66,7 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Assessment:
     """One table looked at: what is, what is wanted, what was, what follows.
 
     One history and one decision per operation asked about, in the order of the cycle; `retention`
@@ -84,14 +84,14 @@ class Survey:
     @property
     def history(self) -> TableHistory:
         """The operations' histories as one."""
-        return joint_history(self.histories)
+        return combine_histories(self.histories)
 
     @property
     def decision(self) -> Decision:
         """The operations' decisions as one view of the table."""
-        return joint(self.decisions)
+        return combine_decisions(self.decisions)
 
-    def only(self, operations: Sequence[Operation]) -> Survey:
+    def only(self, operations: Sequence[Operation]) -> Assessment:
         """The same look, of these operations alone."""
         chosen = [n for n, d in enumerate(self.decisions) if d.operation in operations]
         return replace(
@@ -101,7 +101,7 @@ class Survey:
         )
 
 
-def survey(
+def assess(
     table: TableId,
     policy_of: PolicyOf,
     tools: Tools,
@@ -110,7 +110,7 @@ def survey(
     requested: frozenset[str] | None = None,
     force: bool = False,
     owner: str | None = None,
-) -> Survey:
+) -> Assessment:
     """Pins, measures, stores the health and decides on each operation.
 
     `owner` is the lease owner asking; its own lease does not count as somebody else's. Raises
@@ -125,7 +125,7 @@ def survey(
     histories = []
     decisions = []
     now_ms = tools.clock.now_ms()
-    policy = in_company(policy, measured.foreign, now_ms)
+    policy = coexistence_policy(policy, measured.foreign, now_ms)
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
         clocks = table_clocks(tools, state, store=False)
@@ -148,7 +148,7 @@ def survey(
         histories.append(history)
         if operation in HOUSEKEEPING_OPERATIONS:
             decisions.append(
-                decide_upkeep(
+                decide_housekeeping(
                     operation,
                     state,
                     measured,
@@ -174,14 +174,14 @@ def survey(
                 force=force,
             )
         )
-    return Survey(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
+    return Assessment(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
 
 
 def decide_stored(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int
 ) -> tuple[TableHistory, Decision]:
     """History and decision on a table's data from its stored health; the catalog is not asked."""
-    policy = in_company(policy, measured.foreign, now_ms)
+    policy = coexistence_policy(policy, measured.foreign, now_ms)
     histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
     decisions = []
     for operation, history in histories.items():
@@ -189,7 +189,7 @@ def decide_stored(
         beside = histories[other] if other else None
         version = measured.format_version
         decisions.append(decide(operation, measured, version, policy, history, now_ms, beside=beside))
-    return joint_history(tuple(histories.values())), joint(decisions)
+    return combine_histories(tuple(histories.values())), combine_decisions(decisions)
 
 
 def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
@@ -208,16 +208,16 @@ def with_order(state: TableState, policy: Policy) -> TableState:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 
 
-def make_plans(seen: Survey, tools: Tools) -> tuple[Plan, ...]:
+def make_plans(seen: Assessment, tools: Tools) -> tuple[Plan, ...]:
     """One plan per decision, of what it says RUN; the very objects `run` executes."""
     decided = zip(seen.decisions, seen.histories, strict=True)
     return tuple(_plan(decision, history, seen, tools) for decision, history in decided)
 
 
-def _plan(decision: Decision, history: TableHistory, seen: Survey, tools: Tools) -> Plan:
+def _plan(decision: Decision, history: TableHistory, seen: Assessment, tools: Tools) -> Plan:
     operation = Operation(decision.operation)
     if operation in HOUSEKEEPING_OPERATIONS:
-        return plan_upkeep(
+        return plan_housekeeping(
             operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps
         )
     partitions = partitions_to_read(operation, decision, seen.measured)

@@ -1,4 +1,4 @@
-"""Ended: how an attempt at a batch ended, before it is written down."""
+"""AttemptResult: how an attempt at a batch ended, before it is written down."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REJECTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptResult:
     """`snapshot` is the one committed, `work` what an orphan pass did, `memory` what was used of it where
     nothing was written for want of it, `counts` what else is counted."""
 

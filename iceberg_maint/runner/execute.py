@@ -24,10 +24,10 @@ from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports.engine import MemoryExceededError, Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.assess import Tools
-from iceberg_maint.runner.attempt_result import REJECTIONS, Ended, one_line, pin_same
+from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
     counts_of,
@@ -91,7 +91,7 @@ def _attempt(
     run_id: str,
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
-) -> Ended:
+) -> AttemptResult:
     if batch.operation == Operation.REMOVE_ORPHAN_FILES:
         try:
             return remove_orphans(batch, policy, tools, lease)
@@ -108,24 +108,24 @@ def _attempt(
     except FenceLostError:
         raise
     except StaleBatchError as why:
-        return Ended(OutcomeStatus.FAILED, Reason.STALE, str(why))
+        return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, str(why))
     except RefusedError as why:
         unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
-        return Ended(status, unsupported or Reason.ERROR, str(why))
+        return AttemptResult(status, unsupported or Reason.ERROR, str(why))
     except MemoryExceededError as why:
-        return Ended(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
+        return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
     except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
-        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
         engine.cancel()
         _terminated(batch, tools, lease, attempt, past, "stopped before its commit")
         raise
     if not written.proof.equal:
         detail = written.proof.detail
-        return Ended(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
+        return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
     tools.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
-    ticket = Ticket(
+    context = CommitContext(
         token=attempt.token,
         fence=lease.fence,
         run_id=run_id,
@@ -133,9 +133,9 @@ def _attempt(
         holds=lambda: tools.ledger.holds(lease),
         record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
         retention=lambda location: may_expire(batch, policy, tools, location),
-        compares_base=tools.catalog.compares_base,
+        checks_commit_base=tools.catalog.checks_commit_base,
     )
-    result = engine.commit(batch, written, ticket)
+    result = engine.commit(batch, written, context)
     judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
     return judge(batch, written, result, attempt.token, tools, policy)
 
@@ -153,16 +153,18 @@ def _judge(
     token: str,
     tools: Tools,
     policy: Policy,
-) -> Ended:
+) -> AttemptResult:
     """The outcome from the table itself, read by another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
         reason = REJECTIONS[result.rejection or Rejection.ERROR]
-        return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+        return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
     state = pin_same(batch, tools)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
         message = result.message or "the catalog reported success, the table does not show it"
-        return Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+        return AttemptResult(
+            OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
+        )
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     marked = written.proof.removed_records
@@ -171,10 +173,10 @@ def _judge(
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
-    return Ended(status, reason, "", written.proof, written, result, snapshot)
+    return AttemptResult(status, reason, "", written.proof, written, result, snapshot)
 
 
-def _outcome(batch: Batch, ended: Ended, seconds: float) -> BatchOutcome:
+def _outcome(batch: Batch, ended: AttemptResult, seconds: float) -> BatchOutcome:
     committed = ended.snapshot is not None
     written = ended.written
     return BatchOutcome(
@@ -209,7 +211,7 @@ def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
 
 
 def _histories(
-    ended: Ended, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
+    ended: AttemptResult, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
 ) -> dict[str, PartitionHistory]:
     # An orphan pass that found none is as it should be.
     looked = ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
@@ -238,7 +240,7 @@ def _terminated(
     past: Mapping[str, PartitionHistory],
     message: str,
 ) -> None:
-    outcome = _outcome(batch, Ended(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
+    outcome = _outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
     # An attempt that cannot be handed back is settled by the next run; a failure here must not take
     # the place of the interrupt, or the program would go on.
     with suppress(Exception):

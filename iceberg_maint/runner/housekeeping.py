@@ -20,7 +20,7 @@ from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import Tools, retention_of
-from iceberg_maint.runner.attempt_result import REJECTIONS, Ended, one_line, pin_same
+from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
 from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
 
 NOTHING_WRITTEN = Written(
@@ -29,11 +29,11 @@ NOTHING_WRITTEN = Written(
 """Of housekeeping: its commit changes metadata only, which the gate holds against the plan."""
 
 
-def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Ended:
+def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> AttemptResult:
     """An orphan pass; what it did is on storage in the trash manifests, whatever ends it."""
     state = pin_same(batch, tools)
     if state is None:
-        return Ended(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
+        return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
     open_attempts = tools.ledger.open_attempts(batch.table_uuid)
     try:
         if doubtful := doubtful_clocks(batch, tools):
@@ -48,23 +48,23 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
     except FenceLostError:
         raise
     except RefusedError as why:
-        return Ended(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
+        return AttemptResult(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
     except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
-        return Ended(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     if work.stopped is not None:
         refused = isinstance(work.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
         message = str(work.stopped) if refused else one_line(work.stopped)
-        return Ended(status, _reason(work.stopped), message, work=work)
+        return AttemptResult(status, _reason(work.stopped), message, work=work)
     if work.needs_approval:
         message = (
             f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
             f"approve by iceberg-maint orphans trash {batch.table} --approve {work.digest}"
         )
-        return Ended(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=work)
+        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=work)
     did = work.trashed_files + work.swept_files > 0
     status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
-    return Ended(status, batch.reasons[0], work=work)
+    return AttemptResult(status, batch.reasons[0], work=work)
 
 
 def _holds(state: TableState, tools: Tools, lease: Lease) -> bool:
@@ -80,7 +80,7 @@ def _reason(why: Exception) -> Reason:
     return Reason.CLOCKS_DISAGREE if why.code == "ICM-115" else Reason.REFUSED
 
 
-def doubtful_clocks(batch: Batch, tools: Tools) -> Ended | None:
+def doubtful_clocks(batch: Batch, tools: Tools) -> AttemptResult | None:
     """How a batch that removes something by its age ends where clocks disagree, its store's included; None where
     they agree. Raises what the store raises."""
     state = pin_same(batch, tools)
@@ -92,7 +92,7 @@ def doubtful_clocks(batch: Batch, tools: Tools) -> Ended | None:
         keep_mark(tools, clocks)
         return None
     why = str(clock_refusal(batch.table, doubt))
-    return Ended(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)
+    return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)
 
 
 def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: str) -> Retention | None:
@@ -108,15 +108,15 @@ def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: st
 
 def judge_housekeeping(
     batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools, policy: Policy
-) -> Ended:
+) -> AttemptResult:
     """The outcome from the table itself: the token of a rewrite of manifests, the absence of what
     expired, of which no snapshot tells."""
     if result.status is CommitStatus.REJECTED:
         reason = REJECTIONS[result.rejection or Rejection.ERROR]
-        return Ended(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+        return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
     if result.lost:
         why = str(lost_error(batch.table, result.lost))
-        return Ended(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
+        return AttemptResult(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
     state = pin_same(batch, tools)
     expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
     snapshot = None
@@ -125,7 +125,9 @@ def judge_housekeeping(
         snapshot = (state.snapshot if expires else state.snapshot_by_token(token)) if done else None
     if state is None or snapshot is None:
         message = result.message or "the catalog reported success, the table does not show it"
-        return Ended(OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result)
+        return AttemptResult(
+            OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
+        )
     if expires:
         counts = {"expired_snapshots": len(batch.snapshots), "expired_refs": len(batch.refs)}
     else:
@@ -135,7 +137,7 @@ def judge_housekeeping(
     # As many as before, where each holds fewer partitions than before.
     better = better or not manifest_findings(state, policy.rewrite_manifests)
     forced = Reason.FORCED in batch.reasons
-    return Ended(
+    return AttemptResult(
         OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,
         batch.reasons[0] if better or forced else Reason.NO_EFFECT,
         "",
@@ -158,7 +160,7 @@ def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
     )
 
 
-def counts_of(ended: Ended) -> Mapping[str, int]:
+def counts_of(ended: AttemptResult) -> Mapping[str, int]:
     """What housekeeping counted, by name; of a batch whose files another process had written, how many."""
     if ended.written is not None and ended.written.adopted and ended.snapshot is not None:
         return {"adopted_files": len(ended.written.files)}

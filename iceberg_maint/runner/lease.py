@@ -55,7 +55,7 @@ def leased(
 
 
 @contextmanager
-def living(ledger: Ledger, run_id: str) -> Iterator[None]:
+def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
     """Says in the ledger that a run of Dagster's lives, until the body ends. A ledger that does not
     answer is no reason to end it: what works on a table has its lease for that."""
 

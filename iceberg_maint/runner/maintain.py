@@ -1,6 +1,6 @@
 """Maintain: the one loop over the stages for one table.
 
-survey → lease → settle → plan → batch by batch (execute, judge, measure) → record. The command
+assess → lease → settle → plan → batch by batch (execute, judge, measure) → record. The command
 line, the Dagster assets and the tests all call `maintain`; none of them decides anything.
 """
 
@@ -20,12 +20,12 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import PolicyOf, Survey, Tools, measure, survey
+from iceberg_maint.runner.assess import Assessment, PolicyOf, Tools, assess, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
-from iceberg_maint.runner.record_outcome import conclude
+from iceberg_maint.runner.record_outcome import finish_operation
 from iceberg_maint.runner.request import (
     BatchEnded,
     BatchStarted,
@@ -36,7 +36,7 @@ from iceberg_maint.runner.request import (
     Request,
     Run,
 )
-from iceberg_maint.runner.select_batches import back_off_stale, narrower, prepare, waits
+from iceberg_maint.runner.select_batches import back_off_stale, narrower, select_batches, waits
 
 __all__ = [
     "BatchEnded",
@@ -67,7 +67,7 @@ def maintain(
     then does what is due. A lease that is held and a commit that is unknown stop them all.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
-    Raises what `survey` raises; whatever interrupts it (Terminate) after the engine is stopped,
+    Raises what `assess` raises; whatever interrupts it (Terminate) after the engine is stopped,
     the open work is handed back and the lease released.
     """
     observer = observer or (lambda _event: None)
@@ -101,7 +101,7 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
     decision = seen.decision
     idle = decision.reason is not Reason.LEASE_HELD and not _has_work(seen, run)
     if run.stopped_by is not None or idle:
-        return conclude(seen, decision, run)
+        return finish_operation(seen, decision, run)
     with leased(
         tools.ledger,
         tools.clock,
@@ -113,7 +113,7 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
     ) as lease:
         if lease is None:
             run.stopped_by = Reason.LEASE_HELD
-            return conclude(seen, decision, run)
+            return finish_operation(seen, decision, run)
         try:
             settle_open_attempts(tools.catalog.pin(table), tools, lease)
             seen = _look_again(table, policy_of, run, lease)
@@ -129,16 +129,16 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
             # What was done until then stays on record, whatever ended the run.
             run.stopped_by, run.message = Reason.TERMINATED, f"ended by {type(why).__name__}"
             with suppress(Exception):
-                conclude(seen, decision, run)
+                finish_operation(seen, decision, run)
             raise
         # Under the lease: who has it next takes a run without a record for one that died.
-        outcome = conclude(seen, decision, run)
+        outcome = finish_operation(seen, decision, run)
         if seen.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
             _prune(seen, seen.policy.ledger_keep_days, tools)
         return outcome
 
 
-def _prune(seen: Survey, keep_days: int, tools: Tools) -> None:
+def _prune(seen: Assessment, keep_days: int, tools: Tools) -> None:
     """Forgets what of the table is old in the ledger, unless a clock may be wrong."""
     doubt = disagreement(table_clocks(tools, seen.state, store=False))
     if doubt is not None:
@@ -147,9 +147,9 @@ def _prune(seen: Survey, keep_days: int, tools: Tools) -> None:
     tools.ledger.prune(seen.state.uuid, keep_days)
 
 
-def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Survey:
+def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Assessment:
     request = run.request
-    return survey(
+    return assess(
         table,
         policy_of,
         run.tools,
@@ -160,14 +160,14 @@ def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Survey:
     )
 
 
-def _look_again(table: TableId, policy_of: PolicyOf, run: Run, lease: Lease) -> Survey:
+def _look_again(table: TableId, policy_of: PolicyOf, run: Run, lease: Lease) -> Assessment:
     """Raises RefusedError ICM-102 when the name is another table's by now than the lease is of."""
     seen = _look(table, policy_of, run)
     require_same(seen.state, lease, run.tools.ledger)
     return seen
 
 
-def _has_work(seen: Survey, run: Run) -> bool:
+def _has_work(seen: Assessment, run: Run) -> bool:
     if seen.decision.verdict is Verdict.RUN:
         return True
     if _halted(seen.decision):
@@ -197,11 +197,11 @@ def _halted(decision: Decision) -> bool:
     )
 
 
-def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: Run, lease: Lease) -> Survey:
+def _work(table: TableId, policy_of: PolicyOf, seen: Assessment, run: Run, lease: Lease) -> Assessment:
     """Plans and runs batches, again where they went stale; the last look that was planned on."""
     replans = 0
     while not _halted(seen.decision):
-        batches = prepare(seen, run, lease)
+        batches = select_batches(seen, run, lease)
         stale = _run_batches(batches, seen, run, lease)
         if not stale or run.stopped_by is not None:
             break
@@ -215,7 +215,7 @@ def _work(table: TableId, policy_of: PolicyOf, seen: Survey, run: Run, lease: Le
     return seen
 
 
-def _run_batches(batches: tuple[Batch, ...], seen: Survey, run: Run, lease: Lease) -> bool:
+def _run_batches(batches: tuple[Batch, ...], seen: Assessment, run: Run, lease: Lease) -> bool:
     """Executes in order; True when a batch was stale and the rest should be planned again."""
     stale = False
     before = seen.measured.partitions
@@ -251,7 +251,7 @@ def _of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[str, Pa
     return {p: partitions.get(p, PartitionHealth()) for p in batch.partitions}
 
 
-def _rest_stop(seen: Survey, run: Run) -> Reason | None:
+def _rest_stop(seen: Assessment, run: Run) -> Reason | None:
     """A pause set, or a blackout begun, since the run decided to work."""
     tools = run.tools
     note = tools.ledger.pause_note(seen.state.uuid, str(seen.state.table))
@@ -259,7 +259,7 @@ def _rest_stop(seen: Survey, run: Run) -> Reason | None:
     return rest[0] if rest else None
 
 
-def _budget_stop(seen: Survey, run: Run) -> Reason | None:
+def _budget_stop(seen: Assessment, run: Run) -> Reason | None:
     limit = run.request.max_batches
     if limit is not None and len(run.outcomes) >= limit:
         return Reason.BATCH_LIMIT

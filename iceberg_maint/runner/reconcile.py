@@ -134,7 +134,7 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: To
     settlement = settle_expiry(batch, base_location, state, may_come=_may_come(attempt, tools))
     if batch is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
         return settlement
-    if tools.catalog.compares_base:
+    if tools.catalog.checks_commit_base:
         return settlement
     lost = tuple(map(tools.masked, _lost_with(batch, base_location, state, tools)))
     return replace(settlement, why=str(lost_error(batch.table, lost)), lost=lost) if lost else settlement
@@ -143,7 +143,7 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: To
 def _may_come(attempt: Attempt, tools: Tools) -> bool:
     """Whether a swap of the attempt that nobody has heard of may still be on its way, to a catalog that
     takes it wherever the table is by then."""
-    if tools.catalog.compares_base or attempt.tried_ms is None:
+    if tools.catalog.checks_commit_base or attempt.tried_ms is None:
         return False
     return tools.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
 

@@ -13,12 +13,12 @@ from iceberg_maint.core.outcomes.outcome import (
     operation_status,
 )
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.runner.assess import Survey
+from iceberg_maint.runner.assess import Assessment
 from iceberg_maint.runner.clocks import clock_refusal
 from iceberg_maint.runner.request import Run
 
 
-def conclude(seen: Survey, decision: Decision, run: Run) -> OperationOutcome:
+def finish_operation(seen: Assessment, decision: Decision, run: Run) -> OperationOutcome:
     counting = _counting(run)
     refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
         Reason.UNSUPPORTED_KEY in run.leftovers.values()
@@ -76,7 +76,7 @@ def _partition_outcomes(decision: Decision, run: Run) -> tuple[tuple[str, Outcom
     return tuple(result.values())
 
 
-def _record(seen: Survey, outcome: OperationOutcome, run: Run) -> None:
+def _record(seen: Assessment, outcome: OperationOutcome, run: Run) -> None:
     versions = run.tools.engine().versions() if run.outcomes else {}
     run.tools.ledger.append_record(
         Record(

@@ -30,7 +30,7 @@ def adopted(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written
         return None
     written = Written(left.files, left.proof, adopted=True)
     try:
-        return written if tools.engine().adopt(batch, written) else None
+        return written if tools.engine().reuse_files(batch, written) else None
     except (FenceLostError, StaleBatchError):
         raise
     except Exception:  # noqa: BLE001 - whatever is wrong with them, they can be written again

@@ -21,13 +21,13 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import Survey, Tools, make_plans
+from iceberg_maint.runner.assess import Assessment, Tools, make_plans
 from iceberg_maint.runner.request import PlanReady, Run
 
 _GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
 
 
-def narrower(seen: Survey, replans: int, batches: tuple[Batch, ...]) -> Survey:
+def narrower(seen: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
     """Rewrites planned again are of half the size each time: less to lose to who commits meanwhile;
     but never so small that a file does not fit or a group gains nothing. A conversion takes all that
     its deletes apply to, or nothing."""
@@ -49,7 +49,7 @@ def _halved(cap: int, times: int, enough: int) -> int:
     return max(cap >> times, min(cap, enough))
 
 
-def prepare(seen: Survey, run: Run, lease: Lease) -> tuple[Batch, ...]:
+def select_batches(seen: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
     """Open batches that still hold, then a plan for what they do not cover; all persisted."""
     ledger = run.tools.ledger
     resumed: list[Batch] = []
@@ -80,7 +80,7 @@ def prepare(seen: Survey, run: Run, lease: Lease) -> tuple[Batch, ...]:
     return (*resumed, *_not_done(plan, seen, run))
 
 
-def _not_done(plan: Plan, seen: Survey, run: Run) -> tuple[Batch, ...]:
+def _not_done(plan: Plan, seen: Assessment, run: Run) -> tuple[Batch, ...]:
     """The plan's batches but for those that are DONE: main was rolled back behind them, and whoever
     did that wants no such commit again at once. The table's next commit makes another plan."""
     if not plan.batches:
@@ -92,7 +92,7 @@ def _not_done(plan: Plan, seen: Survey, run: Run) -> tuple[Batch, ...]:
     return tuple(b for b in plan.batches if b.batch_id in open_ids)
 
 
-def _held(batch: Batch, seen: Survey, run: Run) -> bool:
+def _held(batch: Batch, seen: Assessment, run: Run) -> bool:
     """Whether a partition of an open batch must wait: else a batch that kills its process would
     kill the next one as well."""
     if run.request.force:
@@ -108,7 +108,7 @@ def waits(batch: Batch, history: TableHistory, run: Run) -> bool:
     return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
 
 
-def _back_off_gainless(plan: Plan, seen: Survey, run: Run) -> None:
+def _back_off_gainless(plan: Plan, seen: Assessment, run: Run) -> None:
     """Due partitions the plan can do nothing for wait as after ineffective work; their findings
     stay, and would have them asked for again at once."""
     planned = {p for b in plan.batches for p in b.partitions}
@@ -117,14 +117,14 @@ def _back_off_gainless(plan: Plan, seen: Survey, run: Run) -> None:
     _back_off({p: reason for p, reason in gainless.items() if p in due}, seen, run)
 
 
-def back_off_stale(seen: Survey, run: Run) -> None:
+def back_off_stale(seen: Assessment, run: Run) -> None:
     """What goes stale however often it is planned waits as after a lost commit; asked for again at
     once, it would be written for nothing for ever."""
     last = {p: o.reason for o in run.outcomes for p in o.partitions}
     _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, seen, run)
 
 
-def _back_off(why: Mapping[str, Reason], seen: Survey, run: Run) -> None:
+def _back_off(why: Mapping[str, Reason], seen: Assessment, run: Run) -> None:
     now_ms = run.tools.clock.now_ms()
     histories = {
         p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value) for p, reason in why.items()
@@ -133,7 +133,7 @@ def _back_off(why: Mapping[str, Reason], seen: Survey, run: Run) -> None:
         run.tools.ledger.set_partition_history(seen.state.uuid, run.operation, histories)
 
 
-def _without(seen: Survey, resumed: list[Batch]) -> Survey:
+def _without(seen: Assessment, resumed: list[Batch]) -> Assessment:
     """What is left to plan beside the resumed batches, which spend of the same budget."""
     covered = {p for b in resumed for p in b.partitions}
     kept = tuple(p for p in seen.decision.partitions if p.partition not in covered)

@@ -20,19 +20,19 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.ports.engine import MemoryExceededError, Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written, WrittenFile
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
-from iceberg_maint.spark.commit.retry import Pause
+from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
 from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark
 from iceberg_maint.spark.deletes.convert import Converted, convert
-from iceberg_maint.spark.deletes.marked_rows import Work
+from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.merge_position_deletes import merge
 from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, one_line
-from iceberg_maint.spark.jvm.content_files import content_json, revive
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.proof import fingerprint
 from iceberg_maint.spark.proof.row_proof import fingerprint_files
@@ -45,14 +45,14 @@ from iceberg_maint.spark.scan.staging import (
     plan_tasks,
     position_delete_files,
 )
-from iceberg_maint.spark.scan.table import describe
+from iceberg_maint.spark.scan.table import load_table_info
 from iceberg_maint.spark.session.executor_memory import measured, ran_out
 from iceberg_maint.spark.session.session import keeping_sigint, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMIT_PAUSE = Pause(0.1, 5.0, random.random, time.sleep)
+COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
 
 
@@ -83,11 +83,11 @@ class SparkEngine:
         self,
         session: Callable[[], SparkSession],
         reader_of: Callable[[str], MetadataReader],
-        pause: Pause = COMMIT_PAUSE,
+        backoff: Backoff = COMMIT_BACKOFF,
     ) -> None:
         self._session = session
         self._reader_of = reader_of
-        self._pause = pause
+        self._pause = backoff
         self._bridge_lock = threading.Lock()
         self._bridge: Bridge | None = None
         self._versions: Mapping[str, str] = {}
@@ -123,13 +123,13 @@ class SparkEngine:
         bridge = self._active()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
-        table = describe(bridge, java_table, batch.table, batch.snapshot_id)
+        table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
         deletes = equality_delete_files(bridge, java_table, batch)
         preflight = preflight_of(bridge, table, batch, policy.equality_deletes, tuple(deletes.values()))
         footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
         planned = plan_tasks(bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch))
         merged = position_delete_files(bridge, java_table, batch)
-        work = Work(table, batch, planned, deletes, preflight)
+        work = DeleteWork(table, batch, planned, deletes, preflight)
         if is_conversion(batch):
             files, written = self._convert(bridge, work)
         elif merges_position_deletes(batch):
@@ -142,7 +142,7 @@ class SparkEngine:
             self._prepared[batch.batch_id] = _prepared(bridge, batch, planned, known, outputs)
         return written
 
-    def adopt(self, batch: Batch, written: Written) -> bool:
+    def reuse_files(self, batch: Batch, written: Written) -> bool:
         """Reads what another process wrote once more, by Iceberg's readers: the rows or positions of
         all files must give the fingerprint of their proof; at level `footer`, the files must be there
         as long as they were. Raises what `load_planned_table` and `plan_tasks` do, and what Spark
@@ -162,7 +162,7 @@ class SparkEngine:
             elif written.proof.fingerprint is None:
                 return True
             else:
-                table = describe(bridge, java_table, batch.table, batch.snapshot_id)
+                table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
                 found = fingerprint_files(bridge, table, bridge.list(files))
             return found.text() == written.proof.fingerprint
 
@@ -172,14 +172,14 @@ class SparkEngine:
             self._prepared[batch.batch_id] = prepared
         return holds
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate; also what another process wrote, from its content JSON."""
         bridge = self._active()
         if batch.operation == Operation.EXPIRE_SNAPSHOTS:
-            return commit_expiry(bridge, batch, ticket, pause=self._pause)
+            return commit_expiry(bridge, batch, context, backoff=self._pause)
         reader = self._reader_of(batch.table)
         if batch.operation == Operation.REWRITE_MANIFESTS:
-            return commit_regrouping(bridge, batch, written, ticket, reader=reader, pause=self._pause)
+            return commit_regrouping(bridge, batch, written, context, reader=reader, backoff=self._pause)
         prepared = self._prepared.pop(batch.batch_id, None)
         if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
             prepared = _revived(bridge, batch, load_planned_table(bridge, batch), written)
@@ -187,12 +187,12 @@ class SparkEngine:
             bridge,
             batch,
             written,
-            ticket,
+            context,
             sources=prepared.sources,
             outputs=tuple(prepared.outputs.values()),
             deletes=prepared.deletes,
             reader=reader,
-            pause=self._pause,
+            backoff=self._pause,
         )
 
     def cancel(self) -> None:
@@ -215,14 +215,14 @@ class SparkEngine:
         bridge.activate()
         return bridge
 
-    def _convert(self, bridge: Bridge, work: Work) -> tuple[list[Any], Written]:
+    def _convert(self, bridge: Bridge, work: DeleteWork) -> tuple[list[Any], Written]:
         converted, memory = self._applying(bridge, work, convert)
         return _marks(bridge, work, converted, memory)
 
     def _merge(
-        self, bridge: Bridge, work: Work, deletes: Mapping[_Identity, Any], proof: ProofLevel
+        self, bridge: Bridge, work: DeleteWork, deletes: Mapping[_Identity, Any], proof: ProofLevel
     ) -> tuple[list[Any], Written]:
-        def run(work: Work) -> Converted:
+        def run(work: DeleteWork) -> Converted:
             return merge(bridge, work.table, work.batch, work.planned, deletes, proof)
 
         items = [(_description(work.batch, "position deletes"), work)]
@@ -230,7 +230,7 @@ class SparkEngine:
         return _marks(bridge, work, merged, None)
 
     def _rewrite(
-        self, bridge: Bridge, work: Work, policy: RewriteDataFilesPolicy
+        self, bridge: Bridge, work: DeleteWork, policy: RewriteDataFilesPolicy
     ) -> tuple[list[Any], Written]:
         table, batch, planned = work.table, work.batch, work.planned
         marked, memory = None, None
@@ -254,7 +254,7 @@ class SparkEngine:
         return [f for _, f in files], Written(written, proof, memory, scratch_bytes)
 
     def _applying(
-        self, bridge: Bridge, work: Work, apply: Callable[[Bridge, Work], _Result]
+        self, bridge: Bridge, work: DeleteWork, apply: Callable[[Bridge, DeleteWork], _Result]
     ) -> tuple[_Result, MemoryUse | None]:
         """Runs what applies equality deletes and measures its memory."""
         job_group = new_job_group()
@@ -269,13 +269,13 @@ class SparkEngine:
             return result, None if work.preflight is None else _use(work, work.preflight, peak_bytes())
 
 
-def _use(work: Work, found: Preflight, peak_bytes: int) -> MemoryUse:
+def _use(work: DeleteWork, found: Preflight, peak_bytes: int) -> MemoryUse:
     correction = work.batch.memory.correction if work.batch.memory else 1.0
     return MemoryUse(found.estimated_bytes, peak_bytes, found.partitions, found.passes, correction)
 
 
 def _exceeded(
-    work: Work, found: Preflight, peak_bytes: Callable[[], int], why: Exception
+    work: DeleteWork, found: Preflight, peak_bytes: Callable[[], int], why: Exception
 ) -> MemoryExceededError:
     peak = 0
     with suppress(*JVM_ERRORS, OSError, EOFError):
@@ -288,7 +288,7 @@ def _exceeded(
 
 
 def _marks(
-    bridge: Bridge, work: Work, converted: Converted, memory: MemoryUse | None
+    bridge: Bridge, work: DeleteWork, converted: Converted, memory: MemoryUse | None
 ) -> tuple[list[Any], Written]:
     """Java DeleteFiles of one data file each, and what is written of them."""
     group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
@@ -305,7 +305,7 @@ def _identity(file: Any) -> _Identity:
     return str(file.location()), None if offset is None else int(offset)
 
 
-def _described(bridge: Bridge, work: Work, files: Sequence[tuple[int, Any]]) -> tuple[WrittenFile, ...]:
+def _described(bridge: Bridge, work: DeleteWork, files: Sequence[tuple[int, Any]]) -> tuple[WrittenFile, ...]:
     """Java files, each with the number of its group, as values."""
     texts = [(number, content_json(bridge, work.table.java, f)) for number, f in files]
     return tuple(_described_by(text, json.loads(text), number) for number, text in texts)
@@ -331,7 +331,10 @@ def _described_by(text: str, content: Mapping[str, Any], group: int) -> WrittenF
 
 def _revived(bridge: Bridge, batch: Batch, java_table: Any, written: Written) -> _Prepared:
     planned = plan_tasks(bridge, java_table, batch)
-    outputs = {(f.path, f.content_offset): revive(bridge, java_table, f.content) for f in written.files}
+    outputs = {
+        (f.path, f.content_offset): content_file_from_json(bridge, java_table, f.content)
+        for f in written.files
+    }
     deletes = equality_delete_files(bridge, java_table, batch)
     known = {_identity(d): d for d in deletes.values()} | position_delete_files(bridge, java_table, batch)
     return _prepared(bridge, batch, planned, known, outputs)
@@ -345,7 +348,7 @@ def _prepared(
     outputs: Mapping[_Identity, Any],
 ) -> _Prepared:
     """The files of the plan, each once, with the `known` delete files and those of its tasks."""
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     sources: list[Any] = []
     deletes: dict[_Identity, Any] = dict(known)
     for group_tasks in planned:

@@ -27,10 +27,10 @@ from iceberg_maint.core.outcomes.verification import (
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes import visible_rows
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.scan import scan
-from iceberg_maint.spark.scan.table import Table, describe
+from iceberg_maint.spark.scan.table import Table, load_table_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,14 +74,14 @@ class SparkVerifier:
 
 def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: list[Any]) -> Evidence:
     """`looked_at` receives the Java tasks that are read, for who must tell why reading failed."""
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     before = _Tasks(bridge, table, commit.parent_id)
     after = _Tasks(bridge, table, commit.snapshot_id)
     same = before.keys & after.keys
     of_before, of_after = before.beyond(same), after.beyond(same)
     looked_at += [of_before, of_after]
     # One list of columns for both sides: lineage is compared where the rows had it before.
-    described = describe(bridge, table, commit.table, commit.parent_id)
+    described = load_table_info(bridge, table, commit.table, commit.parent_id)
     if _data_files(bridge, of_before) == _data_files(bridge, of_after):
         return _positions_evidence(bridge, described, of_before, of_after)
     incomparable = None
@@ -117,7 +117,7 @@ class _Tasks:
     """All scan tasks of a snapshot, each with a key that names its file and its deletes."""
 
     def __init__(self, bridge: Bridge, table: Any, snapshot_id: int) -> None:
-        self._lambdas = lambdas = bridge.once(Lambdas)
+        self._lambdas = lambdas = bridge.once(JavaFunctions)
         self._tasks = scan(bridge, table, snapshot_id)
         self._paths = lambdas.texts(self._tasks.stream().map(lambdas.task_location))
         deletes = lambdas.texts(self._tasks.stream().map(lambdas.task_deletes_digest))
@@ -139,7 +139,7 @@ def _data_files(bridge: Bridge, tasks: Any) -> list[str]:
 
 def _deletes(bridge: Bridge, tasks: Any) -> dict[tuple[str, Any], Any]:
     """The Java DeleteFiles that apply to the tasks, by location and, of deletion vectors, offset."""
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     # Tasks of one scan share the objects.
     found = lambdas.to_list(tasks.stream().flatMap(lambdas.task_deletes).distinct())
     return {(str(d.location()), d.contentOffset()): d for d in bridge.iterate(found)}

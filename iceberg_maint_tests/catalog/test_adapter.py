@@ -285,4 +285,4 @@ def test_catalog_on_postgresql_lists_and_pins(tmp_path: Path, postgres_url: str)
 def test_catalog_compares_what_a_commit_is_based_on_unless_it_is_rest(kind: str, compares: bool) -> None:
     """Iceberg's UpdateRequirements name nothing of the snapshots and refs that a request removes."""
     catalog = PyIcebergCatalog("lake", {"type": kind, "uri": "sqlite:///none.db"})
-    assert catalog.compares_base is compares
+    assert catalog.checks_commit_base is compares

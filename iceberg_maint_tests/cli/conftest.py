@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
-from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
@@ -78,7 +78,7 @@ class SwapEngine:
             files, Proof("full", equal=True, input_records=10, output_records=10, removed_records=0)
         )
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         table_id = TableId.parse(batch.table)
         table = self.catalog.content[table_id]
         head = table.state.snapshot

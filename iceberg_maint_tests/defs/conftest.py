@@ -26,7 +26,7 @@ from iceberg_maint.defs.translator import OBSERVE_JOB, asset_key
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
-from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
@@ -154,7 +154,7 @@ class MemoryEngine:
             files += [WrittenFile(n, size // len(names), rows // len(names), 0, number, "{}") for n in names]
         return Written(tuple(files), Proof("full", True, 10, 10, 0, "x"))
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         table = self._catalog.made[TableId.parse(batch.table)]
         if batch.operation == Operation.EXPIRE_SNAPSHOTS:
             ticket.record_try(batch.snapshot_id, table.state.metadata_location)

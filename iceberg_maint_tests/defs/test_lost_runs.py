@@ -18,7 +18,7 @@ from dagster._core.remote_origin import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from iceberg_maint.defs.executor import build_executor
-from iceberg_maint.defs.lost_runs import Silence, build_lost_runs_sensor, listen
+from iceberg_maint.defs.lost_runs import MissedHeartbeats, build_lost_runs_sensor, update_missed_heartbeats
 from iceberg_maint.defs.translator import OBSERVE_JOB
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -107,11 +107,15 @@ def sensor(instance: dg.DagsterInstance) -> Sensor:
 
 
 def test_silence_lasts_from_the_first_look_at_the_same_beat_on() -> None:
-    first = listen({}, {"a": 5, "b": None}, 1000)
-    assert first == {"a": Silence(5, 1000, 1), "b": Silence(None, 1000, 1)}
-    second = listen(first, {"a": 5, "b": 7, "c": 9}, 2000)
-    assert second == {"a": Silence(5, 1000, 2), "b": Silence(7, 2000, 1), "c": Silence(9, 2000, 1)}
-    assert listen(second, {"a": 6}, 3000) == {"a": Silence(6, 3000, 1)}
+    first = update_missed_heartbeats({}, {"a": 5, "b": None}, 1000)
+    assert first == {"a": MissedHeartbeats(5, 1000, 1), "b": MissedHeartbeats(None, 1000, 1)}
+    second = update_missed_heartbeats(first, {"a": 5, "b": 7, "c": 9}, 2000)
+    assert second == {
+        "a": MissedHeartbeats(5, 1000, 2),
+        "b": MissedHeartbeats(7, 2000, 1),
+        "c": MissedHeartbeats(9, 2000, 1),
+    }
+    assert update_missed_heartbeats(second, {"a": 6}, 3000) == {"a": MissedHeartbeats(6, 3000, 1)}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ def test_silence_lasts_from_the_first_look_at_the_same_beat_on() -> None:
 def test_silence_is_a_loss_once_it_has_lasted_and_was_seen_three_times(
     beat_ms: int | None, looks: int, after_seconds: float, lost: bool
 ) -> None:
-    assert Silence(beat_ms, 1000, looks).is_lost(1000 + int(after_seconds * 1000)) is lost
+    assert MissedHeartbeats(beat_ms, 1000, looks).is_lost(1000 + int(after_seconds * 1000)) is lost
 
 
 def test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read(sensor: Sensor) -> None:

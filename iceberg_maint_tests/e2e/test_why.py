@@ -12,7 +12,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, together
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.wiring import App
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
@@ -30,7 +30,7 @@ class FullDisk:
     def write(self, batch: Batch, policy: RewriteDataFilesPolicy) -> Written:
         raise OSError("no space left on device")
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         raise AssertionError("nothing was written")
 
     def cancel(self) -> None:

@@ -19,7 +19,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.orphans.orphan_pass import OrphanPass
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Event, OperationEnded
@@ -144,7 +144,7 @@ class _Engine:
         self._failpoint.reach(Seam.WRITTEN)
         return written
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         bridge = self._real()._active()
         load = bridge.load_table
         bridge.load_table = lambda name: self._watched(load(name))

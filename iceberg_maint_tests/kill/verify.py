@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY, TOKEN_PROPERTY
-from iceberg_maint.runner.assess import survey
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.kill.lake import CATALOG, ORPHANS, Lake
 from iceberg_maint_tests.kill.points import EXPIRE, Kind
@@ -72,7 +72,7 @@ class Verifier:
     def _undone(self, kind: Kind, operations: tuple[Operation, ...]) -> Iterator[str]:
         app = self.lake.app(kind)
         try:
-            seen = survey(
+            seen = assess(
                 self.lake.table(kind), app.policy_of(), app.tools(self.lake.table(kind)), operations
             )
             for decision in seen.decisions:

@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant("others may turn deletes round by a replace", "core/commits/gate.py", "if changes and since.operation not in _VALIDATED_OPERATIONS:", "if False:", REWRITE),
     Mutant("our own merges count as another's", "core/commits/gate.py", "(since.adds_deletes or since.removes_deletes) and not since.ours", "(since.adds_deletes or since.removes_deletes)", REWRITE),
     Mutant("appends add no deletes", "core/commits/gate.py", 'frozenset({"overwrite", "delete"})', 'frozenset({"overwrite", "delete", "append"})', REWRITE),
-    Mutant("newer positions of a source are ignored", "core/commits/gate.py", "        if (delete := reach.hit(source)) is not None:", "        if (delete := None) is not None:", REWRITE),
+    Mutant("newer positions of a source are ignored", "core/commits/gate.py", "        if (delete := reach.find(source)) is not None:", "        if (delete := None) is not None:", REWRITE),
     Mutant("newer positions under a new vector are ignored", "core/commits/gate.py", "            sources.append(Entry(entry.referenced_data_file, FileKind.DATA, entry.scope, 0, 0))", "            pass", CONVERSION),
     Mutant("whatever others can have done is staleness", "core/commits/gate.py", "any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)", "any(v.is_stale for v in violations)", REWRITE),
     Mutant("a wrong plan is staleness", "core/commits/gate.py", "return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)", "return self.rule in STALE_RULES or self.rule in RACED_RULES", REWRITE),

@@ -9,7 +9,9 @@ from iceberg_maint_tests.mutants.mutant import Mutant
 
 _HERE = "iceberg_maint_tests/orphans"
 SCAN, LAYOUTS, OPERATION = (f"{_HERE}/test_{name}.py" for name in ("scan", "layouts", "orphan_pass"))
-SECOND, LINEAGE, OWNER = (f"{_HERE}/test_{name}.py" for name in ("second_catalog", "second_owner", "table_ownership"))
+SECOND, LINEAGE, OWNER = (
+    f"{_HERE}/test_{name}.py" for name in ("second_catalog", "second_owner", "table_ownership")
+)
 VERSIONS = "iceberg_maint_tests/core/removal/test_unlogged_metadata.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_restore.py")
 LOCATIONS = "iceberg_maint_tests/core/model/test_location.py"

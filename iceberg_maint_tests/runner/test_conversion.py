@@ -11,7 +11,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.runner.assess import decide_stored, survey
+from iceberg_maint.runner.assess import assess, decide_stored
 from iceberg_maint.runner.maintain import OperationEnded
 from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
@@ -137,7 +137,7 @@ def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
     uuid = world.now.state.uuid
     held = {"p=c": PartitionHistory(quarantined=True)}
     world.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
-    seen = survey(TABLE, lambda _state: world.policy, world._tools(Process()))
+    seen = assess(TABLE, lambda _state: world.policy, world._tools(Process()))
     assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
     _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())
     assert {p.partition: p.verdict for p in stored.partitions}["p=d"] is Verdict.RUN

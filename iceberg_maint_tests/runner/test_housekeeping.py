@@ -19,8 +19,8 @@ from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.ledger.schema import attempt_try as tries
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
-from iceberg_maint.ports.engine import Ticket, Written
-from iceberg_maint.runner.assess import make_plans, survey
+from iceberg_maint.ports.engine import CommitContext, Written
+from iceberg_maint.runner.assess import assess, make_plans
 from iceberg_maint_tests.support.runner.housekeeping_loop import (
     EXPIRE,
     REGROUP,
@@ -113,7 +113,7 @@ def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
     world.before_commit = lambda batch: left.extend(set(world.ids()) - set(batch.snapshots))
     # Settling comes first in a run; here what a plan alone would say.
     tools = world._tools(Process())
-    seen = survey(world.now.state.table, lambda _s: world.policy, tools, (EXPIRE,))
+    seen = assess(world.now.state.table, lambda _s: world.policy, tools, (EXPIRE,))
     [plan] = make_plans(seen, tools)
     assert held not in plan.batches[0].snapshots
     assert min(plan.batches[0].snapshots) == world.ids()[0]
@@ -156,7 +156,7 @@ def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: b
     world = UpkeepWorld()
     world.policy = replace(UPKEEP, expire_snapshots=replace(UPKEEP.expire_snapshots, enabled=expires))
     operations = (Operation.REMOVE_ORPHAN_FILES,)
-    seen = survey(world.now.state.table, lambda _s: world.policy, world._tools(Process()), operations)
+    seen = assess(world.now.state.table, lambda _s: world.policy, world._tools(Process()), operations)
     assert seen.retention.expire != ()
     assert seen.sweeps is not expires
 
@@ -165,7 +165,7 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
     world = UpkeepWorld()
     commit = UpkeepEngine.commit
 
-    def losing(engine: UpkeepEngine, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def losing(engine: UpkeepEngine, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         return replace(commit(engine, batch, written, ticket), lost=("tag v on snapshot 1",))
 
     monkeypatch.setattr(UpkeepEngine, "commit", losing)
@@ -178,7 +178,7 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
         # That nothing is to expire any more lets nothing go of what has.
         for expiry in (rarely, replace(rarely, enabled=False)):
             world.policy = replace(UPKEEP, expire_snapshots=expiry)
-            seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
+            seen = assess(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
             assert (seen.retention.expire, seen.sweeps) == ((), swept)
         world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
 
@@ -189,8 +189,8 @@ class Careless:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[UpkeepWorld], object]) -> None:
         swap = UpkeepEngine._swap
 
-        def careless(engine: UpkeepEngine, batch: Batch, ticket: Ticket, _base: TableState) -> None:
-            engine.world.catalog.compares_base = False
+        def careless(engine: UpkeepEngine, batch: Batch, ticket: CommitContext, _base: TableState) -> None:
+            engine.world.catalog.checks_commit_base = False
             meanwhile(engine.world)
             now = engine.world.now.state
             kept = tuple(r for r in now.refs if r.snapshot_id not in batch.snapshots)
@@ -233,7 +233,7 @@ def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_othe
     assert told.message.startswith(message)
     assert world.past(EXPIRE) == PartitionHistory(quarantined=True, reason=told.message)
     assert world.left_open(EXPIRE) == (0, 0)
-    seen = survey(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
+    seen = assess(TABLE, lambda _s: world.policy, world._tools(Process()), (EXPIRE,))
     assert (seen.history.last_done_ms, seen.sweeps) == (None, False)
 
 
@@ -276,7 +276,7 @@ def test_expiry_that_was_compared_with_its_base_has_lost_nothing_however_short_t
 
 def on_its_way(world: UpkeepWorld) -> tuple[int, ...]:
     """An expiry whose process died when it had asked a catalog that compares no base: what it is to remove."""
-    world.catalog.compares_base = False
+    world.catalog.checks_commit_base = False
     with pytest.raises(Killed):
         world.run(Process(dies="after:record_try"), operations=(EXPIRE,))
     world.expire_leases()

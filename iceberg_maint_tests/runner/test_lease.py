@@ -44,13 +44,13 @@ def test_run_ends_though_a_beat_of_it_is_never_answered(
     ledger: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "_LAST_BEAT_SECONDS", 0.01)
-    with lease.living(ledger, RUN):
+    with lease.run_heartbeat(ledger, RUN):
         assert ledger.asked.wait(30)
     assert not ledger.back.is_set()
 
 
 def test_run_that_ends_is_heard_no_more(ledger: Silent) -> None:
-    with lease.living(ledger, RUN):
+    with lease.run_heartbeat(ledger, RUN):
         assert set(ledger.run_beats()) == {RUN}
         assert ledger.asked.wait(30)
         ledger.back.set()

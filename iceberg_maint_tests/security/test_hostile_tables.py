@@ -26,7 +26,7 @@ from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.wiring import SystemClock
-from iceberg_maint_tests.support.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +77,7 @@ def test_each_is_maintained_by_its_very_name_and_value(
     before = {name: rows(table) for name, table in tables.items()}
     untouched = {name: table.metadata_location for name, table in tables.items()}
     ours = PyIcebergCatalog("lake", dict(catalog.properties) | {"type": "sql"})
-    engine = SparkEngine(lambda: spark, lambda _table: READER, NO_PAUSE)
+    engine = SparkEngine(lambda: spark, lambda _table: READER, NO_BACKOFF)
     tools = Tools(ours, memory_ledger(), SystemClock(), lambda: engine)
     for n, name in enumerate(NAMES):
         table = TableId("lake", (NAMESPACE,), name)

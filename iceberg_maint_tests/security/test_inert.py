@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.report.formatting import inert
+from iceberg_maint.report.formatting import escape_control_chars
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,9 @@ from iceberg_maint.report.formatting import inert
     ],
 )
 def test_what_steers_a_terminal_is_written_out(text: str, shown: str) -> None:
-    assert inert(text) == shown
+    assert escape_control_chars(text) == shown
 
 
 def test_styles_of_our_own_drawing_stay_and_nothing_else() -> None:
     text = "\x1b[1;32mok\x1b[0m \x1b[2J\x1b]0;title\x07"
-    assert inert(text, styled=True) == "\x1b[1;32mok\x1b[0m \\x1b[2J\\x1b]0;title\\x07"
+    assert escape_control_chars(text, styled=True) == "\x1b[1;32mok\x1b[0m \\x1b[2J\\x1b]0;title\\x07"

@@ -25,7 +25,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint_tests.simulation.faults import (
     CONFLICTS,
     LANDS,
@@ -111,7 +111,7 @@ class SimEngine:
                     number = batch.snapshot_sequence_number
                     yield _written(lake.new_file(table, group.partition, rows, number), index)
 
-    def adopt(self, batch: Batch, written: Written) -> bool:
+    def reuse_files(self, batch: Batch, written: Written) -> bool:
         def look() -> bool:
             if self._lake.every[batch.table_uuid].state.snapshot_by_id(batch.snapshot_id) is None:
                 raise StaleBatchError("its snapshot has expired")
@@ -121,10 +121,10 @@ class SimEngine:
         self._process.world.watch.found["adopted" if found else "not to be adopted"] += 1
         return found
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """As the real one: each try of a fresh base through the gate, the lease asked for and the try
         recorded before the swap, and what the table shows afterwards decides."""
-        for tries in range(1, ticket.max_tries + 1):
+        for tries in range(1, context.max_tries + 1):
             try:
                 base = self._step("load", lambda: self._load(batch))
             except ConnectionError as why:
@@ -132,7 +132,7 @@ class SimEngine:
             if base is None:
                 return _rejected(Rejection.STALE, "no such table", tries)
             try:
-                swap = self._prepared(batch, written, base, ticket)
+                swap = self._prepared(batch, written, base, context)
             except _StaleError as why:
                 return _rejected(Rejection.STALE, str(why), tries)
             except _MovedError as why:
@@ -140,14 +140,14 @@ class SimEngine:
                 continue
             assert base.snapshot is not None
             try:
-                if not ticket.holds():
+                if not context.holds():
                     raise FenceLostError("the lease was lost before the commit; nothing was committed.")
-                ticket.record_try(base.snapshot.snapshot_id, base.metadata_location)
+                context.record_try(base.snapshot.snapshot_id, base.metadata_location)
             except FenceLostError:
                 raise
             except Exception as why:  # noqa: BLE001 - nothing was swapped, whatever it is
                 return _rejected(Rejection.ERROR, str(why), tries)
-            result = self._swap(batch, ticket, swap)
+            result = self._swap(batch, context, swap)
             if result.rejection is not Rejection.CONFLICT:
                 return replace(result, tries=tries)
             self._process.give_way(until_ms=self._lake.now_ms + self._lake.choose.randint(0, 2000))
@@ -157,13 +157,13 @@ class SimEngine:
         table = self._lake.tables.get(TableId.parse(batch.table))
         return table.state if table is not None else None
 
-    def _prepared(self, batch: Batch, written: Written, base: TableState, ticket: Ticket) -> Swap:
+    def _prepared(self, batch: Batch, written: Written, base: TableState, context: CommitContext) -> Swap:
         """What is to be swapped in. Raises _StaleError where the batch does not fit the base."""
         if base.uuid != batch.table_uuid:
             raise _StaleError("another table")
         if batch.operation == Operation.EXPIRE_SNAPSHOTS:
-            return self._expiry(batch, base, ticket)
-        summary = _summary(batch, ticket, written)
+            return self._expiry(batch, base, context)
+        summary = _summary(batch, context, written)
         if batch.operation != Operation.REWRITE_MANIFESTS:
             return Swap(base, self._gated(batch, written, base), "replace", summary)
         manifests = frozenset(batch.manifests)
@@ -172,9 +172,9 @@ class SimEngine:
         live = self._lake.every[base.uuid].files[base.snapshot.snapshot_id]
         return Swap(base, live, "replace", {**summary, "manifests-created": "1"}, manifests)
 
-    def _expiry(self, batch: Batch, base: TableState, ticket: Ticket) -> Swap:
+    def _expiry(self, batch: Batch, base: TableState, context: CommitContext) -> Swap:
         """As the real one: what may expire is asked anew of this very base."""
-        allowed = ticket.retention(base.metadata_location)
+        allowed = context.retention(base.metadata_location)
         if allowed is None:
             raise _MovedError("the base is no longer the table's")
         swap = Swap(base, (), "expire", {}, expire=batch.snapshots, expire_refs=batch.refs)
@@ -217,7 +217,7 @@ class SimEngine:
             file_sequence_number=number,
         )
 
-    def _swap(self, batch: Batch, ticket: Ticket, swap: Swap) -> CommitResult:
+    def _swap(self, batch: Batch, context: CommitContext, swap: Swap) -> CommitResult:
         world, base = self._process.world, swap.base.snapshot
         assert base is not None
         try:
@@ -238,7 +238,7 @@ class SimEngine:
             world.send_late(swap)
         if answer in (Answer.GONE_BEFORE, Answer.GONE_AFTER):
             self._process.engine_gone = True
-        world.trace(f"{ticket.run_id} swap: {answer}")
+        world.trace(f"{context.run_id} swap: {answer}")
         world.watch.found[str(answer)] += 1
         message = "" if answer in SILENT else str(answer)
 
@@ -248,7 +248,7 @@ class SimEngine:
             now = self._load(batch)
             if now is None:
                 raise ConnectionError("no such table")
-            found = now.snapshot_by_token(ticket.token)
+            found = now.snapshot_by_token(context.token)
             if swap.operation == "expire":
                 found = now.snapshot if expired(batch, now) else None
             return found.snapshot_id if found is not None else None
@@ -280,13 +280,13 @@ def _written(file: LiveFile, group: int) -> WrittenFile:
     )
 
 
-def _summary(batch: Batch, ticket: Ticket, written: Written) -> dict[str, str]:
+def _summary(batch: Batch, context: CommitContext, written: Written) -> dict[str, str]:
     dropped = sum(d.drop for d in batch.equality_deletes) + len(batch.position_deletes)
     return {
-        TOKEN_PROPERTY: ticket.token,
-        FENCE_PROPERTY: str(ticket.fence),
+        TOKEN_PROPERTY: context.token,
+        FENCE_PROPERTY: str(context.fence),
         BATCH_PROPERTY: batch.batch_id,
-        RUN_PROPERTY: ticket.run_id,
+        RUN_PROPERTY: context.run_id,
         "removed-delete-files": str(dropped),
         "operation": batch.operation,
     }

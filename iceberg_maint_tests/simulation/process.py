@@ -112,7 +112,7 @@ class ProcessCatalog:
         self._process = process
 
     @property
-    def compares_base(self) -> bool:
+    def checks_commit_base(self) -> bool:
         return not any(table.by_ref for table in self._process.world.lake.every.values())
 
     def tables(self) -> tuple[TableId, ...]:

@@ -192,12 +192,14 @@ def test_files_are_adopted_only_if_they_hold_what_their_proof_says(shop: Worksho
     assert attempt.proof.fingerprint is not None
     engine = other_engine(shop)
     written = Written(files, attempt.proof)
-    assert engine.adopt(stored.batch, written)
+    assert engine.reuse_files(stored.batch, written)
     other = attempt.proof.fingerprint.replace(":20:", ":21:")
-    assert not engine.adopt(stored.batch, replace(written, proof=replace(attempt.proof, fingerprint=other)))
+    assert not engine.reuse_files(
+        stored.batch, replace(written, proof=replace(attempt.proof, fingerprint=other))
+    )
     place = Path(files[0].path.removeprefix("file:"))
     os.truncate(place, place.stat().st_size - 1)
-    assert not engine.adopt(stored.batch, written)
+    assert not engine.reuse_files(stored.batch, written)
     place.unlink()
     rows = shop.writers.rows(case.name)
     [outcome] = case.run(engine)

@@ -114,7 +114,7 @@ class FileChange:
     survives and is no longer the same (identities, manifests), as sentences; `duplicates`: files
     live twice in the manifests read; `new_deletes`: deletes live before the commit with a data
     sequence number above the pinned one; `survivors`: live data files after the commit to which a
-    vanished delete could apply; `lost`: data files to mark that were live at the pinned snapshot
+    dropped_deletes delete could apply; `lost`: data files to mark that were live at the pinned snapshot
     and are not before the commit; `arrivals`: files of the plan, by path, that are live before the commit in
     a manifest that the pinned snapshot does not list; `departures`: delete files of the plan that were live
     at the pinned snapshot and are not before the commit; `outlived`: delete files that mark positions of them, as a new

@@ -1,4 +1,4 @@
-"""Reach: which delete file applies to which data file (Iceberg spec, "Scan Planning").
+"""DeleteIndex: which delete file applies to which data file (Iceberg spec, "Scan Planning").
 
 Position deletes and deletion vectors up to their own sequence number, by path where they name one
 file, else in their spec and partition; equality deletes strictly below their sequence number,
@@ -20,7 +20,7 @@ def covers(delete: Entry, scope: Scope, unpartitioned: frozenset[int]) -> bool:
     return is_global or delete.scope == scope
 
 
-class Reach:
+class DeleteIndex:
     """What some delete files apply to; a data file is held against all of them at once."""
 
     def __init__(self, deletes: Iterable[Entry], unpartitioned: frozenset[int]) -> None:
@@ -43,7 +43,7 @@ class Reach:
             (d.data_sequence_number for of_one in self._of_file.values() for d in of_one), default=-1
         )
 
-    def hit(self, data: Entry) -> Entry | None:
+    def find(self, data: Entry) -> Entry | None:
         """A delete file that applies to this data file."""
         sequence_number = data.data_sequence_number
         for delete in (self._everywhere, self._keys.get(data.scope)):
@@ -57,7 +57,7 @@ class Reach:
                 return delete
         return None
 
-    def may_hit(self, manifest: Manifest) -> bool:
+    def may_match(self, manifest: Manifest) -> bool:
         """Whether a manifest may list data files that are hit, by what its list says of it."""
         if manifest.is_deletes:
             return False
@@ -71,7 +71,7 @@ class Reach:
         )
 
 
-def vanished(removed: Sequence[Entry], added: Iterable[Entry]) -> list[Entry]:
+def dropped_deletes(removed: Sequence[Entry], added: Iterable[Entry]) -> list[Entry]:
     """The delete files among those removed that may still apply to something: not those of one
     data file that goes too, or that gets a deletion vector of no fewer positions."""
     gone = {e.path for e in removed if e.kind is FileKind.DATA}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from iceberg_maint.core.commits.change import Change, Entry, Scope, TableVersion, scope_of
-from iceberg_maint.core.commits.delete_scope import Reach, covers, vanished
+from iceberg_maint.core.commits.delete_scope import DeleteIndex, covers, dropped_deletes
 from iceberg_maint.core.commits.intent import GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
 from iceberg_maint.core.model.partition_key import ALL, FIRST_SPEC_ID, decode_partition
@@ -323,17 +323,17 @@ def _dropped_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
     """A delete that vanishes applies to no live data file. One that the plan drops and that does so
     all the same has met a file that the plan did not know; those that it did know have been examined."""
     unpartitioned, files = change.base.unpartitioned_specs, change.files
-    void = vanished(files.removed, files.added)
-    unplanned = Reach((d for d in void if not intent.drops(d)), unpartitioned)
+    void = dropped_deletes(files.removed, files.added)
+    unplanned = DeleteIndex((d for d in void if not intent.drops(d)), unpartitioned)
     yield from _still_needed(Rule.DROPPED_DELETE, unplanned, files.survivors)
-    planned = Reach((d for d in void if intent.drops(d)), unpartitioned)
+    planned = DeleteIndex((d for d in void if intent.drops(d)), unpartitioned)
     examined = intent.examined
     unknown = [e for e in files.survivors if e.path not in examined]
     yield from _still_needed(Rule.NEEDED_DELETE, planned, unknown)
 
 
-def _still_needed(rule: Rule, reach: Reach, survivors: Iterable[Entry]) -> Iterator[Violation]:
-    hits = [(delete, data) for data in survivors if (delete := reach.hit(data)) is not None]
+def _still_needed(rule: Rule, reach: DeleteIndex, survivors: Iterable[Entry]) -> Iterator[Violation]:
+    hits = [(delete, data) for data in survivors if (delete := reach.find(data)) is not None]
     if hits:
         delete, data = hits[0]
         more = f" and {len(hits) - 1} more data files" if len(hits) > 1 else ""
@@ -361,13 +361,13 @@ def _new_deletes(change: Change) -> Iterator[Violation]:
     """Position deletes and deletion vectors since the pinned snapshot mark no file that is replaced,
     and none that gets a deletion vector, which would hide them or be the second."""
     positions = [d for d in change.files.new_deletes if d.kind is not FileKind.EQUALITY_DELETES]
-    reach = Reach(positions, change.base.unpartitioned_specs)
+    reach = DeleteIndex(positions, change.base.unpartitioned_specs)
     sources = [e for e in change.files.removed if e.kind is FileKind.DATA]
     for entry in change.files.added:
         if entry.kind is FileKind.DELETION_VECTOR and entry.referenced_data_file is not None:
             sources.append(Entry(entry.referenced_data_file, FileKind.DATA, entry.scope, 0, 0))
     for source in sources:
-        if (delete := reach.hit(source)) is not None:
+        if (delete := reach.find(source)) is not None:
             yield Violation(
                 Rule.NEW_DELETE,
                 f"delete file {delete.path} came after the pinned snapshot and applies to {source.path}",

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iceberg_maint.core.commits.change import Entry, FileChange, Identity, Scope, TableVersion, scope_of
-from iceberg_maint.core.commits.delete_scope import Reach, vanished
+from iceberg_maint.core.commits.delete_scope import DeleteIndex, dropped_deletes
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.model.table_state import EntryStatus, FileKind, Manifest, ManifestReader
 
@@ -64,9 +64,9 @@ def read_file_change(
         for entry in opened.contents(manifest).live
         if entry.data_sequence_number > intent.snapshot_sequence_number
     ]
-    void = vanished(removed, added)
-    by_plan = Reach((d for d in void if intent.drops(d)), unpartitioned)
-    by_itself = Reach((d for d in void if not intent.drops(d)), unpartitioned)
+    void = dropped_deletes(removed, added)
+    by_plan = DeleteIndex((d for d in void if intent.drops(d)), unpartitioned)
+    by_itself = DeleteIndex((d for d in void if not intent.drops(d)), unpartitioned)
     known = {m.path: m for m in pinned or ()}
     survivors = [
         entry
@@ -90,14 +90,14 @@ def read_file_change(
 
 
 def _to_search(
-    manifests: Sequence[Manifest], known: Mapping[str, Manifest], by_plan: Reach, by_itself: Reach
+    manifests: Sequence[Manifest], known: Mapping[str, Manifest], by_plan: DeleteIndex, by_itself: DeleteIndex
 ) -> Iterator[Manifest]:
-    """Manifests in which a vanished delete may still have something to delete."""
+    """Manifests in which a dropped_deletes delete may still have something to delete."""
     answered_for: list[tuple[int, Manifest]] = []
     for manifest in manifests:
-        if by_itself.may_hit(manifest):
+        if by_itself.may_match(manifest):
             yield manifest
-        elif by_plan.may_hit(manifest):
+        elif by_plan.may_match(manifest):
             files = _live_files(manifest)
             if files is None or known.get(manifest.path) != manifest:
                 yield manifest

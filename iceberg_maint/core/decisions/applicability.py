@@ -30,7 +30,7 @@ def partition_findings(
     return (*found, *of_deletes)
 
 
-def asking(operation: Operation, found: tuple[Finding, ...], policy: Policy) -> tuple[Finding, ...]:
+def findings_for(operation: Operation, found: tuple[Finding, ...], policy: Policy) -> tuple[Finding, ...]:
     """The findings that this operation may do something about.
 
     Equality deletes that apply are both operations' until a plan, which sees the files, chooses;

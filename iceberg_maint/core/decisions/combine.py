@@ -14,7 +14,7 @@ _GRAVITY = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
 _QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
 
 
-def joint(decisions: Sequence[Decision]) -> Decision:
+def combine_decisions(decisions: Sequence[Decision]) -> Decision:
     """Several operations' decisions as one view of the table: of each partition the gravest verdict
     (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's, and the same of the table.
 
@@ -28,7 +28,7 @@ def joint(decisions: Sequence[Decision]) -> Decision:
     for decision in decisions:
         for p in decision.partitions:
             by_key.setdefault(p.partition, []).append(p)
-    partitions = sorted(map(_gravest, by_key.values()), key=lambda p: p.verdict is not Verdict.RUN)
+    partitions = sorted(map(most_severe, by_key.values()), key=lambda p: p.verdict is not Verdict.RUN)
     runs = {p.operation for p in partitions if p.verdict is Verdict.RUN}
     # A table whose only work is held waits, though an operation alone would run.
     free = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
@@ -51,7 +51,7 @@ def joint(decisions: Sequence[Decision]) -> Decision:
     )
 
 
-def _gravest(found: Sequence[PartitionDecision]) -> PartitionDecision:
+def most_severe(found: Sequence[PartitionDecision]) -> PartitionDecision:
     held = [p for p in found if p.reason in HELD and other_data_operation(p.operation)]
     if any(has_old_deletes(p.findings) for p in held):
         return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.applicability import (
-    asking,
     candidate_bytes,
     either_may_clean,
+    findings_for,
     partition_findings,
 )
 from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
@@ -196,7 +196,7 @@ def _partition(
     asked: bool,
     force: bool,
 ) -> PartitionDecision:
-    ours, health = asking(operation, found, policy), measured.partitions[key]
+    ours, health = findings_for(operation, found, policy), measured.partitions[key]
     forced = force and (
         operation is Operation.REWRITE_DATA_FILES
         or bool(ours)

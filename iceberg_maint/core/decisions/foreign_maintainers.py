@@ -17,7 +17,7 @@ from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class ActiveMaintainer:
     """A foreign maintainer that counts: `commit` is its newest, and it counts until `until_ms`."""
 
     commit: ForeignCommit
@@ -33,16 +33,16 @@ class Company:
         }
 
 
-def company(
+def active_maintainer(
     commits: Sequence[ForeignCommit], policy: ForeignMaintainersPolicy, now_ms: int
-) -> Company | None:
+) -> ActiveMaintainer | None:
     """The foreign maintainer that is still at work as the policy counts it, if any: a single
     compaction by hand stops nothing for ever."""
     if policy.mode is ForeignMode.IGNORE or not commits:
         return None
     newest = max(commits, key=lambda commit: commit.timestamp_ms)
     until_ms = newest.timestamp_ms + policy.within_seconds * 1000
-    return Company(newest, until_ms) if now_ms < until_ms else None
+    return ActiveMaintainer(newest, until_ms) if now_ms < until_ms else None
 
 
 def foreign_stop(
@@ -53,7 +53,7 @@ def foreign_stop(
     In mode `refuse` all work on data is refused, as it replaces files the other may be at work on; in `coexist` data files may be rewritten, and
     position deletes are the other's business. A policy that only advises stops nothing.
     """
-    other = company(commits, policy.foreign_maintainers, now_ms)
+    other = active_maintainer(commits, policy.foreign_maintainers, now_ms)
     if other is None or operation not in DATA_OPERATIONS or policy.mode is Mode.ADVISE:
         return None
     if policy.foreign_maintainers.mode is ForeignMode.REFUSE:
@@ -63,12 +63,12 @@ def foreign_stop(
     return None
 
 
-def in_company(policy: Policy, commits: Sequence[ForeignCommit], now_ms: int) -> Policy:
+def coexistence_policy(policy: Policy, commits: Sequence[ForeignCommit], now_ms: int) -> Policy:
     """The policy as it holds in mode `coexist` while a foreign maintainer is at work: only partitions
     that are cold for both, and equality deletes are applied by rewriting data files, since two
     maintainers that convert them take each other's deletes for live ones."""
     own = policy.foreign_maintainers
-    if own.mode is not ForeignMode.COEXIST or company(commits, own, now_ms) is None:
+    if own.mode is not ForeignMode.COEXIST or active_maintainer(commits, own, now_ms) is None:
         return policy
     cold = max(policy.windows.cold_after_seconds or 0, own.cold_after_seconds)
     return replace(

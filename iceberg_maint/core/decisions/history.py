@@ -40,7 +40,7 @@ class TableHistory:
         return self.partitions.get(partition, PartitionHistory())
 
 
-def joint_history(histories: Sequence[TableHistory]) -> TableHistory:
+def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
     """Several operations' histories of one table as one: what holds one back shows for all, and
     the hour's work adds up. Raises ValueError for none."""
     first, *rest = histories

@@ -33,7 +33,7 @@ _METADATA_VERSIONS = 100
 """Iceberg's default of `write.metadata.previous-versions-max`: older ones it does not even list."""
 
 
-def decide_upkeep(
+def decide_housekeeping(
     operation: Operation,
     state: TableState,
     measured: Measured,
@@ -51,7 +51,7 @@ def decide_upkeep(
     `doubt` is what is wrong with the clocks: nothing is removed then. `force` makes it due whatever the
     thresholds and back-off say.
     """
-    found = upkeep_findings(operation, state, policy, history, retention, now_ms)
+    found = housekeeping_findings(operation, state, policy, history, retention, now_ms)
     unit = _unit(operation, found, history, now_ms, force=force)
     evidence = _evidence(operation, state, retention)
     stop = _stop(operation, state, measured, policy, history, now_ms)
@@ -82,7 +82,7 @@ def held_back(
     )
 
 
-def upkeep_findings(
+def housekeeping_findings(
     operation: Operation,
     state: TableState,
     policy: Policy,

@@ -212,7 +212,7 @@ def _due_anyway_bytes(
         return 0
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in files:
-        if rules.chooses(candidate):
+        if rules.selects_file(candidate):
             by_spec[candidate.file.spec_id].append(candidate)
     groups = packed_groups(by_spec, rules, policy.windows, policy.windows.max_bytes_per_batch)
     return sum(c.file.size_bytes for _, group in groups for c in group)

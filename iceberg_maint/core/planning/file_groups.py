@@ -45,7 +45,7 @@ class Rules:
         )
         return cls(due, policy, target_bytes, size_limits(policy, target_bytes), grave)
 
-    def chooses(self, candidate: Candidate) -> bool:
+    def selects_file(self, candidate: Candidate) -> bool:
         """Whether the file itself asks for a rewrite (Iceberg `filterFiles`)."""
         size = candidate.file.size_bytes
         return (
@@ -59,7 +59,7 @@ class Rules:
             or self._equality_deletes_ask(candidate)
         )
 
-    def keeps(self, group: Sequence[Candidate]) -> bool:
+    def keeps_group(self, group: Sequence[Candidate]) -> bool:
         """Whether a group gains (Iceberg `filterFileGroups`) and makes progress: fewer files than
         before, deletes applied, or a large file split."""
         if self.due.reason is Reason.FORCED:
@@ -102,7 +102,7 @@ def packed_groups(
     cap = min(most_bytes, rules.policy.max_group_bytes)
     for spec_id, chosen in sorted(by_spec.items()):
         for packed in pack(chosen, cap, lambda c: c.file.size_bytes, windows.max_files_per_batch):
-            if rules.keeps(packed):
+            if rules.keeps_group(packed):
                 yield spec_id, packed
 
 

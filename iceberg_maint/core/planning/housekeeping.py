@@ -25,7 +25,7 @@ SWEEP_AND_MARK = "sweep-and-mark"
 """Only where an expiry ended well since the files were marked; see `may_sweep`."""
 
 
-def plan_upkeep(
+def plan_housekeeping(
     operation: Operation,
     state: TableState,
     decision: Decision,

@@ -188,7 +188,7 @@ def plan_groups(
     for candidate in found:
         if unsupported.apply_to(candidate.file):
             blocked.append(candidate)
-        elif not rules.chooses(candidate):
+        elif not rules.selects_file(candidate):
             continue
         elif candidate.file.size_bytes > most:
             too_large.append(candidate)

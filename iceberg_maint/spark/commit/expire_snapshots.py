@@ -25,9 +25,9 @@ from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import StaleBatchError
-from iceberg_maint.ports.engine import Ticket
+from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.gate import BaseMovedError, Gate
-from iceberg_maint.spark.commit.retry import LoadTable, Pause, commit_tries
+from iceberg_maint.spark.commit.retry import Backoff, LoadTable, commit_with_retry
 from iceberg_maint.spark.jvm.bridge import Bridge, one_line
 
 _NO_HEAD = -1
@@ -37,9 +37,9 @@ ExpiryCheck = Callable[[Batch, Mapping[str, Any], Mapping[str, Any], Retention],
 def commit_expiry(
     bridge: Bridge,
     batch: Batch,
-    ticket: Ticket,
+    context: CommitContext,
     *,
-    pause: Pause,
+    backoff: Backoff,
     load_table: LoadTable | None = None,
     check: ExpiryCheck = check_expiry,
 ) -> CommitResult:
@@ -54,7 +54,7 @@ def commit_expiry(
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
         location = str(base.metadataFileLocation())
-        retention = ticket.retention(location)
+        retention = context.retention(location)
         if retention is None:
             raise BaseMovedError
         checked.append((location, _document(bridge, base)))
@@ -64,7 +64,7 @@ def commit_expiry(
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         operations = table.operations()
-        gate = Gate(bridge, operations, inspect, ticket.holds, ticket.record_try)
+        gate = Gate(bridge, operations, inspect, context.holds, context.record_try)
         try:
             base = operations.current()
             gate.commit(base, _without(bridge, base, batch))
@@ -77,14 +77,14 @@ def commit_expiry(
         head = document.get("current-snapshot-id")
         return (_NO_HEAD if head is None else int(head)) if has_expired(batch, document) else None
 
-    result = commit_tries(load, batch.table, ticket, pause, try_once, shown)
-    if result.status is not CommitStatus.COMMITTED or ticket.compares_base:
+    result = commit_with_retry(load, batch.table, context, backoff, try_once, shown)
+    if result.status is not CommitStatus.COMMITTED or context.checks_commit_base:
         return result
-    return replace(result, lost=_lost(bridge, load, batch, *checked[-1], pause))
+    return replace(result, lost=_lost(bridge, load, batch, *checked[-1], backoff))
 
 
 def _lost(
-    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], pause: Pause
+    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], backoff: Backoff
 ) -> tuple[str, ...]:
     """What went with the commit that was checked against the metadata at `location`."""
 
@@ -95,7 +95,7 @@ def _lost(
         swapped = applied_to(batch, location, log, lambda before: _document(bridge, read(table.io(), before)))
         return () if swapped is None else lost_with(batch, base, swapped)
 
-    return look_for_lost(look, pause.after, one_line)
+    return look_for_lost(look, backoff.after, one_line)
 
 
 def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:

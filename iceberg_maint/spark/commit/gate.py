@@ -29,7 +29,7 @@ from iceberg_maint.core.commits.manifest_diff import read_file_change
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.spark.commit.table_operations import OperationsBehind
+from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan.pruning import spec_values
 
@@ -55,7 +55,7 @@ BaseMovedError."""
 class Gate:
     """What a table's operations ask when they commit, good for one commit of one operation object.
 
-    `holds` and `record_try` are the ticket's; the order at the swap is rules, fence, record, swap.
+    `holds` and `record_try` are the context's; the order at the swap is rules, fence, record, swap.
     Afterwards: `violations` broken; `moved` whether somebody else had committed before the rules were
     looked at; `error` what was raised in here; `tried` whether the swap was recorded and may have
     happened; `base_snapshot_id` what it was based on.
@@ -91,8 +91,8 @@ class Gate:
         return self._behind.showing(properties)
 
     @cached_property
-    def _behind(self) -> OperationsBehind:
-        return OperationsBehind(self._bridge, self, self._delegate)
+    def _behind(self) -> GuardedTableOperations:
+        return GuardedTableOperations(self._bridge, self, self._delegate)
 
     # of TableOperations what the table's own do not answer
 

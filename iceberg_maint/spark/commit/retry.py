@@ -19,7 +19,7 @@ from iceberg_maint.core.commits import gate as rules
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports.engine import Ticket
+from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.gate import Gate
 from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, one_line
 
@@ -43,7 +43,7 @@ in an exception that could be anything, IllegalArgumentException."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Backoff:
     """How long to wait after the nth lost try: `base_seconds` · 2ⁿ⁻¹ up to `cap_seconds`, times
     `jitter()` in [0, 1)."""
 
@@ -57,18 +57,23 @@ class Pause:
         self.sleep(min(self.cap_seconds, self.base_seconds * 2 ** (tries - 1)) * self.jitter())
 
 
-TryOnce = Callable[[Any], tuple[Gate, Exception | None]]
+CommitAttempt = Callable[[Any], tuple[Gate, Exception | None]]
 """Commits once to a fresh Java `Table`: the gate it went through, and what was raised. Raises
 StaleBatchError where the table tells before that the plan is out of date."""
-Shown = Callable[[Any, int | None], int | None]
+FindCommit = Callable[[Any, int | None], int | None]
 """(a fresh Java `Table`, the base snapshot's id) → the id of the snapshot at which the table shows
 the commit, None where it does not."""
 
 
-def commit_tries(
-    load: LoadTable, name: str, ticket: Ticket, pause: Pause, try_once: TryOnce, shown: Shown
+def commit_with_retry(
+    load: LoadTable,
+    name: str,
+    context: CommitContext,
+    backoff: Backoff,
+    try_once: CommitAttempt,
+    shown: FindCommit,
 ) -> CommitResult:
-    """Tries until a try does not lose against another commit, `ticket.max_tries` at most.
+    """Tries until a try does not lose against another commit, `context.max_tries` at most.
 
     Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
     """
@@ -87,9 +92,9 @@ def commit_tries(
             result = _after_swap(load, name, shown, gate, failure, tries)
         else:
             result = _not_tried(gate, failure, tries)
-        if result.rejection is not Rejection.CONFLICT or tries >= ticket.max_tries:
+        if result.rejection is not Rejection.CONFLICT or tries >= context.max_tries:
             return result
-        pause.after(tries)
+        backoff.after(tries)
 
 
 def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
@@ -120,7 +125,7 @@ def _before_swap(why: BaseException) -> Rejection:
 def _after_swap(
     load: LoadTable,
     name: str,
-    shown: Shown,
+    shown: FindCommit,
     gate: Gate,
     failure: Exception | None,
     tries: int,

@@ -29,9 +29,9 @@ from iceberg_maint.core.model.table_state import (
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import StaleBatchError
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Check, CommitGate
-from iceberg_maint.spark.commit.retry import LoadTable, Pause, commit_tries, find_token, quiet_proxies
+from iceberg_maint.spark.commit.retry import Backoff, LoadTable, commit_with_retry, find_token, quiet_proxies
 from iceberg_maint.spark.jvm.bridge import Bridge
 
 
@@ -39,13 +39,13 @@ def commit_batch(
     bridge: Bridge,
     batch: Batch,
     written: Written,
-    ticket: Ticket,
+    context: CommitContext,
     *,
     sources: Sequence[Any],
     outputs: Sequence[Any],
     deletes: Sequence[Any],
     reader: MetadataReader,
-    pause: Pause,
+    backoff: Backoff,
     load_table: LoadTable | None = None,
     check: Check = rules.check,
 ) -> CommitResult:
@@ -66,7 +66,7 @@ def commit_batch(
     Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
     """
     intent = intent_of(batch, written.files)
-    properties = summary_of(batch, written, ticket)
+    properties = summary_of(batch, written, context)
     dropped = _to_drop(bridge, batch, written, deletes, intent)
 
     def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
@@ -78,13 +78,15 @@ def commit_batch(
             )
         if not keeps_data_files(batch) and _gained_row_ids(table, batch):
             raise StaleBatchError("rows have had ids only since the pinned snapshot")
-        gate = CommitGate(bridge, table.operations(), intent, reader, check, ticket.holds, ticket.record_try)
+        gate = CommitGate(
+            bridge, table.operations(), intent, reader, check, context.holds, context.record_try
+        )
         return gate, _commit_once(bridge, gate, batch, written, intent, sources, outputs, dropped, properties)
 
     def shown(table: Any, base_snapshot_id: int | None) -> int | None:
-        return find_token(bridge, table, ticket.token, base_snapshot_id)
+        return find_token(bridge, table, context.token, base_snapshot_id)
 
-    return commit_tries(load_table or bridge.load_table, batch.table, ticket, pause, try_once, shown)
+    return commit_with_retry(load_table or bridge.load_table, batch.table, context, backoff, try_once, shown)
 
 
 def _gained_row_ids(table: Any, batch: Batch) -> bool:
@@ -192,12 +194,12 @@ def _to_drop(
     return [d for d in deletes if d.location() in planned or data_file(d) in paths]
 
 
-def summary_of(batch: Batch, written: Written, ticket: Ticket) -> dict[str, str]:
+def summary_of(batch: Batch, written: Written, context: CommitContext) -> dict[str, str]:
     """What our commits leave in their snapshot's summary."""
     return {
-        TOKEN_PROPERTY: ticket.token,
-        FENCE_PROPERTY: str(ticket.fence),
+        TOKEN_PROPERTY: context.token,
+        FENCE_PROPERTY: str(context.fence),
         BATCH_PROPERTY: batch.batch_id,
-        RUN_PROPERTY: ticket.run_id,
+        RUN_PROPERTY: context.run_id,
         PROOF_PROPERTY: dumps(written.proof),
     }

@@ -26,19 +26,19 @@ from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.outcomes.outcome import CommitResult, Rejection
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import StaleBatchError
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Gate, table_version
 from iceberg_maint.spark.commit.retry import (
+    Backoff,
     LoadTable,
-    Pause,
-    commit_tries,
+    commit_with_retry,
     find_token,
     quiet_proxies,
     rejected,
 )
 from iceberg_maint.spark.commit.rewrite_files import summary_of
 from iceberg_maint.spark.jvm.bridge import Bridge, one_line
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.pruning import spec_values
 
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
@@ -51,10 +51,10 @@ def commit_regrouping(
     bridge: Bridge,
     batch: Batch,
     written: Written,
-    ticket: Ticket,
+    context: CommitContext,
     *,
     reader: MetadataReader,
-    pause: Pause,
+    backoff: Backoff,
     load_table: LoadTable | None = None,
     check: RegroupCheck = check_regrouping,
 ) -> CommitResult:
@@ -89,18 +89,18 @@ def commit_regrouping(
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
-        gate = Gate(bridge, table.operations(), inspect, ticket.holds, ticket.record_try)
+        gate = Gate(bridge, table.operations(), inspect, context.holds, context.record_try)
         with bridge.callbacks(), quiet_proxies():
             try:
-                commit(gate, summary_of(batch, written, ticket))
+                commit(gate, summary_of(batch, written, context))
             except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
                 return gate, why
         return gate, None
 
     def shown(table: Any, base_snapshot_id: int | None) -> int | None:
-        return find_token(bridge, table, ticket.token, base_snapshot_id)
+        return find_token(bridge, table, context.token, base_snapshot_id)
 
-    return commit_tries(load, batch.table, ticket, pause, try_once, shown)
+    return commit_with_retry(load, batch.table, context, backoff, try_once, shown)
 
 
 def _manifests(reader: MetadataReader, snapshot: Any) -> Sequence[Manifest]:
@@ -120,7 +120,7 @@ def _of_data(
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     table = gate.table(batch.table)
     with gate.showing(_WRITTEN_WITH):
         operation = table.rewriteManifests()
@@ -141,7 +141,7 @@ def _of_deletes(
 ) -> None:
     table = gate.table(batch.table)
     action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
-    action.specId(manifests[0].spec_id).rewriteIf(bridge.once(Lambdas).manifest_in(batch.manifests))
+    action.specId(manifests[0].spec_id).rewriteIf(bridge.once(JavaFunctions).manifest_in(batch.manifests))
     for key, value in summary.items():
         action.snapshotProperty(key, value)
     action.execute()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.method_handles import Handles
+from iceberg_maint.spark.jvm.method_handles import MethodHandles
 
 _OPERATIONS = "org.apache.iceberg.TableOperations"
 _METADATA = "org.apache.iceberg.TableMetadata"
@@ -31,14 +31,14 @@ _READS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 """What the table's own operations answer: name, result, arguments (org.apache.iceberg.TableOperations)."""
 
 
-class OperationsBehind:
+class GuardedTableOperations:
     """`TableOperations` that hand everything to a table's own but what changes the table or asks about
     changing it (`commit`, `requireStrictCleanup`, and whatever a later Iceberg adds): that is asked of
     `gate`, a Python object that implements these. `java` is what Iceberg is given."""
 
     def __init__(self, bridge: Bridge, gate: Any, operations: Any) -> None:
         self._operations = operations
-        self._handles = handles = Handles(bridge)
+        self._handles = handles = MethodHandles(bridge)
         python = bridge.jvm.java.lang.reflect.Proxy.getInvocationHandler(gate)
         answer = handles.bound(
             python, "java.lang.reflect.InvocationHandler", "invoke", _ANYTHING, _ANYTHING, _METHOD, _ARRAY

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.planning.plan import FileGroup
-from iceberg_maint.spark.deletes.marked_rows import Work, find_already_deleted, find_marks, kept_deletes
+from iceberg_maint.spark.deletes.marked_rows import DeleteWork, find_already_deleted, find_marks, kept_deletes
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.scan import scan_task
 from iceberg_maint.spark.scan.staging import GroupTasks
@@ -34,7 +34,7 @@ class Marked:
     difference: str
 
 
-def mark(bridge: Bridge, work: Work) -> Marked:
+def mark(bridge: Bridge, work: DeleteWork) -> Marked:
     """Finds and writes the marks of all groups."""
     java = work.table.java
     marks = find_marks(bridge, work)
@@ -51,7 +51,7 @@ def mark(bridge: Bridge, work: Work) -> Marked:
     )
 
 
-def discard(work: Work, marked: Marked) -> None:
+def discard(work: DeleteWork, marked: Marked) -> None:
     """Deletes the marks once no task reads them any more. No intent and no metadata ever named them, so
     nobody else can. What cannot be deleted is left to the orphan pass."""
     # Whatever ended the tasks, an interrupt perhaps, must not give way to a JVM that died with them.
@@ -68,7 +68,7 @@ def _with_marks(
 ) -> GroupTasks:
     """The group with its equality deletes out and the vectors in. Tasks without equality deletes
     stay as they are."""
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     with_equality = lambdas.has_equality_deletes
     tasks = lambdas.to_list(group_tasks.tasks.stream().filter(with_equality.negate()))
     for task in bridge.iterate(lambdas.to_list(group_tasks.tasks.stream().filter(with_equality))):

@@ -14,7 +14,7 @@ from typing import Any
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ProofLevel
-from iceberg_maint.spark.deletes.marked_rows import Work, find_already_deleted, find_marks
+from iceberg_maint.spark.deletes.marked_rows import DeleteWork, find_already_deleted, find_marks
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.positions import Positions
@@ -28,7 +28,7 @@ class Converted:
     proof: Proof
 
 
-def convert(bridge: Bridge, work: Work) -> Converted:
+def convert(bridge: Bridge, work: DeleteWork) -> Converted:
     """Writes what the batch's equality deletes delete; commits nothing.
 
     No file is written where they delete nothing. A deletion vector also holds what was deleted of

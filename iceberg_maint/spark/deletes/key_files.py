@@ -12,7 +12,7 @@ from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.content_files import json_spec
-from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, Lambdas
+from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
 from iceberg_maint.spark.jvm.texts import texts_of
 from iceberg_maint.spark.scan.table import Table
 
@@ -50,7 +50,7 @@ class DeleteFile:
     as_data: str
 
 
-class KeyFiles(Lambdas):
+class KeyFiles(JavaFunctions):
     """Files of one table by the JVM's own loops."""
 
     def __init__(self, bridge: Bridge, table: Table) -> None:

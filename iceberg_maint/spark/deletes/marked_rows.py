@@ -11,7 +11,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.membership import marked_numbers
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.positions import Positions, count, gather, gather_numbered, read_back, union
 from iceberg_maint.spark.scan.scan import scan_task
 from iceberg_maint.spark.scan.staging import GroupTasks, read_staged, staged
@@ -19,7 +19,7 @@ from iceberg_maint.spark.scan.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DeleteWork:
     """A batch whose equality deletes are applied: its planned tasks, the Java DeleteFiles by path,
     and how to do it within memory (None where there is nothing to apply)."""
 
@@ -45,10 +45,10 @@ class Marks:
         return {path: task.file() for path, task in self.tasks.items()}
 
 
-def find_marks(bridge: Bridge, work: Work) -> Marks:
+def find_marks(bridge: Bridge, work: DeleteWork) -> Marks:
     """Holds the key columns of the planned tasks against the equality deletes that may match
     them; reads nothing where none may. Raises what `marked_rows` raises."""
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     tasks = bridge.list(())
     for group_tasks in work.planned:
         tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
@@ -65,7 +65,7 @@ def find_marks(bridge: Bridge, work: Work) -> Marks:
     return Marks(new, {path: tasks.get(i) for i, path in enumerate(paths) if path in new})
 
 
-def find_already_deleted(bridge: Bridge, work: Work, marks: Marks) -> Positions:
+def find_already_deleted(bridge: Bridge, work: DeleteWork, marks: Marks) -> Positions:
     """What position deletes and deletion vectors delete of the marked data files: vectors are
     read as they are, position deletes are left to Spark's reader to apply. Raises RefusedError
     ICM-101 when a vector does not hold as many as metadata says."""
@@ -100,6 +100,6 @@ def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:
     return [d for d in bridge.iterate(task.deletes()) if d.content() != equality]
 
 
-def _partitions(bridge: Bridge, work: Work) -> int:
+def _partitions(bridge: Bridge, work: DeleteWork) -> int:
     wanted = work.preflight.partitions if work.preflight else 1
     return max(wanted, int(bridge.spark.sparkContext.defaultParallelism))

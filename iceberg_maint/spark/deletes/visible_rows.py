@@ -20,7 +20,7 @@ from iceberg_maint.spark.deletes.marked_rows import kept_deletes
 from iceberg_maint.spark.deletes.membership import marked_rows
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.columns import quoted
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.proof import fingerprint
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.positions import Positions
@@ -70,7 +70,7 @@ def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
     `rows` raises."""
     if tasks.isEmpty():
         return {}
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
     partitions = int(bridge.spark.conf.get("spark.sql.shuffle.partitions") or 1)
     with _read(bridge, table, tasks) as (frame, marked):
@@ -83,7 +83,7 @@ def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
 def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame, DataFrame | None]]:
     """The tasks' rows by Iceberg's reader and, where it is spared the equality deletes, the rows
     that these alone delete, as `_file` and `_pos`."""
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     applied = tasks.stream().flatMap(lambdas.task_deletes).filter(lambdas.is_equality_delete)
     by_path = {str(d.location()): d for d in bridge.iterate(lambdas.to_list(applied.distinct()))}
     deletes = list(by_path.values())

@@ -49,7 +49,7 @@ class Names:
 
 
 class Bridge:
-    """Handles into one Spark session's JVM. No state but what was looked up, safe from any thread."""
+    """MethodHandles into one Spark session's JVM. No state but what was looked up, safe from any thread."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark

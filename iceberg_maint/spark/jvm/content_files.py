@@ -16,7 +16,7 @@ def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
     return str(bridge.iceberg.ContentFileParser.toJson(file, spec))
 
 
-def revive(bridge: Bridge, java_table: Any, content: str) -> Any:
+def content_file_from_json(bridge: Bridge, java_table: Any, content: str) -> Any:
     """The Java file that `content_json` described, ready to be committed."""
     node = bridge.iceberg.util.JsonUtil.mapper().readTree(content)
     values = json.loads(content)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.method_handles import Handles
+from iceberg_maint.spark.jvm.method_handles import MethodHandles
 
 SEPARATOR = "\0"
 """Between the texts of a list that crosses in one piece; no path holds it."""
@@ -18,7 +18,7 @@ SEPARATOR_WITHIN = "\1"
 """Before the parts of one such text."""
 
 
-class Lambdas(Handles):
+class JavaFunctions(MethodHandles):
     """Functions over Iceberg's scan tasks and files."""
 
     def __init__(self, bridge: Bridge) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from iceberg_maint.spark.jvm.bridge import Bridge
 
 
-class Handles:
+class MethodHandles:
     """Makes handles of public methods and puts them together; classes are told by their names."""
 
     def __init__(self, bridge: Bridge) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.plan import FileGroup
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.content_files import content_json, json_spec, revive
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json, json_spec
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.proof import fingerprint, footer
 from iceberg_maint.spark.scan.scan import scan_task
 from iceberg_maint.spark.scan.staging import GroupTasks, read_staged, staged
@@ -65,7 +65,7 @@ def _as_committed(bridge: Bridge, table: Table, file: Any) -> Any:
     """
     content = json.loads(content_json(bridge, table.java, file))
     content["first-row-id"] = _NO_ROW_ID
-    copy = revive(bridge, table.java, json.dumps(content))
+    copy = content_file_from_json(bridge, table.java, json.dumps(content))
     copy.setDataSequenceNumber(_NO_ROW_ID)
     return copy
 
@@ -79,7 +79,7 @@ def footer_difference(
         return f"{kept_records} rows were read to be kept, {out} were written"
     if has_deletes(group_tasks.group):
         return None
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     spec = table.java.specs()[group_tasks.group.spec_id]
     texts = lambdas.texts(group_tasks.tasks.stream().map(lambdas.task_file_json(json_spec(bridge, spec))))
     return footer.difference([json.loads(t) for t in texts], written, table.types)

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.jvm.local_frame import local_frame
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def write_deletion_vectors(
     """
     if not positions:
         return []
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     iceberg = bridge.iceberg
     factory = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(iceberg.FileFormat.PUFFIN).build()
     specs = table.specs()
@@ -151,7 +151,7 @@ def write_position_deletes(
     )
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     idle: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
     for _ in range(_threads(bridge)):
         idle.put(lambdas.writing_positions())
@@ -178,7 +178,7 @@ def write_position_deletes(
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:
     """The positions in position delete files and deletion vectors of one data file each, by
     Iceberg's reader. Of one data file that has several they are joined."""
-    loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(Lambdas).opening_deletes(table.io()))
+    loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(JavaFunctions).opening_deletes(table.io()))
 
     def one(file: Any) -> tuple[str, BitMap64]:
         path = str(file.referencedDataFile())

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.functions import Lambdas
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 
 
 def scan(
@@ -39,7 +39,7 @@ def scan(
         planned = planned.includeColumnStats()
     if pruning is not None:
         planned = planned.filter(pruning)
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     with closing(planned.planFiles()) as files:
         tasks = lambdas.stream(files)
         found = lambdas.to_list(tasks if only is None else tasks.filter(only))
@@ -112,7 +112,7 @@ def _completed(bridge: Bridge, table: Any, snapshot_id: int, tasks: Any) -> Any:
     uuids = _uuid_ids(bridge, table)
     if not uuids:
         return tasks
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     deletes, found = _Deletes(bridge, table), 0
     for manifest in bridge.iterate(table.snapshot(snapshot_id).deleteManifests(table.io())):
         with closing(

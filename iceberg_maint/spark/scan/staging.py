@@ -23,7 +23,7 @@ from iceberg_maint.core.planning.plan import (
 )
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
-from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, Lambdas
+from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
 from iceberg_maint.spark.scan.pruning import partitions_filter
 from iceberg_maint.spark.scan.scan import scan
 
@@ -79,7 +79,7 @@ def plan_tasks(
     """
     if not batch.groups:
         return ()
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     wanted = batch.paths()
     # The filter only spares manifests. A file whose column bounds contradict its own partition
     # value would be filtered out, so what is not found is looked for without it.
@@ -96,7 +96,7 @@ def plan_tasks(
     return tuple(result)
 
 
-def _scan(lambdas: Lambdas, table: Any, batch: Batch, pruning: Any | None, column_stats: bool) -> Any:
+def _scan(lambdas: JavaFunctions, table: Any, batch: Batch, pruning: Any | None, column_stats: bool) -> Any:
     only = lambdas.task_location_in(batch.paths())
     return scan(
         lambdas.bridge, table, batch.snapshot_id, only=only, pruning=pruning, column_stats=column_stats
@@ -119,7 +119,7 @@ def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
         )
 
 
-def _check_deletes(lambdas: Lambdas, batch: Batch, group: FileGroup, tasks: Any) -> None:
+def _check_deletes(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks: Any) -> None:
     """Equality deletes may be fewer than planned: the scan leaves out those whose keys lie outside
     a file's bounds. Position deletes are those of the plan."""
     deleted = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
@@ -186,7 +186,7 @@ def _delete_files(
     wanted = {d.identity for d in planned}
     if not wanted:
         return {}
-    lambdas = bridge.once(Lambdas)
+    lambdas = bridge.once(JavaFunctions)
     among = lambdas.location_in({path for path, _ in wanted})
     spec_ids = {d.spec_id for d in planned}
     first = min(d.data_sequence_number for d in planned)

@@ -30,7 +30,7 @@ class Table:
         return tuple(n for n in LINEAGE if n in self.field_ids)
 
 
-def describe(bridge: Bridge, java: Any, name: str, snapshot_id: int) -> Table:
+def load_table_info(bridge: Bridge, java: Any, name: str, snapshot_id: int) -> Table:
     """The values of a Java table that all groups of a batch share.
 
     Rows have lineage at this snapshot when it has a first row id: not before v3, nor yet in a

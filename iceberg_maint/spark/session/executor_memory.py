@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, connection_lost
-from iceberg_maint.spark.jvm.method_handles import Handles
+from iceberg_maint.spark.jvm.method_handles import MethodHandles
 
 _JOB_GROUP = "spark.jobGroup.id"
 _ANYTHING, _ARRAY = "java.lang.Object", "[Ljava.lang.Object;"
@@ -85,7 +85,7 @@ def ran_out(error: BaseException) -> bool:
 
 def _listener(bridge: Bridge, events: Any) -> Any:
     """A listener of Spark's that adds every event, as a one-element array, to a Java list."""
-    handles = Handles(bridge)
+    handles = MethodHandles(bridge)
     add = handles.bound(events, "java.util.Vector", "add", "boolean", _ANYTHING)
     add = handles.after(add.asType(handles.type_of(_ANYTHING, _ARRAY)), _ANYTHING, "java.lang.reflect.Method")
     return handles.as_proxy("org.apache.spark.scheduler.SparkListenerInterface", add)

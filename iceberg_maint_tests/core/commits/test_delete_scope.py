@@ -7,13 +7,13 @@ import math
 import pytest
 
 from iceberg_maint.core.commits.change import Entry, scope_of
-from iceberg_maint.core.commits.delete_scope import Reach, vanished
+from iceberg_maint.core.commits.delete_scope import DeleteIndex, dropped_deletes
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint_tests.support.core.memory_table import ALL, P1, P2, Q1, UNPARTITIONED, File, Lake
 
 
 def applies(delete: Entry, data: Entry) -> bool:
-    return Reach([delete], UNPARTITIONED).hit(data) is delete
+    return DeleteIndex([delete], UNPARTITIONED).find(data) is delete
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_scope_of_void_fields_only_is_that_of_no_partition() -> None:
 def test_reach_of_many_deletes_is_that_of_the_newest() -> None:
     deletes = [Entry(f"d{n}", FileKind.EQUALITY_DELETES, P1, n, 1) for n in (3, 7, 5)]
     deletes.append(Entry("all", FileKind.EQUALITY_DELETES, ALL, 4, 1))
-    reach = Reach(deletes, UNPARTITIONED)
+    reach = DeleteIndex(deletes, UNPARTITIONED)
     found = {
-        (place, seq): reach.hit(Entry("f", FileKind.DATA, place, seq, 1))
+        (place, seq): reach.find(Entry("f", FileKind.DATA, place, seq, 1))
         for place in (P1, Q1)
         for seq in (3, 4, 6, 7)
     }
@@ -81,16 +81,16 @@ def test_reach_of_many_deletes_is_that_of_the_newest() -> None:
     ],
 )
 def test_manifest_may_be_hit_by_spec_and_sequence_number(delete: Entry, hit: dict[str, bool]) -> None:
-    reach = Reach([delete], UNPARTITIONED)
+    reach = DeleteIndex([delete], UNPARTITIONED)
     for name, place in (("P1", P1), ("P2", P2)):
         [manifest] = Lake({"m3-0": (File("f", place, 3),)}).listed()
-        assert reach.may_hit(manifest) is hit[name]
+        assert reach.may_match(manifest) is hit[name]
 
 
 def test_manifest_of_deletes_is_never_hit() -> None:
-    reach = Reach([Entry("d", FileKind.EQUALITY_DELETES, ALL, 9, 1)], UNPARTITIONED)
+    reach = DeleteIndex([Entry("d", FileKind.EQUALITY_DELETES, ALL, 9, 1)], UNPARTITIONED)
     [manifest] = Lake({"m3-0": (File("e", P1, 3, FileKind.EQUALITY_DELETES),)}).listed()
-    assert not reach.may_hit(manifest)
+    assert not reach.may_match(manifest)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_manifest_of_deletes_is_never_hit() -> None:
 def test_deletes_that_vanish_without_their_file_or_a_fuller_vector(
     removed: list[Entry], added: list[Entry], left: list[str]
 ) -> None:
-    assert [d.path for d in vanished(removed, added)] == left
+    assert [d.path for d in dropped_deletes(removed, added)] == left

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.core.commits.change import Entry
-from iceberg_maint.core.commits.delete_scope import Reach
+from iceberg_maint.core.commits.delete_scope import DeleteIndex
 from iceberg_maint.core.commits.gate import check
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.model.table_state import FileKind
@@ -92,8 +92,8 @@ def _delete(
 
 def _void(delete: File, lake: Lake) -> bool:
     entry = Entry(delete.path, delete.kind, delete.place, delete.seq, 1, delete.referenced)
-    reach = Reach([entry], UNPARTITIONED)
-    return not any(reach.hit(Entry(f.path, f.kind, f.place, f.seq, 1)) for f in lake.data)
+    reach = DeleteIndex([entry], UNPARTITIONED)
+    return not any(reach.find(Entry(f.path, f.kind, f.place, f.seq, 1)) for f in lake.data)
 
 
 @settings(max_examples=600, deadline=None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.combine import joint
+from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
@@ -24,7 +24,7 @@ from iceberg_maint_tests.support.core.values import NOW_MS
 
 def test_joint_takes_the_gravest_verdict_of_each_partition_and_of_the_table() -> None:
     partitions = {"p=a": UNDER_OLD, "p=b": SICK, "p=c": HEALTHY}
-    found = joint([decide(partitions, operation=o) for o in (CONVERT, REWRITE)])
+    found = combine_decisions([decide(partitions, operation=o) for o in (CONVERT, REWRITE)])
     assert {p.partition: (p.verdict, p.operation) for p in found.partitions} == {
         "p=a": (Verdict.RUN, CONVERT),
         "p=b": (Verdict.RUN, REWRITE),
@@ -36,14 +36,14 @@ def test_joint_takes_the_gravest_verdict_of_each_partition_and_of_the_table() ->
 
 def test_joint_of_one_decision_is_that_decision() -> None:
     one = decide({"p=a": SICK, "p=b": HEALTHY})
-    assert joint([one]) == one
+    assert combine_decisions([one]) == one
 
 
 def test_joint_waits_for_both_operations_and_for_the_first_partition() -> None:
     first, second = past(not_before_ms=NOW_MS + 9), past(not_before_ms=NOW_MS + 5)
     late = TableHistory(partitions={"p=b": PartitionHistory(not_before_ms=NOW_MS + 30)})
     both = {"p=a": UNDER_OLD, "p=b": UNDER_OLD}
-    found = joint(
+    found = combine_decisions(
         [
             decide(
                 both,
@@ -65,7 +65,7 @@ def test_joint_partition_under_old_deletes_is_held_by_either_operation(
     """The plan may leave it to the operation that waits: to call it due would have it asked for
     again and again."""
     sick = replace(UNDER_OLD, small_files=10, small_bytes=100)
-    found = joint(
+    found = combine_decisions(
         [
             decide({"p=a": sick}, history=past(**held) if o is by else None, operation=o)
             for o in (CONVERT, REWRITE)
@@ -76,7 +76,7 @@ def test_joint_partition_under_old_deletes_is_held_by_either_operation(
 
 
 def test_joint_partition_without_old_deletes_is_not_held_by_the_conversion() -> None:
-    found = joint(
+    found = combine_decisions(
         [decide({"p=a": SICK}, history=past(quarantined=True), operation=CONVERT), decide({"p=a": SICK})]
     )
     assert found.verdict is Verdict.RUN

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.foreign_maintainers import Company, company, foreign_stop, in_company
+from iceberg_maint.core.decisions.foreign_maintainers import (
+    ActiveMaintainer,
+    active_maintainer,
+    coexistence_policy,
+    foreign_stop,
+)
 from iceberg_maint.core.model.foreign_commits import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
@@ -124,14 +129,14 @@ IGNORE = ForeignMaintainersPolicy(mode=ForeignMode.IGNORE)
     ("age_seconds", "counts"), [(0, True), (2 * DAY - 1, True), (2 * DAY, False), (9 * DAY, False)]
 )
 def test_commit_counts_for_two_days(age_seconds: int, counts: bool) -> None:
-    found = company([commit(age_seconds)], REFUSE, NOW_MS)
+    found = active_maintainer([commit(age_seconds)], REFUSE, NOW_MS)
     assert found == (
-        Company(commit(age_seconds), NOW_MS + (2 * DAY - age_seconds) * 1000) if counts else None
+        ActiveMaintainer(commit(age_seconds), NOW_MS + (2 * DAY - age_seconds) * 1000) if counts else None
     )
 
 
 def test_newest_commit_decides_until_when() -> None:
-    found = company([commit(5), commit(DAY, "dremio")], REFUSE, NOW_MS)
+    found = active_maintainer([commit(5), commit(DAY, "dremio")], REFUSE, NOW_MS)
     assert found is not None
     assert found.evidence() == {
         "foreign_maintainer": "Trino (query q)",
@@ -178,12 +183,12 @@ def test_operations_that_replace_no_files_go_on() -> None:
 @pytest.mark.parametrize(("own", "needed"), [(None, 3600), (60, 3600), (7200, 7200)])
 def test_coexistence_wants_cold_partitions_and_no_conversions(own: int | None, needed: int) -> None:
     policy = replace(COEXISTING, windows=WindowsPolicy(cold_after_seconds=own))
-    found = in_company(policy, [commit(5)], NOW_MS)
+    found = coexistence_policy(policy, [commit(5)], NOW_MS)
     assert (found.windows.cold_after_seconds, found.equality_deletes.route) == (needed, Route.REWRITE)
-    assert in_company(policy, [commit(2 * DAY)], NOW_MS) is policy
-    assert in_company(policy, [], NOW_MS) is policy
+    assert coexistence_policy(policy, [commit(2 * DAY)], NOW_MS) is policy
+    assert coexistence_policy(policy, [], NOW_MS) is policy
 
 
 @pytest.mark.parametrize("policy", [REFUSING, IGNORING])
 def test_policy_stays_as_it_is_in_other_modes(policy: Policy) -> None:
-    assert in_company(policy, [commit(5)], NOW_MS) is policy
+    assert coexistence_policy(policy, [commit(5)], NOW_MS) is policy

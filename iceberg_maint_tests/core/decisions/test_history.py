@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory, joint_history
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory, combine_histories
 
 
 def test_joint_history_of_one_is_that_one() -> None:
     one = TableHistory(paused=True, hour_bytes=3)
-    assert joint_history([one]) is one
+    assert combine_histories([one]) is one
 
 
 def test_joint_history_of_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="unpack"):
-        joint_history([])
+        combine_histories([])
 
 
 def test_joint_history_adds_work_and_shows_what_holds_either_back() -> None:
@@ -39,7 +39,7 @@ def test_joint_history_adds_work_and_shows_what_holds_either_back() -> None:
             "p=c": PartitionHistory(ineffective=1),
         },
     )
-    assert joint_history([first, second]) == TableHistory(
+    assert combine_histories([first, second]) == TableHistory(
         paused=True,
         paused_reason="migration",
         lease_owner="run-7",

@@ -8,12 +8,12 @@ import pytest
 
 from iceberg_maint.catalog.fake import measure_files
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.housekeeping import decide_upkeep
+from iceberg_maint.core.decisions.housekeeping import decide_housekeeping
 from iceberg_maint.core.decisions.retention import Hold, Holder, Retention
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.planning.housekeeping import plan_upkeep
+from iceberg_maint.core.planning.housekeeping import plan_housekeeping
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RewriteManifestsPolicy
 from iceberg_maint_tests.core.decisions.test_manifests import manifest
@@ -42,7 +42,7 @@ def decide(
 ) -> Decision:
     history = TableHistory(partitions={WHOLE_TABLE: past} if past else {})
     measured = measure_files(TABLE, POLICY.rewrite_data_files)
-    return decide_upkeep(operation, state, measured, POLICY, history, retention, NOW_MS, **more)
+    return decide_housekeeping(operation, state, measured, POLICY, history, retention, NOW_MS, **more)
 
 
 def test_expiry_is_due_when_something_may_go() -> None:
@@ -94,7 +94,7 @@ def test_evidence_tells_of_metadata_files_that_pile_up(
 
 
 def test_plan_of_an_expiry_is_what_may_go_and_no_more() -> None:
-    plan = plan_upkeep(
+    plan = plan_housekeeping(
         EXPIRE, TABLE.state, decide(EXPIRE, TABLE.state, SOME), POLICY, SOME, TableHistory(), sweeps=False
     )
     [batch] = plan.batches
@@ -104,7 +104,9 @@ def test_plan_of_an_expiry_is_what_may_go_and_no_more() -> None:
 
 def test_plan_of_manifests_has_a_batch_per_spec() -> None:
     state = state_of(manifests=MANY)
-    plan = plan_upkeep(REGROUP, state, decide(REGROUP, state), POLICY, NOTHING, TableHistory(), sweeps=False)
+    plan = plan_housekeeping(
+        REGROUP, state, decide(REGROUP, state), POLICY, NOTHING, TableHistory(), sweeps=False
+    )
     assert [b.manifests for b in plan.batches] == [("m0", "m1", "m2", "m3"), ("m4", "m5", "m6", "m7")]
     assert len({b.batch_id for b in plan.batches}) == 2
 
@@ -113,10 +115,10 @@ def test_forced_plan_takes_all_manifests_or_says_that_there_is_nothing_to_gain()
     state = state_of(manifests=MANY[:5])
     decision = decide(REGROUP, state, force=True)
     assert decision.reason is Reason.FORCED
-    plan = plan_upkeep(REGROUP, state, decision, POLICY, NOTHING, TableHistory(), sweeps=False)
+    plan = plan_housekeeping(REGROUP, state, decision, POLICY, NOTHING, TableHistory(), sweeps=False)
     assert [b.manifests for b in plan.batches] == [("m0", "m1", "m2", "m3")]
     alone = state_of(manifests=MANY[:1])
-    plan = plan_upkeep(
+    plan = plan_housekeeping(
         REGROUP, alone, decide(REGROUP, alone, force=True), POLICY, NOTHING, TableHistory(), sweeps=False
     )
     assert [left.reason for left in plan.leftovers] == [Reason.NO_GAIN]

@@ -15,12 +15,12 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ports.engine import Ticket
-from iceberg_maint.runner.assess import survey
+from iceberg_maint.ports.engine import CommitContext
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
 from iceberg_maint.runner.reconcile import reconcile
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
-from iceberg_maint.spark.commit.retry import Pause
+from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint_tests.support.runner.loop import Killed
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
@@ -223,8 +223,8 @@ def test_expiry_that_loses_its_swap_is_checked_and_tried_again(workshop: Worksho
             append(workshop, table)
         tried.append(location)
 
-    ticket = Ticket("token", 1, "run", 3, lambda: True, record_try, retention)
-    result = workshop.engine.commit(batch, NOTHING_WRITTEN, ticket)
+    context = CommitContext("token", 1, "run", 3, lambda: True, record_try, retention)
+    result = workshop.engine.commit(batch, NOTHING_WRITTEN, context)
     assert (result.status, result.tries) == (CommitStatus.COMMITTED, 3)
     assert asked[1:] == tried
     assert len(set(tried)) == 2
@@ -239,7 +239,7 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
     name, _ = grown(workshop, 2)
     batch = keeper.batch(name, EXPIRE, days=1)
     allowed = Retention(batch.snapshots, (), (), ())
-    ticket = Ticket("token", 1, "run", 3, lambda: True, lambda *_: None, lambda _location: allowed)
+    context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None, lambda _location: allowed)
     loads: list[str] = []
 
     def load(table: str) -> Any:
@@ -250,7 +250,11 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
         return workshop.bridge.load_table(table)
 
     result = commit_expiry(
-        workshop.bridge, batch, ticket, pause=Pause(0.0, 0.0, lambda: 0.0, lambda _: None), load_table=load
+        workshop.bridge,
+        batch,
+        context,
+        backoff=Backoff(0.0, 0.0, lambda: 0.0, lambda _: None),
+        load_table=load,
     )
     assert (result.status, result.lost) == (CommitStatus.COMMITTED, told)
     assert len(loads) == 5
@@ -260,9 +264,9 @@ def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Kee
     name, _ = grown(workshop, 2)
     batch = keeper.batch(name, EXPIRE, days=1)
     allowed = Retention(batch.snapshots, (), (), ())
-    ticket = Ticket("token", 1, "run", 3, lambda: False, lambda *_: None, lambda _location: allowed)
+    context = CommitContext("token", 1, "run", 3, lambda: False, lambda *_: None, lambda _location: allowed)
     with pytest.raises(FenceLostError):
-        workshop.engine.commit(batch, NOTHING_WRITTEN, ticket)
+        workshop.engine.commit(batch, NOTHING_WRITTEN, context)
     assert len(ids(keeper, name)) == 2
 
 
@@ -300,7 +304,7 @@ def careless(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, meanwhile: Cal
         return Careless(workshop, load_table(name), meanwhile)
 
     monkeypatch.setattr(type(workshop.bridge), "load_table", load)
-    monkeypatch.setattr(workshop.catalog, "compares_base", False)
+    monkeypatch.setattr(workshop.catalog, "checks_commit_base", False)
 
 
 def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
@@ -319,7 +323,7 @@ def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
     )
     assert ids(keeper, name) == [last]
     operations = (Operation.REMOVE_ORPHAN_FILES,)
-    seen = survey(TableId.parse(name), lambda _s: keeper.policy, keeper.tools(name, 1), operations)
+    seen = assess(TableId.parse(name), lambda _s: keeper.policy, keeper.tools(name, 1), operations)
     assert not seen.sweeps
 
 
@@ -340,7 +344,7 @@ def test_tag_that_went_with_an_expiry_is_told_by_who_settles_it(
             keeper.run(name, EXPIRE, days=1)
     table.refresh()
     append(workshop, table, 9)
-    monkeypatch.setattr(workshop.catalog, "compares_base", False)
+    monkeypatch.setattr(workshop.catalog, "checks_commit_base", False)
     (settled,) = reconcile(TableId.parse(name), keeper.tools(name, 1), "another run")
     assert settled.settlement.status is CommitStatus.COMMITTED
     assert settled.settlement.lost == (f"tag audited on snapshot {first}",)

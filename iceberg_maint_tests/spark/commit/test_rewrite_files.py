@@ -18,7 +18,7 @@ from iceberg_maint.core.model.table_state import (
 )
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.spark.commit.retry import Pause
+from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -56,7 +56,7 @@ def snapshots(writers: Writers, name: str) -> int:
 def test_commit_of_a_quiet_table_is_committed(writers: Writers, version: int) -> None:
     name, _, rewrite = rewrite_of_all(writers, version=version)
     tried: list[tuple[int, str]] = []
-    result = rewrite.commit(ticket=rewrite.ticket(record_try=lambda *given: tried.append(given)))
+    result = rewrite.commit(context=rewrite.context(record_try=lambda *given: tried.append(given)))
 
     head = writers.load(name).currentSnapshot()
     assert (result.status, result.tries) == (CommitStatus.COMMITTED, 1)
@@ -137,8 +137,8 @@ def test_commit_lost_swap_is_tried_again_on_a_fresh_table(writers: Writers) -> N
             writers.append(writers.load(name), [D])
 
     waits: list[float] = []
-    pause = Pause(2.0, 60.0, jitter=lambda: 0.5, sleep=waits.append)
-    result = rewrite.commit(ticket=rewrite.ticket(record_try=foreign_first), pause=pause)
+    backoff = Backoff(2.0, 60.0, jitter=lambda: 0.5, sleep=waits.append)
+    result = rewrite.commit(context=rewrite.context(record_try=foreign_first), backoff=backoff)
     table.refresh()
     assert (result.status, result.tries) == (CommitStatus.COMMITTED, 2)
     assert waits == [1.0]
@@ -149,12 +149,12 @@ def test_commit_lost_swap_is_tried_again_on_a_fresh_table(writers: Writers) -> N
 def test_commit_that_loses_every_swap_is_a_conflict(writers: Writers) -> None:
     name, _, rewrite = rewrite_of_all(writers)
     waits: list[float] = []
-    pause = Pause(1.0, 3.0, jitter=lambda: 1.0, sleep=waits.append)
+    backoff = Backoff(1.0, 3.0, jitter=lambda: 1.0, sleep=waits.append)
     result = rewrite.commit(
-        ticket=rewrite.ticket(
+        context=rewrite.context(
             max_tries=4, record_try=lambda *_: writers.append(writers.load(name), [D]) and None
         ),
-        pause=pause,
+        backoff=backoff,
     )
     assert (result.status, result.rejection, result.tries) == (
         CommitStatus.REJECTED,
@@ -168,7 +168,7 @@ def test_commit_that_loses_every_swap_is_a_conflict(writers: Writers) -> None:
 def test_commit_of_files_that_others_rewrote_is_stale(writers: Writers) -> None:
     name, _, rewrite = rewrite_of_all(writers)
     other = prepare(writers, name, Output(rewrite.sources, [A, B, C]))
-    assert other.commit(ticket=other.ticket(token="other")).status is CommitStatus.COMMITTED
+    assert other.commit(context=other.context(token="other")).status is CommitStatus.COMMITTED
     result = rewrite.commit()
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
     assert ids(writers, name) == [1, 2, 3]
@@ -184,8 +184,8 @@ def test_commit_of_next_batch_of_the_same_plan_passes(writers: Writers) -> None:
     files = writers.files(table)
     one = prepare(writers, name, Output(files[:2], [A, B]))
     two = prepare(writers, name, Output(files[2:], [C, D]))
-    assert one.commit(ticket=one.ticket(token="one")).status is CommitStatus.COMMITTED
-    assert two.commit(ticket=two.ticket(token="two")).status is CommitStatus.COMMITTED
+    assert one.commit(context=one.context(token="one")).status is CommitStatus.COMMITTED
+    assert two.commit(context=two.context(token="two")).status is CommitStatus.COMMITTED
     assert ids(writers, name) == [1, 2, 3, 4]
     assert writers.load(name).currentSnapshot().summary().get("total-delete-files") == "0"
 
@@ -253,9 +253,9 @@ def test_commit_to_dropped_table_is_stale(writers: Writers) -> None:
 def test_commit_without_the_lease_raises_before_the_swap(writers: Writers) -> None:
     name, _, rewrite = rewrite_of_all(writers)
     tried: list[int] = []
-    ticket = rewrite.ticket(holds=lambda: False, record_try=lambda base, _: tried.append(base))
+    context = rewrite.context(holds=lambda: False, record_try=lambda base, _: tried.append(base))
     with pytest.raises(FenceLostError):
-        rewrite.commit(ticket=ticket)
+        rewrite.commit(context=context)
     assert tried == []
     assert snapshots(writers, name) == 2
 
@@ -267,7 +267,7 @@ def test_commit_that_loses_the_lease_at_the_record_raises(writers: Writers) -> N
         raise FenceLostError("somebody else holds the lease")
 
     with pytest.raises(FenceLostError):
-        rewrite.commit(ticket=rewrite.ticket(record_try=lost))
+        rewrite.commit(context=rewrite.context(record_try=lost))
     assert snapshots(writers, name) == 2
 
 
@@ -277,7 +277,7 @@ def test_commit_that_cannot_be_recorded_is_not_tried(writers: Writers) -> None:
     def broken(base: int, location: str) -> None:
         raise OSError("disk full")
 
-    result = rewrite.commit(ticket=rewrite.ticket(record_try=broken))
+    result = rewrite.commit(context=rewrite.context(record_try=broken))
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.ERROR)
     assert "disk full" in result.message
     assert snapshots(writers, name) == 2
@@ -290,7 +290,7 @@ def test_commit_interrupted_at_the_swap_raises_the_interrupt(writers: Writers) -
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rewrite.commit(ticket=rewrite.ticket(record_try=interrupted))
+        rewrite.commit(context=rewrite.context(record_try=interrupted))
     assert snapshots(writers, name) == 2
     assert rewrite.commit().status is CommitStatus.COMMITTED
 

@@ -62,7 +62,7 @@ def test_conversion_of_a_quiet_table_is_committed(writers: Writers, version: int
     name, table, conversion = conversion_of_all(writers, version=version)
     files = [f.location() for f in writers.files(table)]
     tried: list[int] = []
-    result = conversion.commit(ticket=conversion.ticket(record_try=lambda base, _: tried.append(base)))
+    result = conversion.commit(context=conversion.context(record_try=lambda base, _: tried.append(base)))
 
     table.refresh()
     head = table.currentSnapshot()
@@ -123,7 +123,7 @@ def test_conversion_puts_a_vector_in_place_of_the_old_one(writers: Writers) -> N
     first = writers.files(table)[0].location()
     again = prepare_conversion(writers, name, {first: [0, 1]}, equality)
     assert len(again.deletes) == 2
-    assert again.commit(ticket=again.ticket(token="again")).status is CommitStatus.COMMITTED
+    assert again.commit(context=again.context(token="again")).status is CommitStatus.COMMITTED
     assert ids(writers, name) == [4]
     found = {d.referencedDataFile(): d.recordCount() for d in applying(writers, table)}
     assert (len(found), found[first]) == (2, 2)
@@ -156,7 +156,7 @@ def test_conversion_lost_swap_is_tried_again(writers: Writers) -> None:
         if len(bases) == 1:
             writers.append(writers.load(name), [A])
 
-    result = conversion.commit(ticket=conversion.ticket(record_try=foreign_first))
+    result = conversion.commit(context=conversion.context(record_try=foreign_first))
     assert (result.status, result.tries) == (CommitStatus.COMMITTED, 2)
     assert ids(writers, name) == [1, 2, 4]
 
@@ -180,7 +180,7 @@ def test_conversion_of_deletes_others_converted_is_stale(writers: Writers) -> No
         {f.path: [0] for g in conversion.batch.groups for f in g.files},
         conversion.deletes,
     )
-    assert other.commit(ticket=other.ticket(token="other")).status is CommitStatus.COMMITTED
+    assert other.commit(context=other.context(token="other")).status is CommitStatus.COMMITTED
     result = conversion.commit()
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
     assert ids(writers, name) == [2, 4]
@@ -190,7 +190,7 @@ def test_conversion_to_a_vector_beside_a_newer_one_is_stale(writers: Writers) ->
     name, table, conversion = conversion_of_all(writers, version=3)
     second = writers.files(table)[1].location()
     other = prepare_conversion(writers, name, {second: [1]}, [])
-    assert other.commit(ticket=other.ticket(token="other")).status is CommitStatus.COMMITTED
+    assert other.commit(context=other.context(token="other")).status is CommitStatus.COMMITTED
     result = conversion.commit()
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
     assert ids(writers, name) == [2]

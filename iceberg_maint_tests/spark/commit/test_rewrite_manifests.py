@@ -24,11 +24,11 @@ from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY,
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
-from iceberg_maint.ports.engine import Ticket
+from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping, single_values
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
-from iceberg_maint_tests.support.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -163,9 +163,9 @@ def refused(
     """Why the gate does not let a regrouping pass that it sees through this reader."""
     batch = keeper.batch(name, REGROUP)
     before = keeper.state(name)
-    ticket = Ticket("token", 1, "run", 3, lambda: True, lambda *_: None)
+    context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
     result = commit_regrouping(
-        workshop.bridge, batch, NOTHING_WRITTEN, ticket, reader=reader, pause=NO_PAUSE, check=check
+        workshop.bridge, batch, NOTHING_WRITTEN, context, reader=reader, backoff=NO_BACKOFF, check=check
     )
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.REFUSED)
     assert keeper.state(name).metadata_location == before.metadata_location
@@ -219,14 +219,14 @@ def test_regrouping_holds_the_entries_of_one_manifest_at_a_time(keeper: Keeper, 
         read.append(weakref.ref(found))
         return found
 
-    ticket = Ticket("token", 1, "run", 3, lambda: True, lambda *_: None)
+    context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
     result = commit_regrouping(
         workshop.bridge,
         keeper.batch(name, REGROUP),
         NOTHING_WRITTEN,
-        ticket,
+        context,
         reader=replace(READER, live_entries=live_entries),
-        pause=NO_PAUSE,
+        backoff=NO_BACKOFF,
     )
     assert result.status is CommitStatus.COMMITTED
     assert len(read) == 7

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.spark.commit.gate import GateRefusedError
 from iceberg_maint.spark.commit.retry import quiet_proxies
-from iceberg_maint.spark.commit.table_operations import OperationsBehind
+from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
@@ -55,7 +55,7 @@ def test_operations_behind_gate_read_what_the_tables_own_do_without_python(
     bridge: Bridge, table: Any
 ) -> None:
     own, heard = table.operations(), Heard()
-    seen = OperationsBehind(bridge, heard, own).java
+    seen = GuardedTableOperations(bridge, heard, own).java
     assert seen.current().equals(own.current())
     assert seen.refresh().metadataFileLocation() == own.current().metadataFileLocation()
     assert seen.io().equals(own.io())
@@ -69,7 +69,7 @@ def test_operations_behind_gate_read_what_the_tables_own_do_without_python(
 
 def test_operations_behind_gate_ask_python_about_the_commit_alone(bridge: Bridge, table: Any) -> None:
     own, heard = table.operations(), Heard()
-    seen = OperationsBehind(bridge, heard, own).java
+    seen = GuardedTableOperations(bridge, heard, own).java
     assert seen.requireStrictCleanup() is True
     with pytest.raises(JVM_ERRORS, match="no"):
         seen.commit(own.current(), own.current())
@@ -79,7 +79,7 @@ def test_operations_behind_gate_ask_python_about_the_commit_alone(bridge: Bridge
 def test_operations_behind_gate_that_fail_to_read_raise_what_they_raise(
     bridge: Bridge, workshop: Workshop, table: Any
 ) -> None:
-    seen = OperationsBehind(bridge, Heard(), table.operations()).java
+    seen = GuardedTableOperations(bridge, Heard(), table.operations()).java
     workshop.sql(f"drop table {table.name()}")
     with pytest.raises(JVM_ERRORS) as raised:
         seen.refresh()
@@ -91,7 +91,7 @@ def test_operations_behind_gate_show_properties_for_a_while_that_the_table_has_n
 ) -> None:
     name = workshop.new_name("behind")
     own = workshop.writers.create(name, properties={"mine": "1"}).operations()
-    behind = OperationsBehind(bridge, Heard(), own)
+    behind = GuardedTableOperations(bridge, Heard(), own)
     with behind.showing({"mine": "2", "shown": "3"}):
         seen = behind.java.current()
         assert (seen.property("mine", ""), seen.property("shown", "")) == ("1", "3")

@@ -14,7 +14,7 @@ from iceberg_maint.core.planning.memory import Preflight
 from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile
 from iceberg_maint.spark.deletes.membership import marked_rows
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.spark.scan.table import describe
+from iceberg_maint.spark.scan.table import load_table_info
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
 pytestmark = pytest.mark.spark
@@ -102,7 +102,7 @@ class Lake:
                 tasks.append(task)
                 deletes |= {d.location(): d for d in equality}
         batch = batch_of(self.java, self.name)
-        table = describe(bridge, self.java, self.name, batch.snapshot_id)
+        table = load_table_info(bridge, self.java, self.name, batch.snapshot_id)
         files = list(deletes.values())
         with marked_rows(bridge, table, batch, bridge.list(tasks), files, preflight) as frame:
             assert frame.dtypes == [("_file", "string"), ("_pos", "bigint"), ("_already", "boolean")]
@@ -328,7 +328,7 @@ def test_deletes_that_apply_to_no_data_mark_nothing(spark: SparkSession) -> None
     delete = lake.delete({"id": 2})
     bridge = lake.writers.bridge
     batch = batch_of(lake.java, lake.name)
-    table = describe(bridge, lake.java, lake.name, batch.snapshot_id)
+    table = load_table_info(bridge, lake.java, lake.name, batch.snapshot_id)
     live = [
         d for m in bridge.iterate(lake.java.currentSnapshot().addedDeleteFiles(lake.java.io())) for d in [m]
     ]
@@ -355,7 +355,7 @@ def test_partitions_are_those_of_the_preflight_whatever_the_session_says(
     lake.reload()
     [task] = lake.writers.tasks(lake.java)
     batch = batch_of(lake.java, lake.name)
-    table = describe(bridge, lake.java, lake.name, batch.snapshot_id)
+    table = load_table_info(bridge, lake.java, lake.name, batch.snapshot_id)
     with marked_rows(bridge, table, batch, bridge.list([task]), list(task.deletes()), SHUFFLED) as frame:
         plan = str(frame._jdf.queryExecution().executedPlan().toString())
     assert plan.count("Exchange hashpartitioning(") == 2

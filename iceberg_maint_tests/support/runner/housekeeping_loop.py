@@ -11,7 +11,7 @@ from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY,
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.assess import Tools
 from iceberg_maint_tests.support.runner.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
 
@@ -79,28 +79,28 @@ class UpkeepEngine(LoopEngine):
 
     world: UpkeepWorld
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         world = self.world
         world.before_commit(batch)
         state = world.now.state
         assert state.snapshot is not None
         base = state.snapshot.snapshot_id
         if batch.operation == EXPIRE:
-            allowed = ticket.retention(state.metadata_location)
+            allowed = context.retention(state.metadata_location)
             assert allowed is not None
             assert set(batch.snapshots) <= set(allowed.expire)
-        ticket.record_try(base, state.metadata_location)
-        assert ticket.holds()
+        context.record_try(base, state.metadata_location)
+        assert context.holds()
         self.process.step("before:swap")
-        self._swap(batch, ticket, state)
+        self._swap(batch, context, state)
         self.process.step("after:swap")
         head = world.now.state.snapshot
         assert head is not None
         return CommitResult(CommitStatus.COMMITTED, snapshot_id=head.snapshot_id, base_snapshot_id=base)
 
-    def _swap(self, batch: Batch, ticket: Ticket, state: TableState) -> None:
+    def _swap(self, batch: Batch, context: CommitContext, state: TableState) -> None:
         world = self.world
-        world.tokens.append(ticket.token)
+        world.tokens.append(context.token)
         if batch.operation == EXPIRE:
             world.change(
                 snapshots=tuple(s for s in state.snapshots if s.snapshot_id not in batch.snapshots),
@@ -108,10 +108,16 @@ class UpkeepEngine(LoopEngine):
             )
             return
         assert set(batch.manifests) <= {m.path for m in state.manifests}
-        summary = {TOKEN_PROPERTY: ticket.token, FENCE_PROPERTY: str(ticket.fence), "manifests-created": "1"}
+        summary = {
+            TOKEN_PROPERTY: context.token,
+            FENCE_PROPERTY: str(context.fence),
+            "manifests-created": "1",
+        }
         snapshot = world.commit((), (), summary)
         kept = tuple(m for m in state.manifests if m.path not in batch.manifests)
-        made = Manifest(f"new-{ticket.token}", 600, False, 0, *[snapshot.sequence_number] * 3, 0, 6, 0, 0, 60)
+        made = Manifest(
+            f"new-{context.token}", 600, False, 0, *[snapshot.sequence_number] * 3, 0, 6, 0, 0, 60
+        )
         refs = tuple(
             replace(r, snapshot_id=snapshot.snapshot_id) if r.name == "main" else r for r in state.refs
         )

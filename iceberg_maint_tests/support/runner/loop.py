@@ -27,7 +27,7 @@ from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFiles
 from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.reconcile import Settled, reconcile
@@ -267,14 +267,14 @@ class LoopEngine:
         self.process.step("after:write")
         return self.world.write_result(Written(files, Proof("full", True, rows, rows, 0)))
 
-    def adopt(self, batch: Batch, written: Written) -> bool:
+    def reuse_files(self, batch: Batch, written: Written) -> bool:
         self.process.step("before:adopt")
         self.world.adoptions.append(batch.partitions)
         if self.world.adopt_fails is not None:
             raise self.world.adopt_fails
         return not self.world.lost.intersection(f.path for f in written.files)
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """As the real one: the attempt is recorded, the lease asked for, then the swap, which fails on a
         base that is not the head or lacks an input."""
         world = self.world
@@ -283,12 +283,12 @@ class LoopEngine:
         assert state.snapshot is not None
         base = state.snapshot.snapshot_id
         if world.reject is not None:
-            ticket.record_try(base, state.metadata_location)
+            context.record_try(base, state.metadata_location)
             return CommitResult(CommitStatus.REJECTED, world.reject, base_snapshot_id=base, message="made up")
         if not batch.paths() <= {f.path for f in world.now.live_files}:
             return CommitResult(CommitStatus.REJECTED, Rejection.STALE, base_snapshot_id=base)
-        ticket.record_try(base, state.metadata_location)
-        if not ticket.holds():
+        context.record_try(base, state.metadata_location)
+        if not context.holds():
             return CommitResult(CommitStatus.REJECTED, Rejection.REFUSED, base_snapshot_id=base)
         if world.unknown == "lost":
             return CommitResult(CommitStatus.UNKNOWN, base_snapshot_id=base, message="no answer")
@@ -312,8 +312,8 @@ class LoopEngine:
         dropped = {d.path for d in batch.equality_deletes if d.drop}
         dropped |= {d.path for d in batch.position_deletes}
         removed = dropped if keeps_data_files(batch) else batch.paths() | dropped
-        world.tokens.append(ticket.token)
-        summary = {TOKEN_PROPERTY: ticket.token, FENCE_PROPERTY: str(ticket.fence)}
+        world.tokens.append(context.token)
+        summary = {TOKEN_PROPERTY: context.token, FENCE_PROPERTY: str(context.fence)}
         summary["removed-delete-files"] = str(len(dropped))
         snapshot = world.commit(removed, added, summary)
         self.process.step("after:swap")

@@ -22,9 +22,9 @@ from iceberg_maint.core.policy.housekeeping import (
 )
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.runner.assess import Tools, make_plans, no_store_clock, survey
+from iceberg_maint.runner.assess import Tools, assess, make_plans, no_store_clock
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint_tests.support.orphans.layouts import ShiftedStore
@@ -53,9 +53,9 @@ class Interposed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         self._before(batch)
-        result = self._engine.commit(batch, written, ticket)
+        result = self._engine.commit(batch, written, context)
         self._after(batch)
         return result
 
@@ -88,7 +88,7 @@ class Keeper:
     def batch(self, name: str, operation: Operation, days: float = 0) -> Batch:
         """The one batch that is due."""
         tools = self.tools(name, days)
-        seen = survey(TableId.parse(name), lambda _state: self.policy, tools, (operation,))
+        seen = assess(TableId.parse(name), lambda _state: self.policy, tools, (operation,))
         ((batch,),) = (plan.batches for plan in make_plans(seen, tools))
         return batch
 

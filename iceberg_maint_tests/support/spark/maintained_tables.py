@@ -19,12 +19,12 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Verification, find_commit
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.ports.engine import Ticket
+from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.verify import SparkVerifier
-from iceberg_maint_tests.support.spark.rewrites import NO_PAUSE, READER, Output, Rewrite, prepare
+from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
 _names = itertools.count()
@@ -38,7 +38,7 @@ class Lake:
         uri = f"sqlite:///{lake_dir / 'catalog.db'}"
         warehouse = (lake_dir / "warehouse").as_uri()
         self.catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": warehouse})
-        self.engine = SparkEngine(lambda: spark, lambda _: READER, NO_PAUSE)
+        self.engine = SparkEngine(lambda: spark, lambda _: READER, NO_BACKOFF)
         self.verifier = SparkVerifier(lambda: spark)
 
     def table(self, *files: Sequence[Row], **more: Any) -> str:
@@ -62,8 +62,8 @@ class Lake:
         batch = replace(batch, groups=(replace(group, files=planned, partition="__all__"),))
         written = self.engine.write(batch, Policy())
         assert written.proof.equal is proved, written.proof.detail
-        ticket = Ticket("token", 1, "run", 1, lambda: True, lambda *_: None)
-        assert self.engine.commit(batch, written, ticket).status is CommitStatus.COMMITTED
+        context = CommitContext("token", 1, "run", 1, lambda: True, lambda *_: None)
+        assert self.engine.commit(batch, written, context).status is CommitStatus.COMMITTED
 
     def find(self, name: str, snapshot_id: int | None = None) -> MaintenanceCommit | Verification:
         return find_commit(self.catalog.pin(TableId.parse(name)), snapshot_id)

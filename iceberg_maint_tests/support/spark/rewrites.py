@@ -27,9 +27,9 @@ from iceberg_maint.core.planning.plan import (
     PositionDeleteFile,
     batch_id,
 )
-from iceberg_maint.ports.engine import Ticket, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.spark.commit.gate import Check, CommitGate
-from iceberg_maint.spark.commit.retry import Pause
+from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan.positions import write_deletion_vectors, write_position_deletes
@@ -42,7 +42,7 @@ READER = MetadataReader(
     make_reader(IO),
     lambda manifest: read_entries(IO, manifest),
 )
-NO_PAUSE = Pause(0, 0, jitter=lambda: 0.0, sleep=lambda _: None)
+NO_BACKOFF = Backoff(0, 0, jitter=lambda: 0.0, sleep=lambda _: None)
 
 
 def open_gate(intent: Intent, change: Change) -> tuple[Violation, ...]:
@@ -74,34 +74,34 @@ class Rewrite:
     def intent(self) -> Intent:
         return intent_of(self.batch, self.written.files)
 
-    def ticket(
+    def context(
         self,
         *,
         token: str = "token-1",
         max_tries: int = 3,
         holds: Callable[[], bool] = lambda: True,
         record_try: Callable[[int, str], None] = lambda base, location: None,
-    ) -> Ticket:
-        return Ticket(token, 7, "run-1", max_tries, holds, record_try)
+    ) -> CommitContext:
+        return CommitContext(token, 7, "run-1", max_tries, holds, record_try)
 
     def commit(
         self,
         *,
         check: Check = check,
-        ticket: Ticket | None = None,
+        context: CommitContext | None = None,
         load_table: Callable[[str], Any] | None = None,
-        pause: Pause = NO_PAUSE,
+        backoff: Backoff = NO_BACKOFF,
     ) -> CommitResult:
         return commit_batch(
             self.bridge,
             self.batch,
             self.written,
-            ticket or self.ticket(),
+            context or self.context(),
             sources=self.sources,
             outputs=self.outputs,
             deletes=self.deletes,
             reader=READER,
-            pause=pause,
+            backoff=backoff,
             load_table=load_table,
             check=check,
         )

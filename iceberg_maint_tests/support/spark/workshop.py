@@ -21,10 +21,10 @@ from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile, FileGroup, InputFile, batch_id
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.policy.data import OutputSpec, Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint_tests.support.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
 
 FULL = Policy()
@@ -47,7 +47,7 @@ class Workshop:
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.spark)
         self.writers = Writers(self.bridge)
-        self.engine = SparkEngine(lambda: self.spark, lambda _table: READER, NO_PAUSE)
+        self.engine = SparkEngine(lambda: self.spark, lambda _table: READER, NO_BACKOFF)
 
     def new_name(self, prefix: str) -> str:
         """A table name not used before."""
@@ -137,8 +137,10 @@ class Workshop:
         )
 
     def commit(self, batch: Batch, written: Written, *, engine: SparkEngine | None = None) -> CommitResult:
-        ticket = Ticket(f"token-{batch.batch_id}", 1, "run", 1, lambda: True, lambda _base, _location: None)
-        return (engine or self.engine).commit(batch, written, ticket)
+        context = CommitContext(
+            f"token-{batch.batch_id}", 1, "run", 1, lambda: True, lambda _base, _location: None
+        )
+        return (engine or self.engine).commit(batch, written, context)
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """Rows by Spark, as text, sorted."""

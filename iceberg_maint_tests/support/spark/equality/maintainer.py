@@ -26,7 +26,7 @@ from iceberg_maint.core.policy.data import (
 )
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.engine import Ticket, Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.runner.assess import Tools, no_orphan_pass
 from iceberg_maint.runner.maintain import Observer, Request, maintain
@@ -34,7 +34,7 @@ from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.runner.loop import AtClock
 from iceberg_maint_tests.support.spark.equality.reference import Twin
-from iceberg_maint_tests.support.spark.rewrites import NO_PAUSE, READER
+from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
 
 AT_ONCE = RetryPolicy(backoff_seconds=0, crash_backoff_seconds=0, quarantine_after=1_000_000)
@@ -90,8 +90,8 @@ class Interleaved:
         self.between(batch)
         return written
 
-    def commit(self, batch: Batch, written: Written, ticket: Ticket) -> CommitResult:
-        return self.engine.commit(batch, written, ticket)
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
+        return self.engine.commit(batch, written, context)
 
     def cancel(self) -> None:
         self.engine.cancel()
@@ -109,7 +109,7 @@ class Maintainer:
 
     def __post_init__(self) -> None:
         self.writers = Writers(Bridge(self.spark))
-        self.engine = SparkEngine(lambda: self.spark, lambda _table: READER, NO_PAUSE)
+        self.engine = SparkEngine(lambda: self.spark, lambda _table: READER, NO_BACKOFF)
         self.ledger = SqlLedger(f"sqlite:///{self.lake_dir / 'equality_ledger.db'}")
         self.catalog = PyIcebergCatalog(
             "lake",
