@@ -20,16 +20,20 @@ from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import load_table_list
 from iceberg_maint.defs.context import Lake, SessionFactory
-from iceberg_maint.defs.translator import SHARD_VARIABLE, parse_shard
+from iceberg_maint.defs.shard import SHARD_VARIABLE, parse_shard
+from iceberg_maint.defs.translator import IcebergTranslator
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
 PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
 TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
 
 
-def definitions_from(environ: Mapping[str, str]) -> dg.Definitions:
-    """The definitions these settings ask for. The catalogs are asked only when there is no table
-    list yet. Raises ConfigurationError."""
+def definitions_from(
+    environ: Mapping[str, str], translator: IcebergTranslator | None = None
+) -> dg.Definitions:
+    """The definitions these settings ask for; `translator` replaces the default one and its prefix.
+
+    The catalogs are asked only when there is no table list yet. Raises ConfigurationError."""
     configured = environ.get(CONFIG_VARIABLE)
     configuration = (
         ConfigurationFile(Path(configured), lambda: wiring.build(load_config(None, environ)))
@@ -44,7 +48,8 @@ def definitions_from(environ: Mapping[str, str]) -> dg.Definitions:
         lake,
         load_table_list(table_list, lake.catalogs),
         table_list,
-        prefix=tuple(p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p),
+        translator=translator
+        or IcebergTranslator([p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p]),
         shard=parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
         webserver_url=environ.get(URL_VARIABLE) or None,
         configuration=configuration,

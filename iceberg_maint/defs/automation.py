@@ -10,7 +10,8 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, Verdict
 from iceberg_maint.defs.context import Lake
-from iceberg_maint.defs.translator import PARTITION_CHECKS, check_key, housekeeping_check_key, partitions_name
+from iceberg_maint.defs.names import PARTITION_CHECKS
+from iceberg_maint.defs.translator import IcebergTranslator
 
 MAX_RANGES = 8
 """Contiguous pieces requested per table and tick; each becomes one run."""
@@ -51,9 +52,9 @@ class MaintenanceDue(dg.AutomationCondition):
     are part of the decision.
     """
 
-    def __init__(self, table: TableId, lake: Lake) -> None:
-        self._table = table
-        self._lake = lake
+    def __init__(self, table: TableId, lake: Lake, translator: IcebergTranslator) -> None:
+        self._table, self._lake = table, lake
+        self._partitions = translator.get_partitions_name(table)
 
     @property
     def name(self) -> str:
@@ -71,7 +72,7 @@ class MaintenanceDue(dg.AutomationCondition):
         due = self.due()
         if not due:
             return dg.AutomationResult(context, true_subset=context.get_empty_subset())
-        order = context.asset_graph_view.instance.get_dynamic_partitions(partitions_name(self._table))
+        order = context.asset_graph_view.instance.get_dynamic_partitions(self._partitions)
         return dg.AutomationResult(
             context,
             true_subset=context.candidate_subset.compute_intersection_with_partition_keys(
@@ -99,10 +100,10 @@ class HousekeepingDue(dg.AutomationCondition):
     does not do: it cuts down the asset graph's own set of checks at its first evaluation.)
     """
 
-    def __init__(self, table: TableId, lake: Lake, prefix: Sequence[str]) -> None:
+    def __init__(self, table: TableId, lake: Lake, translator: IcebergTranslator) -> None:
         self._table, self._lake = table, lake
         self._checks = {
-            operation: housekeeping_check_key(table, check.value, prefix)
+            operation: translator.get_housekeeping_check_key(table, check.value)
             for operation, check in CHECK_OF.items()
         }
 
@@ -139,14 +140,20 @@ class HousekeepingDue(dg.AutomationCondition):
         )
 
 
-def maintenance_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:
+def maintenance_condition(
+    table: TableId, lake: Lake, translator: IcebergTranslator
+) -> dg.AutomationCondition:
     """Due, and a check says so, or could not say, or none says anything, and not already on its way.
 
     Dagster knows no check of a partition that was observed between the launch of a run and its
     materialization: it takes the evaluation planned or made last, which is older than that.
     """
     failed = dg.AutomationCondition.check_failed() | dg.AutomationCondition.execution_failed()
-    checks = dg.AssetSelection.checks(*(check_key(table, name, prefix) for name in PARTITION_CHECKS))
+    checks = dg.AssetSelection.checks(*(translator.get_check_key(table, name) for name in PARTITION_CHECKS))
     says_so = dg.AutomationCondition.any_checks_match(failed).allow(checks).with_label("a check failed")
     says_nothing = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(checks)
-    return MaintenanceDue(table, lake) & (says_so | says_nothing) & ~dg.AutomationCondition.in_progress()
+    return (
+        MaintenanceDue(table, lake, translator)
+        & (says_so | says_nothing)
+        & ~dg.AutomationCondition.in_progress()
+    )

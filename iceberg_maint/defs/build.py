@@ -25,8 +25,9 @@ from iceberg_maint.defs.sensors import (
     build_changes_sensor,
     build_observe_schedule,
 )
+from iceberg_maint.defs.shard import in_shard
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE, build_table_asset
-from iceberg_maint.defs.translator import in_shard, slug
+from iceberg_maint.defs.translator import IcebergTranslator
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def build_definitions(
     tables: Sequence[TableId],
     table_list: Path,
     *,
-    prefix: Sequence[str] = (),
+    translator: IcebergTranslator | None = None,
     shard: tuple[int, int] = (0, 1),
     webserver_url: str | None = None,
     automation: bool = True,
@@ -47,7 +48,7 @@ def build_definitions(
 ) -> dg.Definitions:
     """Assets, checks, observe job, sensors and schedule for the tables of this shard.
 
-    `prefix` keeps the asset keys apart from those of assets that load the tables; `shard` is
+    `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`); `shard` is
     (index, count) of this code location; `automation` says whether sensors and schedule are on
     at the first load; `configuration` is the file that the lake was made of. Connects to nothing.
     A table that cannot be an asset is left out and told of, in the log and by the sensor; raises
@@ -62,7 +63,7 @@ def build_definitions(
             lake,
             tables,
             table_list,
-            prefix,
+            translator or IcebergTranslator(),
             shard,
             webserver_url,
             observe_cron,
@@ -75,7 +76,7 @@ def _build(
     lake: Lake,
     tables: Sequence[TableId],
     table_list: Path,
-    prefix: Sequence[str],
+    translator: IcebergTranslator,
     shard: tuple[int, int],
     webserver_url: str | None,
     observe_cron: str,
@@ -85,14 +86,14 @@ def _build(
 ) -> dg.Definitions:
     index, count = shard
     mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    assets, left_out = _assets(mine, lake, prefix)
+    assets, left_out = _assets(mine, lake, translator)
     for table, why in left_out.items():
         _log.error("table %s is left out: %s", table, lake.masked(str(why)))
     if left_out and not assets:
         raise next(iter(left_out.values()))
     loaded = tuple(t for t in mine if t not in left_out)
     executor = build_executor(lake.ledger)
-    job = build_observe_job(loaded, lake, prefix, executor)
+    job = build_observe_job(loaded, lake, translator, executor)
     running = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     on_time = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
     changes = build_changes_sensor(
@@ -112,7 +113,7 @@ def _build(
         sensors=[
             changes,
             build_lost_runs_sensor(lake.ledger, running),
-            *build_automation_sensors(loaded, prefix, running),
+            *build_automation_sensors(loaded, translator, running),
         ],
         schedules=[build_observe_schedule(job, loaded, observe_cron, on_time)],
         resources={
@@ -125,24 +126,36 @@ def _build(
 
 
 def _assets(
-    tables: Sequence[TableId], lake: Lake, prefix: Sequence[str]
+    tables: Sequence[TableId], lake: Lake, translator: IcebergTranslator
 ) -> tuple[list[dg.AssetsDefinition], Mapping[TableId, Exception]]:
     """The assets of the tables, and what is wrong with a table that cannot have them: Dagster
     loads all definitions or none."""
     assets: list[dg.AssetsDefinition] = []
     left_out: dict[TableId, Exception] = {}
-    named: dict[str, TableId] = {}
+    named: dict[object, TableId] = {}
     for table in tables:
-        other = named.setdefault(slug(table), table)
         try:
-            if other != table:
-                raise dg.DagsterInvalidDefinitionError(f"its name in Dagster is that of {other}")
-            both = [build(table, lake, prefix) for build in (build_table_asset, build_housekeeping_asset)]
+            for name in _names(table, translator):
+                if (other := named.setdefault(name, table)) != table:
+                    raise dg.DagsterInvalidDefinitionError(f"{name} in Dagster is also that of {other}")
+            both = [build(table, lake, translator) for build in (build_table_asset, build_housekeeping_asset)]
         except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
             left_out[table] = why
         else:
             assets += both
     return assets, left_out
+
+
+def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
+    """What no two tables may share."""
+    return (
+        translator.get_asset_key(table),
+        translator.get_housekeeping_key(table),
+        f"partitions name {translator.get_partitions_name(table)!r}",
+        f"op name {translator.get_op_name(table)!r}",
+        f"op name {translator.get_housekeeping_op_name(table)!r}",
+        f"pool {translator.get_pool(table)!r}",
+    )
 
 
 class LazySession:

@@ -24,16 +24,14 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.defs.limits import limits
 from iceberg_maint.defs.metadata import label, upkeep_metadata
-from iceberg_maint.defs.translator import (
+from iceberg_maint.defs.names import (
     HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
     PARTITION_CHECKS,
     QUARANTINE_CHECK,
     TABLE_CHECKS,
-    asset_key,
-    check_key,
-    housekeeping_key,
 )
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
 from iceberg_maint.runner.assess import Assessment
 
@@ -56,10 +54,10 @@ _DESCRIPTIONS = {
 
 
 def check_specs(
-    table: TableId, partitions: dg.PartitionsDefinition, prefix: Sequence[str]
+    table: TableId, partitions: dg.PartitionsDefinition, translator: IcebergTranslator
 ) -> list[dg.AssetCheckSpec]:
     """The checks of one table; the partitioned ones on the table's own partitions."""
-    key = asset_key(table, prefix)
+    key = translator.get_asset_key(table)
     return [
         dg.AssetCheckSpec(
             name,
@@ -73,7 +71,7 @@ def check_specs(
 
 def partition_evaluations(
     instance: dg.DagsterInstance,
-    prefix: Sequence[str],
+    translator: IcebergTranslator,
     measured: Measured,
     policy: Policy,
     now_ms: int,
@@ -81,7 +79,7 @@ def partition_evaluations(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The partitioned checks of these partitions; failing ones last, because Dagster's list
     shows a check as its last evaluation went. Partitions without files pass."""
-    key = asset_key(measured.table, prefix)
+    key = translator.get_asset_key(measured.table)
     targets = _targets(instance, key, partitions)
     passing: list[dg.AssetCheckEvaluation] = []
     failing: list[dg.AssetCheckEvaluation] = []
@@ -98,7 +96,7 @@ def partition_evaluations(
 
 def outdated(
     instance: dg.DagsterInstance,
-    prefix: Sequence[str],
+    translator: IcebergTranslator,
     measured: Measured,
     policy: Policy,
     now_ms: int,
@@ -106,7 +104,7 @@ def outdated(
 ) -> list[str]:
     """Partitions whose check state in Dagster is not what the health says: failing `candidates`
     (worst first, capped) that are not shown as failing, and shown failures that have passed."""
-    keys = [check_key(measured.table, name, prefix) for name in PARTITION_CHECKS]
+    keys = [translator.get_check_key(measured.table, name) for name in PARTITION_CHECKS]
     shown: dict[tuple[str, str], bool] = {}
     for info in instance.event_log_storage.get_asset_check_partition_info(keys):
         if info.partition_key is None:
@@ -131,16 +129,16 @@ def outdated(
     return out
 
 
-def housekeeping_check_specs(table: TableId, prefix: Sequence[str]) -> list[dg.AssetCheckSpec]:
+def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> list[dg.AssetCheckSpec]:
     """The checks of a table's housekeeping, which concern the table as a whole."""
-    key = housekeeping_key(table, prefix)
+    key = translator.get_housekeeping_key(table)
     return [
         dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in HOUSEKEEPING_CHECKS
     ]
 
 
 def housekeeping_evaluations(
-    seen: Assessment, prefix: Sequence[str], last_pass: Report | None
+    seen: Assessment, translator: IcebergTranslator, last_pass: Report | None
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the operations of housekeeping that `seen` decided on. What is turned off or
     the owner forbids passes; the metadata shows what would go before it does, and who holds it.
@@ -162,7 +160,7 @@ def housekeeping_evaluations(
         if operation is Operation.REMOVE_ORPHAN_FILES:
             told += _waiting(last_pass)
         yield dg.AssetCheckEvaluation(
-            asset_key=housekeeping_key(seen.state.table, prefix),
+            asset_key=translator.get_housekeeping_key(seen.state.table),
             check_name=name,
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
@@ -182,13 +180,13 @@ def _waiting(last_pass: Report | None) -> str:
 
 
 def table_evaluations(
-    table: TableId, prefix: Sequence[str], history: TableHistory
+    table: TableId, translator: IcebergTranslator, history: TableHistory
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The table checks, from what the ledger remembers."""
     held = sorted(p for p, h in history.partitions.items() if h.quarantined)
     yield _table_evaluation(
         table,
-        prefix,
+        translator,
         QUARANTINE_CHECK,
         held,
         f"held for a person, see iceberg-maint release: {_some(held)}",
@@ -204,7 +202,7 @@ def table_evaluations(
         why = f"{history.unknown_commits} commit(s) neither confirmed nor refuted. {why}"
     yield _table_evaluation(
         table,
-        prefix,
+        translator,
         NO_PROGRESS_CHECK,
         stalled or ["unknown"] * min(1, history.unknown_commits),
         why,
@@ -221,21 +219,25 @@ def log_evaluations(
         context.log_event(cast("Any", evaluation))
 
 
-def unreadable_evaluation(table: TableId, prefix: Sequence[str], error: str) -> dg.AssetCheckEvaluation:
+def unreadable_evaluation(
+    table: TableId, translator: IcebergTranslator, error: str
+) -> dg.AssetCheckEvaluation:
     """`no_progress` of a table that could not be surveyed."""
-    return _table_evaluation(table, prefix, NO_PROGRESS_CHECK, [error], error, dg.AssetCheckSeverity.ERROR)
+    return _table_evaluation(
+        table, translator, NO_PROGRESS_CHECK, [error], error, dg.AssetCheckSeverity.ERROR
+    )
 
 
 def _table_evaluation(
     table: TableId,
-    prefix: Sequence[str],
+    translator: IcebergTranslator,
     name: str,
     problems: Sequence[str],
     why: str,
     severity: dg.AssetCheckSeverity,
 ) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
-        asset_key=asset_key(table, prefix),
+        asset_key=translator.get_asset_key(table),
         check_name=name,
         passed=not problems,
         severity=severity,

@@ -14,7 +14,7 @@ from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, ta
 from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
-from iceberg_maint.defs.translator import asset_key
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
 
@@ -30,11 +30,11 @@ class MaintenanceRun(TableRun):
         context: dg.AssetExecutionContext,
         table: TableId,
         lake: Lake,
-        prefix: Sequence[str],
+        translator: IcebergTranslator,
         session: SessionFactory,
     ) -> None:
-        super().__init__(context, table, lake, prefix, session)
-        self._key = asset_key(table, prefix)
+        super().__init__(context, table, lake, translator, session)
+        self._key = translator.get_asset_key(table)
         self._open: dict[str, set[str]] = {}
         self._batches: dict[str, list[BatchOutcome]] = {}
         self._before: dict[str, PartitionHealth] = {}
@@ -141,7 +141,7 @@ class MaintenanceRun(TableRun):
         measured = self._lake.ledger.health(self._table)
         if measured is not None:
             history = self._lake.history(measured)
-            log_evaluations(self._context, table_evaluations(self._table, self._prefix, history))
+            log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
 
     def _evaluate(self, partitions: Sequence[str]) -> None:
         measured = self._lake.ledger.health(self._table) if partitions else None
@@ -150,7 +150,7 @@ class MaintenanceRun(TableRun):
         self._evaluated.update(partitions)
         evaluations = partition_evaluations(
             self._context.instance,
-            self._prefix,
+            self._translator,
             measured,
             self._lake.stored_policy(measured),
             self._lake.clock.now_ms(),

@@ -17,13 +17,7 @@ from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.metadata import housekeeping_metadata
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
-from iceberg_maint.defs.translator import (
-    asset_key,
-    group_name,
-    housekeeping_key,
-    housekeeping_op_name,
-    pool_name,
-)
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
@@ -31,43 +25,45 @@ from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
 _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
 
 
-def build_housekeeping_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AssetsDefinition:
+def build_housekeeping_asset(
+    table: TableId, lake: Lake, translator: IcebergTranslator
+) -> dg.AssetsDefinition:
     """The asset with its checks. It shares the table's pool, so it never runs beside its data's."""
     spec = dg.AssetSpec(
-        housekeeping_key(table, prefix),
-        deps=[asset_key(table, prefix)],
-        description=(
-            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
-            "says. What would go stands in the metadata of the checks before it does: of `snapshots` "
-            "what would expire, of `orphan_files` what lies in the trash and when it may be swept."
-        ),
+        translator.get_housekeeping_key(table),
+        deps=[translator.get_asset_key(table)],
+        description=translator.get_housekeeping_description(table),
         skippable=True,
-        kinds={"iceberg", "spark"},
-        group_name=group_name(table),
-        automation_condition=housekeeping_condition(table, lake, prefix),
-        metadata={"dagster/table_name": str(table)},
+        kinds=set(translator.get_kinds(table)),
+        owners=list(translator.get_owners(table)),
+        tags=dict(translator.get_tags(table)),
+        group_name=translator.get_group_name(table),
+        automation_condition=housekeeping_condition(table, lake, translator),
+        metadata=dict(translator.get_metadata(table)),
     )
 
     @dg.multi_asset(
-        name=housekeeping_op_name(table),
+        name=translator.get_housekeeping_op_name(table),
         specs=[spec],
-        check_specs=housekeeping_check_specs(table, prefix),
+        check_specs=housekeeping_check_specs(table, translator),
         can_subset=True,
-        pool=pool_name(table),
+        pool=translator.get_pool(table),
         required_resource_keys={SPARK_RESOURCE},
     )
     def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
-        HousekeepingRun(context, table, lake, prefix, lambda: context.resources.pyspark.spark_session)()
+        HousekeepingRun(context, table, lake, translator, lambda: context.resources.pyspark.spark_session)()
         yield from ()  # what was done is logged; a function that returns would claim all of it
 
     return housekeep_table
 
 
-def housekeeping_condition(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AutomationCondition:
+def housekeeping_condition(
+    table: TableId, lake: Lake, translator: IcebergTranslator
+) -> dg.AutomationCondition:
     """A check says that an operation is due, nothing holds that operation back, and neither the
     data nor the housekeeping of the table is under way."""
     return (
-        HousekeepingDue(table, lake, prefix)
+        HousekeepingDue(table, lake, translator)
         & ~dg.AutomationCondition.in_progress()
         & ~dg.AutomationCondition.any_deps_in_progress()
     )
@@ -87,7 +83,7 @@ class HousekeepingRun(TableRun):
                 outcomes = self._maintain()
             seen = assess(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
             last_pass = self._lake.last_orphan_pass(seen.state.uuid)
-            log_evaluations(self._context, housekeeping_evaluations(seen, self._prefix, last_pass))
+            log_evaluations(self._context, housekeeping_evaluations(seen, self._translator, last_pass))
             if outcomes:
                 self._materialize(outcomes, seen.policy, last_pass)
         if outcomes:
@@ -112,7 +108,7 @@ class HousekeepingRun(TableRun):
         hold_seconds = policy.remove_orphan_files.hold_seconds
         metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
         self._context.log_event(
-            dg.AssetMaterialization(housekeeping_key(self._table, self._prefix), metadata=metadata)
+            dg.AssetMaterialization(self._translator.get_housekeeping_key(self._table), metadata=metadata)
         )
 
 

@@ -11,7 +11,8 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.sqlite import ConsolidatedSqliteEventLogStorage
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.translator import OBSERVE_JOB, pool_name
+from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 
 _FIX = "copy dagster.yaml of this project into DAGSTER_HOME; 'iceberg-maint init' writes one."
@@ -55,16 +56,17 @@ def check_home() -> str:
         return f"{instance.root_directory}, {type(instance.event_log_storage).__name__}"
 
 
-def initialize_pools(instance: dg.DagsterInstance, tables: Iterable[TableId]) -> None:
+def initialize_pools(
+    instance: dg.DagsterInstance, tables: Iterable[TableId], translator: IcebergTranslator
+) -> None:
     """Makes the tables' pools known: the first dequeue that meets an unknown pool does not hold
     runs back (dagster's queue reads the limits before it initializes them)."""
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
         return
     known = storage.get_concurrency_keys()
-    for table in tables:
-        if pool_name(table) not in known:
-            storage.initialize_concurrency_limit_to_default(pool_name(table))
+    for pool in {translator.get_pool(table) for table in tables} - set(known):
+        storage.initialize_concurrency_limit_to_default(pool)
 
 
 def busy_assets(instance: dg.DagsterInstance) -> Callable[[dg.AssetKey], bool]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import dagster as dg
 from dagster._core.remote_representation.code_location import is_implicit_asset_job_name
 
-from iceberg_maint.defs.translator import OBSERVE_JOB
+from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.ports.ledger import Ledger
 
 LOST_RUNS_INTERVAL_SECONDS = 30

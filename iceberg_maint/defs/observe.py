@@ -27,7 +27,8 @@ from iceberg_maint.defs.metadata import (
     rank,
     table_metadata,
 )
-from iceberg_maint.defs.translator import OBSERVE_JOB, asset_key, partitions_name
+from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.runner.assess import Assessment, assess
 
@@ -44,7 +45,7 @@ class ObserveConfig(dg.Config):
 
 
 def build_observe_job(
-    tables: Sequence[TableId], lake: Lake, prefix: Sequence[str], executor: dg.ExecutorDefinition
+    tables: Sequence[TableId], lake: Lake, translator: IcebergTranslator, executor: dg.ExecutorDefinition
 ) -> dg.JobDefinition:
     """One op over all tables: a run start costs more than measuring a table."""
 
@@ -54,8 +55,8 @@ def build_observe_job(
         chosen = [t for t in tables if not wanted or str(t) in wanted]
         for name in sorted(wanted - {str(t) for t in chosen}):
             context.log.warning(f"{name}: no table of this code location; left out")
-        initialize_pools(context.instance, chosen)
-        Observation(context, tables, lake, prefix).observe(chosen, changed_only=config.changed_only)
+        initialize_pools(context.instance, chosen, translator)
+        Observation(context, tables, lake, translator).observe(chosen, changed_only=config.changed_only)
 
     @dg.job(
         name=OBSERVE_JOB,
@@ -74,13 +75,17 @@ class Observation:
     does not stop others."""
 
     def __init__(
-        self, context: dg.OpExecutionContext, loaded: Sequence[TableId], lake: Lake, prefix: Sequence[str]
+        self,
+        context: dg.OpExecutionContext,
+        loaded: Sequence[TableId],
+        lake: Lake,
+        translator: IcebergTranslator,
     ) -> None:
         self._context = context
         self._loaded = loaded
         self._instance = context.instance
         self._lake = lake
-        self._prefix = prefix
+        self._translator = translator
         self._busy = busy_assets(context.instance)
 
     def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
@@ -120,7 +125,7 @@ class Observation:
             if t not in known
             or pointers.get(t) != known[t].pointer
             or known[t].observed_ms <= oldest_ms
-            or not self._instance.get_dynamic_partitions(partitions_name(t))
+            or not self._instance.get_dynamic_partitions(self._translator.get_partitions_name(t))
         ]
 
     def _observe_table(self, table: TableId) -> None:
@@ -132,11 +137,11 @@ class Observation:
         self._log_partitions(seen, before)
         self._log_checks(seen)
         last_pass = self._lake.last_orphan_pass(whole.state.uuid)
-        log_evaluations(self._context, housekeeping_evaluations(whole, self._prefix, last_pass))
+        log_evaluations(self._context, housekeeping_evaluations(whole, self._translator, last_pass))
         # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
-                asset_key(table, self._prefix),
+                self._translator.get_asset_key(table),
                 description=f"{seen.decision.verdict.value} ({seen.decision.reason.value})",
                 metadata=table_metadata(seen.measured, seen.policy, seen.history, seen.decision),
             )
@@ -144,13 +149,13 @@ class Observation:
 
     def _sync_partitions(self, measured: Measured) -> None:
         """Adds keys at once; retires them only by the ledger's word and never under a run."""
-        name = partitions_name(measured.table)
+        name = self._translator.get_partitions_name(measured.table)
         have = set(self._instance.get_dynamic_partitions(name))
         if new := sorted(set(measured.partitions) - have):
             self._instance.add_dynamic_partitions(name, new)
         retired = have & set(self._lake.ledger.retired_partitions(measured.table))
         retired -= set(measured.partitions)
-        if not retired or self._busy(asset_key(measured.table, self._prefix)):
+        if not retired or self._busy(self._translator.get_asset_key(measured.table)):
             return
         for key in sorted(retired):
             self._instance.delete_dynamic_partition(name, key)
@@ -170,7 +175,7 @@ class Observation:
         for p in reversed((sick + changed)[:WORST_PARTITIONS]):
             self._context.log_event(
                 dg.AssetObservation(
-                    asset_key(seen.measured.table, self._prefix),
+                    self._translator.get_asset_key(seen.measured.table),
                     partition=p.partition,
                     metadata=partition_metadata(measured[p.partition], p),
                 )
@@ -179,12 +184,12 @@ class Observation:
     def _log_checks(self, seen: Assessment) -> None:
         now_ms = self._lake.clock.now_ms()
         sick = [p.partition for p in rank(seen.decision) if p.findings]
-        stale = outdated(self._instance, self._prefix, seen.measured, seen.policy, now_ms, sick)
+        stale = outdated(self._instance, self._translator, seen.measured, seen.policy, now_ms, sick)
         evaluations = partition_evaluations(
-            self._instance, self._prefix, seen.measured, seen.policy, now_ms, stale
+            self._instance, self._translator, seen.measured, seen.policy, now_ms, stale
         )
         log_evaluations(self._context, evaluations)
-        log_evaluations(self._context, table_evaluations(seen.measured.table, self._prefix, seen.history))
+        log_evaluations(self._context, table_evaluations(seen.measured.table, self._translator, seen.history))
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog says there is no such table; its partitions stay until it is unlisted."""
@@ -197,10 +202,10 @@ class Observation:
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
-        log_evaluations(self._context, [unreadable_evaluation(table, self._prefix, text)])
+        log_evaluations(self._context, [unreadable_evaluation(table, self._translator, text)])
         self._context.log_event(
             dg.AssetObservation(
-                asset_key(table, self._prefix),
+                self._translator.get_asset_key(table),
                 metadata={label("table_error"): dg.MetadataValue.text(text)},
             )
         )

@@ -14,7 +14,8 @@ from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
 from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.instance import check_instance, observing
-from iceberg_maint.defs.translator import ENGINE_TAG, asset_key, housekeeping_key
+from iceberg_maint.defs.names import ENGINE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 
 TABLES_PER_SENSOR = 200
@@ -37,7 +38,7 @@ of it."""
 
 
 def build_automation_sensors(
-    tables: Sequence[TableId], prefix: Sequence[str], status: dg.DefaultSensorStatus
+    tables: Sequence[TableId], translator: IcebergTranslator, status: dg.DefaultSensorStatus
 ) -> list[dg.AutomationConditionSensorDefinition]:
     """Sensors over all tables. They run in the code location: the daemon would not see our own
     condition and never evaluate it."""
@@ -45,7 +46,8 @@ def build_automation_sensors(
         dg.AutomationConditionSensorDefinition(
             f"maintenance_{number}",
             target=dg.AssetSelection.assets(
-                *(key(t, prefix) for t in chunk for key in (asset_key, housekeeping_key))
+                *(translator.get_asset_key(t) for t in chunk),
+                *(translator.get_housekeeping_key(t) for t in chunk),
             ),
             use_user_code_server=True,
             default_status=status,

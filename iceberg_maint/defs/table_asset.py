@@ -3,7 +3,7 @@
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import dagster as dg
 
@@ -12,49 +12,40 @@ from iceberg_maint.defs.automation import maintenance_condition
 from iceberg_maint.defs.checks import check_specs
 from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.data_run import MaintenanceRun
-from iceberg_maint.defs.translator import (
-    FORCE_TAG,
-    asset_key,
-    group_name,
-    op_name,
-    partitions_name,
-    pool_name,
-)
+from iceberg_maint.defs.translator import IcebergTranslator
 
 SPARK_RESOURCE = "pyspark"
 
 
-def build_table_asset(table: TableId, lake: Lake, prefix: Sequence[str]) -> dg.AssetsDefinition:
+def build_table_asset(table: TableId, lake: Lake, translator: IcebergTranslator) -> dg.AssetsDefinition:
     """The asset with its checks: one op, because a pool holds for one op and because the checks
     are evaluated batch by batch. `can_subset` makes every output optional: what was not
     maintained is not claimed."""
-    partitions = dg.DynamicPartitionsDefinition(name=partitions_name(table))
+    partitions = dg.DynamicPartitionsDefinition(name=translator.get_partitions_name(table))
     spec = dg.AssetSpec(
-        asset_key(table, prefix),
-        description=(
-            f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is left as "
-            f"it is unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
-            "order in which the partitions were first seen."
-        ),
+        translator.get_asset_key(table),
+        description=translator.get_description(table),
         partitions_def=partitions,
         skippable=True,
-        kinds={"iceberg", "spark"},
-        group_name=group_name(table),
-        automation_condition=maintenance_condition(table, lake, prefix),
-        metadata={"dagster/table_name": str(table)},
+        kinds=set(translator.get_kinds(table)),
+        owners=list(translator.get_owners(table)),
+        tags=dict(translator.get_tags(table)),
+        group_name=translator.get_group_name(table),
+        automation_condition=maintenance_condition(table, lake, translator),
+        metadata=dict(translator.get_metadata(table)),
     )
 
     @dg.multi_asset(
-        name=op_name(table),
+        name=translator.get_op_name(table),
         specs=[spec],
-        check_specs=check_specs(table, partitions, prefix),
+        check_specs=check_specs(table, partitions, translator),
         can_subset=True,
-        pool=pool_name(table),
+        pool=translator.get_pool(table),
         backfill_policy=dg.BackfillPolicy.single_run(),
         required_resource_keys={SPARK_RESOURCE},
     )
     def maintain_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
-        MaintenanceRun(context, table, lake, prefix, lambda: context.resources.pyspark.spark_session)()
+        MaintenanceRun(context, table, lake, translator, lambda: context.resources.pyspark.spark_session)()
         # A generator that yields nothing: a function that returns would be taken to have
         # materialized every requested partition.
         yield from ()

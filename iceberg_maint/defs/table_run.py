@@ -14,7 +14,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.context import Lake, SessionFactory
-from iceberg_maint.defs.translator import FORCE_TAG
+from iceberg_maint.defs.names import FORCE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.maintain import Event, Request, maintain
 
@@ -37,10 +38,10 @@ class TableRun(ABC):
         context: dg.AssetExecutionContext,
         table: TableId,
         lake: Lake,
-        prefix: Sequence[str],
+        translator: IcebergTranslator,
         session: SessionFactory,
     ) -> None:
-        self._context, self._table, self._lake, self._prefix = context, table, lake, prefix
+        self._context, self._table, self._lake, self._translator = context, table, lake, translator
         self._tools = lake.tools(table, cache(lambda: lake.engine_of(session)))
 
     def _maintain(self, partitions: frozenset[str] | None = None) -> tuple[OperationOutcome, ...]:

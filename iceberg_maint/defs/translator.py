@@ -1,72 +1,117 @@
-"""Translator: what a table is called in Dagster."""
+"""Translator: what a table is called and how it is described in Dagster."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.reasons import CHECKS_OF_PARTITIONS, CHECKS_OF_TABLES
-from iceberg_maint.errors import ConfigurationError
-
-PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_PARTITIONS)
-"""Names of the partitioned checks, which automation reacts to."""
-QUARANTINE_CHECK = "quarantine"
-NO_PROGRESS_CHECK = "no_progress"
-TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK)
-"""Names of the unpartitioned checks, which tell a person."""
-HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_TABLES)
-"""Names of the housekeeping asset's checks, which automation reacts to."""
-
-ENGINE_TAG = "iceberg_maint/engine"
-"""Run tag that counts Spark sessions against the limit in `dagster.yaml`."""
-FORCE_TAG = "iceberg_maint/force"
-"""Run tag with value `true`: rewrites requested partitions even when they are healthy."""
-OBSERVE_JOB = "observe_iceberg"
-SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
+from iceberg_maint.defs.names import FORCE_TAG
 
 _HOUSEKEEPING = "housekeeping"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """What a part of an asset key may be made of: Dagster names outputs and checks after it
 (`AssetKey.to_python_identifier`, which bears a dot too; only the parts encoded here have one)."""
 _PARTS_OF_A_TABLE = 3
-"""At least; what a namespace has too, if a table may be named so."""
+"""The fewest parts a table has; a namespace of that many could be a table too."""
 
 
-def asset_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
-    """`prefix / catalog / namespace… / table`, each as it is spelled where Dagster takes that.
+class IcebergTranslator:
+    """Maps a table to its asset key, group, owners, tags, kinds, description, partitions and pool.
 
-    Another part is spelled in plain letters, with a dot and a digest of what it is in the catalog;
-    so is a table named as the housekeeping of the table that its namespace may be. Keys of
-    different tables differ.
+    Assets, checks, sensors and jobs ask the translator and nothing else. Subclass it, override what
+    should differ, and pass an instance to `build_definitions`:
+
+        class LakeTranslator(IcebergTranslator):
+            def get_owners(self, table: TableId) -> Sequence[str]:
+                return [f"team:{table.namespace[0]}"]
+
+    Every method is a function of the table alone: Dagster loads definitions many times and must find
+    the same names each time. Different tables need different asset keys, partitions names and pools.
     """
-    parts = [p if _PLAIN.fullmatch(p) else _encoded(p) for p in table.parts]
-    if table.name == _HOUSEKEEPING and len(table.parts) > _PARTS_OF_A_TABLE:
-        parts[-1] = _encoded(table.name)
-    return dg.AssetKey([*prefix, *parts])
 
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self.prefix = tuple(prefix)
+        """Parts before every asset key, which keep them apart from the keys of assets that load the tables."""
 
-def check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.AssetCheckKey:
-    """Key of one check of a table."""
-    return dg.AssetCheckKey(asset_key(table, prefix), check)
+    def get_asset_key(self, table: TableId) -> dg.AssetKey:
+        """`prefix / catalog / namespace… / table`, each part as it is spelled where Dagster takes that.
 
+        Another part is spelled in plain letters, with a dot and a digest of its spelling in the catalog.
+        So is a table named `housekeeping` whose namespace could be a table. Keys of different tables
+        differ.
+        """
+        parts = [p if _PLAIN.fullmatch(p) else _encoded(p) for p in table.parts]
+        if table.name == _HOUSEKEEPING and len(table.parts) > _PARTS_OF_A_TABLE:
+            parts[-1] = _encoded(table.name)
+        return dg.AssetKey([*self.prefix, *parts])
 
-def housekeeping_key(table: TableId, prefix: Sequence[str] = ()) -> dg.AssetKey:
-    """`prefix / catalog / namespace… / table / housekeeping`."""
-    return dg.AssetKey([*asset_key(table, prefix).path, _HOUSEKEEPING])
+    def get_housekeeping_key(self, table: TableId) -> dg.AssetKey:
+        """Key of the table's housekeeping asset: the table's own key and `housekeeping`."""
+        return dg.AssetKey([*self.get_asset_key(table).path, _HOUSEKEEPING])
 
+    def get_check_key(self, table: TableId, check: str) -> dg.AssetCheckKey:
+        """Key of one check of the table."""
+        return dg.AssetCheckKey(self.get_asset_key(table), check)
 
-def housekeeping_check_key(table: TableId, check: str, prefix: Sequence[str] = ()) -> dg.AssetCheckKey:
-    """Key of one check of a table's housekeeping."""
-    return dg.AssetCheckKey(housekeeping_key(table, prefix), check)
+    def get_housekeeping_check_key(self, table: TableId, check: str) -> dg.AssetCheckKey:
+        """Key of one check of the table's housekeeping."""
+        return dg.AssetCheckKey(self.get_housekeeping_key(table), check)
 
+    def get_group_name(self, table: TableId) -> str:
+        """Asset group: catalog and namespace."""
+        return re.sub(r"[^A-Za-z0-9_]", "_", "__".join(table.parts[:-1]))
 
-def partitions_name(table: TableId) -> str:
-    """Name of the table's dynamic partitions; such names are global to a Dagster instance."""
-    return f"iceberg/{table}"
+    def get_owners(self, table: TableId) -> Sequence[str]:  # noqa: ARG002 - for subclasses
+        """Owners of both assets: e-mail addresses, or `team:` and a name."""
+        return ()
+
+    def get_tags(self, table: TableId) -> Mapping[str, str]:  # noqa: ARG002 - for subclasses
+        """Tags of both assets."""
+        return {}
+
+    def get_kinds(self, table: TableId) -> frozenset[str]:  # noqa: ARG002 - for subclasses
+        """Kinds of both assets, which Dagster shows as icons; at most three."""
+        return frozenset({"iceberg", "spark"})
+
+    def get_description(self, table: TableId) -> str:
+        """Description of the table's asset."""
+        return (
+            f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is left as "
+            f"it is unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
+            "order in which the partitions were first seen."
+        )
+
+    def get_housekeeping_description(self, table: TableId) -> str:
+        """Description of the table's housekeeping asset."""
+        return (
+            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
+            "says. What would go stands in the metadata of the checks before it does: of `snapshots` "
+            "what would expire, of `orphan_files` what lies in the trash and when it may be swept."
+        )
+
+    def get_metadata(self, table: TableId) -> Mapping[str, object]:
+        """Definition metadata of both assets."""
+        return {"dagster/table_name": str(table)}
+
+    def get_partitions_name(self, table: TableId) -> str:
+        """Name of the table's dynamic partitions; such names are global to a Dagster instance."""
+        return f"iceberg/{table}"
+
+    def get_op_name(self, table: TableId) -> str:
+        """Name of the op that maintains the table's data."""
+        return f"maintain__{slug(table)}"
+
+    def get_housekeeping_op_name(self, table: TableId) -> str:
+        """Name of the op that maintains manifests, snapshots and orphan files of the table."""
+        return f"housekeep__{slug(table)}"
+
+    def get_pool(self, table: TableId) -> str:
+        """Pool shared by everything that commits maintenance to the table; its limit is one."""
+        return f"iceberg_table__{slug(table)}"
 
 
 def slug(table: TableId) -> str:
@@ -74,47 +119,13 @@ def slug(table: TableId) -> str:
     text = "__".join(table.parts)
     plain = re.sub(r"[^A-Za-z0-9_]", "_", text)
     ambiguous = plain != text or any("__" in p or p.strip("_") != p for p in table.parts)
-    return f"{plain}_{_digest(str(table))[:8]}" if ambiguous else plain
+    return f"{plain}_{digest(str(table))[:8]}" if ambiguous else plain
 
 
-def op_name(table: TableId) -> str:
-    """Name of the op that maintains the table."""
-    return f"maintain__{slug(table)}"
-
-
-def housekeeping_op_name(table: TableId) -> str:
-    """Name of the op that keeps the table's house."""
-    return f"housekeep__{slug(table)}"
-
-
-def pool_name(table: TableId) -> str:
-    """Name of the pool shared by everything that commits maintenance to the table."""
-    return f"iceberg_table__{slug(table)}"
-
-
-def group_name(table: TableId) -> str:
-    """Asset group: catalog and namespace."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", "__".join(table.parts[:-1]))
-
-
-def in_shard(table: TableId, index: int, count: int) -> bool:
-    """Whether the table belongs to code location `index` of `count` (from 0), stable by name."""
-    return int(_digest(str(table))[:12], 16) % count == index
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """`i/n` as (index, count). Raises ConfigurationError ICM-100."""
-    index, _, count = text.partition("/")
-    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
-        return int(index), int(count)
-    raise ConfigurationError(
-        "ICM-100", f"{SHARD_VARIABLE} is '{text}'.", "write i/n with 0 <= i < n, for example 0/4."
-    )
+def digest(text: str) -> str:
+    """SHA-256 of a name, hexadecimal, also of one that is no valid Unicode."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _encoded(part: str) -> str:
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', part)}.{_digest(part)[:16]}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', part)}.{digest(part)[:16]}"

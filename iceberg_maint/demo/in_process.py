@@ -13,13 +13,8 @@ from typing import Any
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.translator import (
-    ENGINE_TAG,
-    OBSERVE_JOB,
-    asset_key,
-    housekeeping_key,
-    partitions_name,
-)
+from iceberg_maint.defs.names import ENGINE_TAG, OBSERVE_JOB
+from iceberg_maint.defs.translator import IcebergTranslator
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -55,11 +50,13 @@ class Headless:
         tables: Sequence[TableId],
         *,
         housekeeping: bool = False,
+        translator: IcebergTranslator | None = None,
     ) -> None:
         self._definitions = definitions
         self._instance = dg.DagsterInstance.from_config(str(home))
         self._tables = tuple(tables)
         self._housekeeping = housekeeping
+        self._translator = translator or IcebergTranslator()
         self._cursor: Any = None
 
     def close(self) -> None:
@@ -80,9 +77,11 @@ class Headless:
         data = [
             Requested(table, piece)
             for table in self._tables
-            for piece in self._ranges(table, result.get_requested_partitions(asset_key(table)))
+            for piece in self._ranges(
+                table, result.get_requested_partitions(self._translator.get_asset_key(table))
+            )
         ]
-        keep = [t for t in self._tables if result.get_num_requested(housekeeping_key(t))]
+        keep = [t for t in self._tables if result.get_num_requested(self._translator.get_housekeeping_key(t))]
         return (*data, *map(Requested, keep if self._housekeeping else ()))
 
     def run(self, table: TableId, partitions: Sequence[str]) -> RunResult:
@@ -93,7 +92,11 @@ class Headless:
         done = job.execute_in_process(
             run_config=_QUIET,
             instance=self._instance,
-            asset_selection=[asset_key(table) if partitions else housekeeping_key(table)],
+            asset_selection=[
+                self._translator.get_asset_key(table)
+                if partitions
+                else self._translator.get_housekeeping_key(table)
+            ],
             tags={**span, ENGINE_TAG: "spark"},
             raise_on_error=False,
         )
@@ -101,7 +104,7 @@ class Headless:
 
     def partitions(self, table: TableId) -> tuple[str, ...]:
         """The table's partition keys as Dagster knows them, in its order."""
-        return tuple(self._instance.get_dynamic_partitions(partitions_name(table)))
+        return tuple(self._instance.get_dynamic_partitions(self._translator.get_partitions_name(table)))
 
     def _ranges(self, table: TableId, requested: Collection[str | None]) -> Iterator[tuple[str, ...]]:
         piece: list[str] = []

@@ -23,13 +23,15 @@ import dagster as dg
 import yaml
 
 from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.defs.translator import pool_name
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.daemon_kills.daemon import Daemon, Victim
 from iceberg_maint_tests.daemon_kills.lake import TABLES, Lake
 from iceberg_maint_tests.daemon_kills.moments import Moment, since_now
 from iceberg_maint_tests.support import jvm
+
+NAMES = IcebergTranslator()
 
 VICTIMS = (
     *[Victim.DAEMON] * 7,
@@ -99,7 +101,7 @@ class World:
             table = TableId.parse(f"lake.{name}")
             uuid = str(self.lake.table(name).metadata.table_uuid)
             found += [f"{name}: attempt {a.attempt_id} is open" for a in ledger.open_attempts(uuid)]
-            pool = storage.get_concurrency_info(pool_name(table))
+            pool = storage.get_concurrency_info(NAMES.get_pool(table))
             if pool.active_slot_count or pool.pending_step_count:
                 found.append(f"{name}: its pool has {pool.active_slot_count} slots taken")
         found += [

@@ -22,12 +22,15 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.context import Lake
-from iceberg_maint.defs.translator import OBSERVE_JOB, asset_key
+from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
+
+NAMES = IcebergTranslator()
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
 TARGET_BYTES = 1_000_000
@@ -247,7 +250,10 @@ class World:
         if tags:
             where["tags"] = {**where.get("tags", {}), **{k.replace("__", "/"): v for k, v in tags.items()}}
         return job.execute_in_process(
-            instance=self.instance, raise_on_error=False, asset_selection=[asset_key(table)], **where
+            instance=self.instance,
+            raise_on_error=False,
+            asset_selection=[NAMES.get_asset_key(table)],
+            **where,
         )
 
     def tick(self, *names: str, definitions: dg.Definitions | None = None) -> dict[str, list[str]]:
@@ -257,7 +263,7 @@ class World:
         )
         self.cursor = result.cursor
         tables = [TableId.parse(n) for n in names] or list(self.catalog.tables())
-        return {str(t): sorted(result.get_requested_partitions(asset_key(t))) for t in tables}
+        return {str(t): sorted(result.get_requested_partitions(NAMES.get_asset_key(t))) for t in tables}
 
     def events(self, kind: dg.DagsterEventType) -> list[Any]:
         """Dagster's events of one kind, oldest first."""
@@ -274,7 +280,7 @@ class World:
         return {e.partition: e for e in events if e.check_name == check}
 
     def materialized(self, name: str) -> set[str]:
-        return self.instance.get_materialized_partitions(asset_key(TableId.parse(name)))
+        return self.instance.get_materialized_partitions(NAMES.get_asset_key(TableId.parse(name)))
 
 
 SETTINGS = {"run_monitoring": {"enabled": True, "free_slots_after_run_end_seconds": 60}}

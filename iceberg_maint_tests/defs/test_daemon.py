@@ -29,11 +29,14 @@ from pyiceberg.types import LongType, NestedField, StringType
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY
-from iceberg_maint.defs.translator import FORCE_TAG, asset_key
+from iceberg_maint.defs.names import FORCE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.support.e2e.lake import catalog_of, make_lake
 from iceberg_maint_tests.support.servers.postgres import free_port
+
+NAMES = IcebergTranslator()
 
 pytestmark = [
     pytest.mark.spark,
@@ -113,11 +116,13 @@ class Daemon:
         return self.catalog.load_table(f"db.{name}")
 
     def materialized(self, name: str) -> set[str]:
-        return set(self.instance.get_materialized_partitions(asset_key(TableId.parse(f"lake.db.{name}"))))
+        return set(
+            self.instance.get_materialized_partitions(NAMES.get_asset_key(TableId.parse(f"lake.db.{name}")))
+        )
 
     def maintenance_runs(self, name: str) -> list[dg.DagsterRun]:
         """Oldest first."""
-        key = asset_key(TableId.parse(f"lake.db.{name}"))
+        key = NAMES.get_asset_key(TableId.parse(f"lake.db.{name}"))
         return [r for r in reversed(self.instance.get_runs()) if key in (r.asset_selection or ())]
 
     def batch_commits(self, name: str) -> Counter[str]:
@@ -262,7 +267,7 @@ def test_command_line_of_dagster_touches_exactly_what_it_names(
         ],
         env=daemon.environ, cwd=daemon.folder, check=True, capture_output=True,
     )  # fmt: skip
-    key = asset_key(TableId.parse("lake.db.late"))
+    key = NAMES.get_asset_key(TableId.parse("lake.db.late"))
     # The daemon launches runs meanwhile; those carry the origin of its code location, the command line's does not.
     [run] = [r for r in daemon.instance.get_runs() if r.run_id not in known and r.remote_job_origin is None]
     events = daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)

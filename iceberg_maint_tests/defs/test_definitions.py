@@ -14,20 +14,13 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.automation import maintenance_condition
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.table_list import load_table_list, read_table_list, write_table_list
-from iceberg_maint.defs.translator import (
-    HOUSEKEEPING_CHECKS,
-    PARTITION_CHECKS,
-    TABLE_CHECKS,
-    asset_key,
-    group_name,
-    housekeeping_key,
-    in_shard,
-    op_name,
-    parse_shard,
-    slug,
-)
+from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
+from iceberg_maint.defs.shard import in_shard, parse_shard
+from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import World, key
+
+NAMES = IcebergTranslator()
 
 T = TableId.parse("lake.db.t")
 NASTY = st.text("ab_-é ", min_size=1, max_size=4)
@@ -47,8 +40,8 @@ def test_definitions_can_be_built_twice(world: World) -> None:
     first, second = world.definitions, world.definitions
     dg.Definitions.validate_loadable(first)
     dg.Definitions.validate_loadable(second)
-    assert set(first.resolve_all_asset_keys()) == {asset_key(T), housekeeping_key(T)}
-    assert set(second.resolve_all_asset_keys()) == {asset_key(T), housekeeping_key(T)}
+    assert set(first.resolve_all_asset_keys()) == {NAMES.get_asset_key(T), NAMES.get_housekeeping_key(T)}
+    assert set(second.resolve_all_asset_keys()) == {NAMES.get_asset_key(T), NAMES.get_housekeeping_key(T)}
 
 
 def test_every_table_has_all_checks_and_only_the_automated_ones_are_partitioned(world: World) -> None:
@@ -60,7 +53,9 @@ def test_every_table_has_all_checks_and_only_the_automated_ones_are_partitioned(
 
 
 def test_prefix_keeps_asset_keys_apart(world: World) -> None:
-    definitions = build_definitions(world.lake, [T], world.table_list, prefix=("maintenance",))
+    definitions = build_definitions(
+        world.lake, [T], world.table_list, translator=IcebergTranslator(["maintenance"])
+    )
     own = ["maintenance", "lake", "db", "t"]
     assert set(definitions.resolve_all_asset_keys()) == {
         dg.AssetKey(own),
@@ -75,7 +70,9 @@ def test_shards_hold_every_table_once(world: World) -> None:
         for i in range(3)
     ]
     assert sum(map(len, held)) == 100
-    assert set.union(*held) == {key(t) for t in tables for key in (asset_key, housekeeping_key)}
+    assert set.union(*held) == {
+        key(t) for t in tables for key in (NAMES.get_asset_key, NAMES.get_housekeeping_key)
+    }
     assert all(held)
 
 
@@ -96,7 +93,7 @@ def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> N
 
 
 def test_condition_says_in_words_what_the_checks_say(world: World) -> None:
-    labels = [c.get_label() for c in maintenance_condition(T, world.lake, ()).children[1].children]
+    labels = [c.get_label() for c in maintenance_condition(T, world.lake, NAMES).children[1].children]
     assert labels == ["a check failed", None]
 
 
@@ -109,8 +106,10 @@ def test_automation_can_be_off_at_first(world: World) -> None:
 def test_slugs_of_different_tables_differ_and_are_valid_names(tables: set[TableId]) -> None:
     slugs = [slug(t) for t in tables]
     assert len(set(slugs)) == len(tables)
-    assert all(op_name(t).replace("_", "a").isalnum() and op_name(t).isascii() for t in tables)
-    assert all(group_name(t).replace("_", "a").isascii() for t in tables)
+    assert all(
+        NAMES.get_op_name(t).replace("_", "a").isalnum() and NAMES.get_op_name(t).isascii() for t in tables
+    )
+    assert all(NAMES.get_group_name(t).replace("_", "a").isascii() for t in tables)
 
 
 @given(TABLES, st.integers(1, 7))
@@ -120,7 +119,7 @@ def test_table_belongs_to_exactly_one_shard(table: TableId, count: int) -> None:
 
 @given(st.sets(st.one_of(TABLES, NEAR), min_size=2, max_size=8))
 def test_keys_of_different_tables_differ_and_make_valid_names(tables: set[TableId]) -> None:
-    keys = {make(t) for t in tables for make in (asset_key, housekeeping_key)}
+    keys = {make(t) for t in tables for make in (NAMES.get_asset_key, NAMES.get_housekeeping_key)}
     assert len(keys) == 2 * len(tables)
     assert all(re.fullmatch(r"[A-Za-z0-9_]+", k.to_python_identifier()) for k in keys)
 
@@ -128,12 +127,16 @@ def test_keys_of_different_tables_differ_and_make_valid_names(tables: set[TableI
 @pytest.mark.parametrize("name", ["lake.db.events", "lake-1.a_b.c.T-2_", "lake.db.housekeeping"])
 def test_key_of_a_plain_table_is_its_name(name: str) -> None:
     table = TableId.parse(name)
-    assert asset_key(table, ("pre", "fix")).path == ["pre", "fix", *name.split(".")]
-    assert housekeeping_key(table).path == [*name.split("."), "housekeeping"]
+    assert IcebergTranslator(["pre", "fix"]).get_asset_key(table).path == ["pre", "fix", *name.split(".")]
+    assert NAMES.get_housekeeping_key(table).path == [*name.split("."), "housekeeping"]
 
 
 def test_key_of_an_oddly_named_table_shows_its_name_and_a_digest() -> None:
-    assert asset_key(TableId("lake", ("demo",), "a b/ü")).path == ["lake", "demo", "a_b__.736afe6567bb38b3"]
+    assert NAMES.get_asset_key(TableId("lake", ("demo",), "a b/ü")).path == [
+        "lake",
+        "demo",
+        "a_b__.736afe6567bb38b3",
+    ]
 
 
 def test_oddly_named_tables_are_observed_requested_and_maintained(world: World) -> None:
@@ -166,12 +169,12 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_told_of(
     for name in (odd.name, forged.name, "t"):
         world.catalog.create(f"demo.{name}").add("d1", 8)
     write_table_list(world.table_list, world.catalog.tables())
-    loaded = {asset_key(odd), asset_key(TableId.parse("lake.demo.t"))}
+    loaded = {NAMES.get_asset_key(odd), NAMES.get_asset_key(TableId.parse("lake.demo.t"))}
     definitions = world.definitions
     dg.Definitions.validate_loadable(definitions)
     keys = set(definitions.resolve_all_asset_keys())
     assert {k for k in keys if k.path[-1] != "housekeeping"} == loaded
-    told = f"table {forged} is left out: its name in Dagster is that of {odd}"
+    told = f"table {forged} is left out: op name 'maintain__{slug(odd)}' in Dagster is also that of {odd}"
     assert told in caplog.text
     assert world.observe().success
     sensor = definitions.resolve_sensor_def("table_changes")
@@ -181,7 +184,97 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_told_of(
 
 def test_definitions_without_any_table_that_can_be_an_asset_are_refused(world: World) -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="not a valid name"):
-        build_definitions(world.lake, [T], world.table_list, prefix=("not plain",))
+        build_definitions(world.lake, [T], world.table_list, translator=IcebergTranslator(["not plain"]))
+
+
+class LakeTranslator(IcebergTranslator):
+    """Every method overridden, as another deployment may want it."""
+
+    def get_asset_key(self, table: TableId) -> dg.AssetKey:
+        return dg.AssetKey(["bronze", table.name])
+
+    def get_group_name(self, table: TableId) -> str:
+        return f"bronze_{table.namespace[0]}"
+
+    def get_owners(self, table: TableId) -> list[str]:
+        return ["team:data", f"{table.name}@example.com"]
+
+    def get_tags(self, table: TableId) -> dict[str, str]:
+        return {"domain": table.namespace[0]}
+
+    def get_kinds(self, table: TableId) -> frozenset[str]:
+        return frozenset({"iceberg", "s3"})
+
+    def get_description(self, table: TableId) -> str:
+        return f"Events of {table.name}."
+
+    def get_housekeeping_description(self, table: TableId) -> str:
+        return f"Storage of {table.name}."
+
+    def get_metadata(self, table: TableId) -> dict[str, str]:
+        return {"tier": "gold"}
+
+    def get_partitions_name(self, table: TableId) -> str:
+        return f"days/{table.name}"
+
+    def get_pool(self, table: TableId) -> str:
+        return f"pool_{table.name}"
+
+
+def test_translator_overridden_decides_every_name_and_description(world: World) -> None:
+    world.catalog.create("demo.t").add("d1", 8)
+    table, names = TableId.parse("lake.demo.t"), LakeTranslator()
+
+    definitions = build_definitions(world.lake, [table], world.table_list, translator=names)
+
+    graph = definitions.resolve_asset_graph()
+    data, housekeeping = (
+        graph.get(dg.AssetKey(["bronze", "t"])),
+        graph.get(dg.AssetKey(["bronze", "t", "housekeeping"])),
+    )
+    for asset in (data, housekeeping):
+        assert asset.group_name == "bronze_demo"
+        assert list(asset.owners) == ["team:data", "t@example.com"]
+        assert asset.tags["domain"] == "demo"
+        assert asset.kinds == {"iceberg", "s3"}
+        assert asset.metadata["tier"] == "gold"
+        assert asset.pools == {"pool_t"}
+    assert (data.description, housekeeping.description) == ("Events of t.", "Storage of t.")
+    assert data.partitions_def == dg.DynamicPartitionsDefinition(name="days/t")
+    assert {check.asset_key for check in graph.asset_check_keys} == {data.key, housekeeping.key}
+
+
+def test_translator_overridden_observe_job_uses_its_names(world: World) -> None:
+    world.catalog.create("demo.t").add("d1", 8)
+    table = TableId.parse("lake.demo.t")
+    definitions = build_definitions(world.lake, [table], world.table_list, translator=LakeTranslator())
+
+    done = definitions.resolve_job_def("observe_iceberg").execute_in_process(instance=world.instance)
+
+    assert done.success
+    assert list(world.instance.get_dynamic_partitions("days/t")) == [key("d1")]
+    observations = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
+    assert {e.asset_observation.asset_key for e in observations} == {dg.AssetKey(["bronze", "t"])}
+
+
+def test_translator_that_gives_two_tables_one_pool_leaves_the_second_out(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    class OnePool(IcebergTranslator):
+        def get_pool(self, table: TableId) -> str:
+            return "maintenance"
+
+    tables = [TableId.parse("lake.demo.a"), TableId.parse("lake.demo.b")]
+
+    definitions = build_definitions(world.lake, tables, world.table_list, translator=OnePool())
+
+    assert set(definitions.resolve_all_asset_keys()) == {
+        NAMES.get_asset_key(tables[0]),
+        NAMES.get_housekeeping_key(tables[0]),
+    }
+    assert "table lake.demo.b is left out: pool 'maintenance' in Dagster is also that of lake.demo.a" in (
+        caplog.text
+    )
 
 
 def test_plain_table_has_a_plain_slug() -> None:

@@ -13,9 +13,11 @@ from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
-from iceberg_maint.defs.translator import asset_key, housekeeping_key, pool_name
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
+
+NAMES = IcebergTranslator()
 
 T = TableId.parse("lake.db.t")
 DAY_MS = 86_400_000
@@ -36,7 +38,10 @@ def world(world: World) -> World:
 def housekeep(world: World, **tags: str) -> dg.ExecuteInProcessResult:
     job = world.definitions.resolve_implicit_global_asset_job_def()
     return job.execute_in_process(
-        instance=world.instance, raise_on_error=False, asset_selection=[housekeeping_key(T)], tags=tags
+        instance=world.instance,
+        raise_on_error=False,
+        asset_selection=[NAMES.get_housekeeping_key(T)],
+        tags=tags,
     )
 
 
@@ -46,7 +51,7 @@ def requested(world: World) -> bool:
         defs=world.definitions, instance=world.instance, cursor=world.cursor
     )
     world.cursor = result.cursor
-    return result.get_num_requested(housekeeping_key(T)) > 0
+    return result.get_num_requested(NAMES.get_housekeeping_key(T)) > 0
 
 
 def told(world: World) -> list[dict[str, Any]]:
@@ -54,7 +59,7 @@ def told(world: World) -> list[dict[str, Any]]:
     events = [
         e
         for e in world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
-        if e.materialization.asset_key == housekeeping_key(T)
+        if e.materialization.asset_key == NAMES.get_housekeeping_key(T)
     ]
     return [
         {k.removeprefix("iceberg_maint/"): v.value for k, v in e.materialization.metadata.items()}
@@ -67,9 +72,9 @@ def passed(world: World) -> dict[str, bool]:
 
 
 def test_asset_follows_its_data_in_the_same_pool(world: World) -> None:
-    asset = world.definitions.resolve_asset_graph().get(housekeeping_key(T))
-    assert asset.parent_keys == {asset_key(T)}
-    assert (asset.partitions_def, asset.pools) == (None, {pool_name(T)})
+    asset = world.definitions.resolve_asset_graph().get(NAMES.get_housekeeping_key(T))
+    assert asset.parent_keys == {NAMES.get_asset_key(T)}
+    assert (asset.partitions_def, asset.pools) == (None, {NAMES.get_pool(T)})
 
 
 def test_observation_tells_what_would_expire_before_it_does(world: World) -> None:

@@ -19,7 +19,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.lost_runs import MissedHeartbeats, build_lost_runs_sensor, update_missed_heartbeats
-from iceberg_maint.defs.translator import OBSERVE_JOB
+from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner import lease

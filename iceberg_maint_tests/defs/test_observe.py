@@ -11,23 +11,25 @@ import pytest
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.instance import check_instance
 from iceberg_maint.defs.metadata import WORST_PARTITIONS
-from iceberg_maint.defs.translator import asset_key, partitions_name, pool_name
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import World, key
+
+NAMES = IcebergTranslator()
 
 T = "lake.db.t"
 TABLE = TableId.parse(T)
 
 
 def known_keys(world: World) -> list[str]:
-    return list(world.instance.get_dynamic_partitions(partitions_name(TABLE)))
+    return list(world.instance.get_dynamic_partitions(NAMES.get_partitions_name(TABLE)))
 
 
 def observations(world: World) -> list[dg.AssetObservation]:
     return [
         e.asset_observation
         for e in world.events(dg.DagsterEventType.ASSET_OBSERVATION)
-        if e.asset_observation.asset_key == asset_key(TABLE)
+        if e.asset_observation.asset_key == NAMES.get_asset_key(TABLE)
     ]
 
 
@@ -86,7 +88,7 @@ def test_partition_key_is_not_retired_under_an_unfinished_run(world: World) -> N
     world.observe()
     run = world.instance.create_run_for_job(
         world.definitions.resolve_implicit_global_asset_job_def(),
-        asset_selection={asset_key(TABLE)},
+        asset_selection={NAMES.get_asset_key(TABLE)},
         status=dg.DagsterRunStatus.STARTED,
         tags={"dagster/partition": key("d1")},
     )
@@ -113,7 +115,7 @@ def test_unreadable_table_is_reported_and_stops_no_other(world: World) -> None:
         for e in world.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
         if e.check_name == "no_progress" and not e.passed
     ]
-    assert [e.asset_key for e in failed] == [asset_key(TABLE)]
+    assert [e.asset_key for e in failed] == [NAMES.get_asset_key(TABLE)]
 
 
 def test_observing_fails_when_nothing_could_be_read(world: World) -> None:
@@ -243,7 +245,7 @@ def test_partition_that_got_sick_after_maintenance_fails_against_that_materializ
     table.add("d1", 8)
     world.observe()
     ids = world.instance.get_latest_storage_id_by_partition(
-        asset_key(TABLE), dg.DagsterEventType.ASSET_MATERIALIZATION, partitions={key("d1")}
+        NAMES.get_asset_key(TABLE), dg.DagsterEventType.ASSET_MATERIALIZATION, partitions={key("d1")}
     )
     evaluation = world.evaluations("small_files")[key("d1")]
     assert not evaluation.passed
@@ -268,7 +270,7 @@ def test_pools_are_known_before_the_first_maintenance(tmp_path: Any) -> None:
         world.catalog.create("db.t").add("d1", 1)
         assert world.observe().success
         limits = {p.name: p.limit for p in instance.event_log_storage.get_pool_limits()}
-        assert limits == {pool_name(TABLE): 1}
+        assert limits == {NAMES.get_pool(TABLE): 1}
 
 
 @pytest.mark.parametrize(

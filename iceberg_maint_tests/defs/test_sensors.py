@@ -20,13 +20,14 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
 from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
+from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
     build_automation_sensors,
     changed_tables,
     follow_table_list,
 )
-from iceberg_maint.defs.translator import OBSERVE_JOB
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import SETTINGS, World
 
@@ -183,7 +184,7 @@ def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
 
 def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates() -> None:
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES_PER_SENSOR + 1)]
-    sensors = build_automation_sensors(tables, (), dg.DefaultSensorStatus.RUNNING)
+    sensors = build_automation_sensors(tables, IcebergTranslator(), dg.DefaultSensorStatus.RUNNING)
     assert [s.name for s in sensors] == ["maintenance_0", "maintenance_1"]
     assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in sensors)
 

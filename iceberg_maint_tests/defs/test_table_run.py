@@ -14,11 +14,13 @@ from iceberg_maint.core.model.partition_key import ALL
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.defs.translator import asset_key, check_key
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint_tests.defs.conftest import Table, World, key
 
+NAMES = IcebergTranslator()
+
 T = "lake.db.t"
-KEY = asset_key(TableId.parse(T))
+KEY = NAMES.get_asset_key(TableId.parse(T))
 
 
 @pytest.fixture
@@ -164,7 +166,7 @@ def test_dropped_table_fails_at_once(world: World, sick: Table) -> None:
 
 def test_run_that_only_checks_writes_nothing(world: World, sick: Table) -> None:
     job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(
-        asset_selection=set(), asset_check_selection={check_key(TableId.parse(T), "small_files")}
+        asset_selection=set(), asset_check_selection={NAMES.get_check_key(TableId.parse(T), "small_files")}
     )
     assert job.execute_in_process(instance=world.instance, partition_key=key("d1")).success
     assert world.engine.written == []
