@@ -229,8 +229,9 @@ $(DOCS)/.complete: requirements/docs.txt $(STAMP)
 	$(installed_apart)
 
 .PHONY: reference
-reference: setup  ## write the reference pages that follow from the code: commands, metrics, policy, reasons
+reference: setup  ## write the pages that follow from the code: commands, metrics, policy, reasons, the picture of rooms
 	$(PY) docs/reference.py
+	$(PY) docs/rooms.py
 
 .PHONY: licences
 licences: setup  ## write docs/project/licences.md from what is installed

@@ -37,7 +37,12 @@ def rows(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
+    return script("reference")
+
+
+def script(name: str) -> ModuleType:
+    """A script of the documentation as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -51,6 +56,12 @@ def test_generated_pages_equal_what_the_code_says(reference: ModuleType) -> None
     assert [n for n, text in pages.items() if (DOCS / n).read_text("utf-8") != text] == [], (
         "run 'make reference'"
     )
+
+
+def test_picture_of_the_rooms_equals_what_the_imports_say() -> None:
+    rooms = script("rooms")
+    picture = (DOCS / "images" / "rooms.svg").read_text("utf-8")
+    assert rooms.draw(rooms.imports()) == picture, "run 'make reference'"
 
 
 def test_every_command_is_on_the_generated_page(reference: ModuleType) -> None:
