@@ -174,7 +174,7 @@ format: setup  ## let ruff fix what it can
 	$(BIN)/ruff format .
 
 .PHONY: types
-types: setup  ## mypy: strict on core, ports, maintain and errors
+types: setup  ## mypy, strict
 	$(PY) -m mypy
 
 .PHONY: check

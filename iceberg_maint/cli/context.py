@@ -214,14 +214,12 @@ def group(body: Callable[[], None]) -> click.Group:
 def command(body: Callable[..., int | None]) -> Callable[..., None]:
     """A command's body with `--config` and `--json`; its return value is the exit code."""
 
-    @shared_options
-    @click.pass_context
-    @functools.wraps(body)
     def wrapper(context: click.Context, config_path: Path | None, as_json: bool, **arguments: Any) -> None:
         session = session_of(context, config_path, as_json=as_json)
         context.exit(session.run(lambda: body(session, **arguments)))
 
-    return wrapper
+    functools.update_wrapper(wrapper, body)
+    return shared_options(click.pass_context(wrapper))
 
 
 def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:

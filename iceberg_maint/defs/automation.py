@@ -44,7 +44,7 @@ def pick_ranges(
     return picked
 
 
-class MaintenanceDue(dg.AutomationCondition):
+class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
     """True for the partitions that `core.decisions.decide` would run, from stored health and history.
 
     It stands first in the condition, so that healthy tables cost one look at the ledger and no
@@ -67,7 +67,7 @@ class MaintenanceDue(dg.AutomationCondition):
             f"{MAX_RANGES} ranges and {MAX_PARTITIONS} partitions per tick"
         )
 
-    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Narrows the candidates to what is due."""
         due = self.due()
         if not due:
@@ -91,7 +91,7 @@ class MaintenanceDue(dg.AutomationCondition):
         return {p.partition: p.score for p in decision.due()}
 
 
-class HousekeepingDue(dg.AutomationCondition):
+class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
     """True when the last evaluation of a check of housekeeping failed and nothing holds the
     operation it asks for back: no pause, blackout, back-off, quarantine or lease.
 
@@ -117,7 +117,7 @@ class HousekeepingDue(dg.AutomationCondition):
             "a check failed, and its operation is enabled, not in back-off, quarantine or pause, not leased"
         )
 
-    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """All or nothing: the asset has no partitions."""
         due = self.due(context.asset_graph_view.instance)
         subset = context.candidate_subset if due else context.get_empty_subset()
@@ -142,7 +142,7 @@ class HousekeepingDue(dg.AutomationCondition):
 
 def maintenance_condition(
     table: TableId, lake: Lake, translator: IcebergTranslator
-) -> dg.AutomationCondition:
+) -> dg.AutomationCondition[dg.AssetKey]:
     """Due, and a check says so, or could not say, or none says anything, and not already on its way.
 
     Dagster knows no check of a partition that was observed between the launch of a run and its

@@ -4,6 +4,7 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -50,7 +51,7 @@ def build_housekeeping_asset(
         pool=translator.get_pool(table),
         required_resource_keys={SPARK_RESOURCE},
     )
-    def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+    def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         HousekeepingRun(context, table, lake, translator, lambda: context.resources.pyspark.spark_session)()
         yield from ()  # what was done is logged; a function that returns would claim all of it
 
@@ -59,7 +60,7 @@ def build_housekeeping_asset(
 
 def housekeeping_condition(
     table: TableId, lake: Lake, translator: IcebergTranslator
-) -> dg.AutomationCondition:
+) -> dg.AutomationCondition[dg.AssetKey]:
     """A check says that an operation is due, nothing holds that operation back, and neither the
     data nor the housekeeping of the table is under way."""
     return (

@@ -4,6 +4,7 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 
@@ -44,7 +45,7 @@ def build_table_asset(table: TableId, lake: Lake, translator: IcebergTranslator)
         backfill_policy=dg.BackfillPolicy.single_run(),
         required_resource_keys={SPARK_RESOURCE},
     )
-    def maintain_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+    def maintain_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         MaintenanceRun(context, table, lake, translator, lambda: context.resources.pyspark.spark_session)()
         # A generator that yields nothing: a function that returns would be taken to have
         # materialized every requested partition.

@@ -278,7 +278,7 @@ def _load(conn: Connection, which: ColumnElement[bool]) -> tuple[Attempt, ...]:
     return tuple(_attempt(conn, row) for row in rows)
 
 
-def _attempt(conn: Connection, row: Row) -> Attempt:
+def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
     tries = conn.execute(
         select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location, attempt_try.c.recorded_ms)
         .where(attempt_try.c.attempt_id == row.attempt_id)

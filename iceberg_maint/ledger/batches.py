@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
@@ -87,7 +88,7 @@ def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
     set_status(conn, batch_id, BatchStatus.SUPERSEDED, why)
 
 
-def load(conn: Connection, lease: Lease, batch_id: str) -> Row:
+def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
     """The batch's row; raises OutOfOrderError when the leased table has no such batch."""
     row = conn.execute(
         select(batch).where(batch.c.batch_id == batch_id, batch.c.table_uuid == lease.table_uuid)
@@ -120,7 +121,7 @@ def claim(conn: Connection, batch_id: str, run_id: str) -> None:
     )
 
 
-def advance(conn: Connection, lease: Lease, row: Row, snapshot_id: int | None) -> None:
+def advance(conn: Connection, lease: Lease, row: Row[Any], snapshot_id: int | None) -> None:
     """Moves the cursor of the batch's operation to this committed batch."""
     which = (cursor.c.table_uuid == row.table_uuid) & (cursor.c.operation == row.operation)
     values = {
@@ -141,5 +142,5 @@ def read_cursor(conn: Connection, table_uuid: str, operation: str) -> Cursor | N
     return Cursor(row.batch_id, row.snapshot_id, row.fence, row.advanced_ms) if row else None
 
 
-def _stored(row: Row) -> StoredBatch:
+def _stored(row: Row[Any]) -> StoredBatch:
     return StoredBatch(loads(Batch, row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts)

@@ -150,13 +150,14 @@ def _unknown(conn: Connection, table_uuid: str, operation: str) -> int:
 
 
 def _last_done(conn: Connection, table_uuid: str, operation: str) -> int | None:
-    return conn.scalar(
+    recorded_ms: int | None = conn.scalar(
         select(func.max(outcome.c.recorded_ms)).where(
             outcome.c.table_uuid == table_uuid,
             outcome.c.operation == operation,
             outcome.c.status == BatchStatus.DONE,
         )
     )
+    return recorded_ms
 
 
 def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[str, PartitionHistory]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import Connection, Row, Select, case, func, insert, select, update
 
 from iceberg_maint.core.model.codec import dumps, loads
@@ -52,7 +54,7 @@ def mark(conn: Connection, told: Record) -> None:
         conn.execute(update(recorded).where(*same).values(through=last))
 
 
-def _tells(ends: set[OutcomeStatus], row: Row) -> bool:
+def _tells(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
     """Whether a record with these outcomes of the row's batch tells of the row."""
     handed_back = not row.settled and row.partitions == dumps(())
     match row.status:
@@ -101,7 +103,7 @@ def _runs_with_news(table_uuid: str) -> Select[tuple[str, str, int]]:
     )
 
 
-def _trace(conn: Connection, table_uuid: str, run: Row) -> RunTrace:
+def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> RunTrace:
     news = select(outcome.c.attempt_id).where(outcome.c.ordinal > run.through)
     if run.through:
         news = news.where(outcome.c.status != BatchStatus.UNKNOWN)
@@ -127,7 +129,7 @@ def _trace(conn: Connection, table_uuid: str, run: Row) -> RunTrace:
     )
 
 
-def _attempt(conn: Connection, row: Row) -> AttemptTrace:
+def _attempt(conn: Connection, row: Row[*tuple[Any, ...]]) -> AttemptTrace:
     tries = conn.execute(
         select(func.count(), func.max(attempt_try.c.recorded_ms)).where(
             attempt_try.c.attempt_id == row.attempt_id
@@ -155,7 +157,7 @@ def _attempt(conn: Connection, row: Row) -> AttemptTrace:
     )
 
 
-def _is_adopted(conn: Connection, row: Row) -> bool:
+def _is_adopted(conn: Connection, row: Row[*tuple[Any, ...]]) -> bool:
     """Whether an earlier attempt at the batch wrote the files: no two write any of the same name."""
     same = (
         select(attempt.c.ordinal)

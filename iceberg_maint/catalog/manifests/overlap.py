@@ -100,7 +100,8 @@ def _depths(key: Integers, low: Values, high: Values) -> Integers:
     first, last = rank[: len(low)], rank[len(low) :]
     starts, ends = np.sort(first), np.sort(last)
     begun, ended = np.searchsorted(starts, first, "right"), np.searchsorted(ends, first, "right")
-    return (begun - ended + (first == last)).astype(np.int64)
+    depth: Integers = (begun - ended + (first == last)).astype(np.int64)
+    return depth
 
 
 def _values(values: list[object]) -> Values:
