@@ -18,6 +18,7 @@ from iceberg_maint_tests.support.core.memory_table import (
     Lake,
     change_of,
     intent_on,
+    standing_on,
     table_of,
 )
 
@@ -90,7 +91,7 @@ def test_equality_delete_since_the_plan_survives() -> None:
 def test_planned_drop_left_out_is_refused() -> None:
     pinned = deleted()
     intended, new = converted(pinned, pinned, mark("f1", P1, 5), drop=["ea"], examined=["f1", "f2"])
-    more = replace(intended, dropped=frozenset({"ea", "eb"}))
+    more = standing_on(pinned, replace(intended, dropped=frozenset({"ea", "eb"})))
     assert broken(pinned, pinned, more, new) == {Rule.REMOVED_FILES}
 
 
@@ -122,7 +123,7 @@ def test_rewrite_that_drops_a_delete_it_was_not_to_drop_is_refused() -> None:
 
 def test_rewrite_that_drops_a_delete_of_a_file_it_leaves_is_stale() -> None:
     pinned, intended = rewrite_under_delete()
-    both = replace(intended, dropped=frozenset({"ea", "eb"}))
+    both = standing_on(pinned, replace(intended, dropped=frozenset({"ea", "eb"})))
     assert broken(pinned, pinned, both, rewrite_on(pinned, pinned, "ea", "eb")) == {Rule.NEEDED_DELETE}
 
 

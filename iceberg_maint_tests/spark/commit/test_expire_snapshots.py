@@ -22,6 +22,7 @@ from iceberg_maint.runner.reconcile import reconcile
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
 from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint_tests.support.runner.loop import Killed
+from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
@@ -184,10 +185,11 @@ def test_streaming_writers_find_their_state_after_a_full_cycle(
     keeper.run(name, EXPIRE, days=1)
     keeper.scratch = tmp_path / "scratch"
     folder = Path(keeper.state(name).location.removeprefix("file://"))
-    checkpoint = folder / "metadata" / f"{'0123456789abcdef' * 2}-op-00000-0-18-00001.avro"
+    pending = workshop.writers.data(table, [{"id": 98, "v": "pending"}])
+    [manifest] = FlinkJob(workshop, name, table, version).checkpoint([pending], [])
+    checkpoint = Path(str(manifest.path()).removeprefix("file:"))
     left = folder / "data" / "left-by-a-crash.parquet"
-    for path in (checkpoint, left):
-        path.write_bytes(b"x")
+    left.write_bytes(b"x")
     lists = {Path(s.manifest_list).name for s in keeper.state(name).snapshots}
     for days, counted in ((10, "trashed_files"), (12, "swept_files")):
         passed = keeper.run(name, Operation.REMOVE_ORPHAN_FILES, days=days)

@@ -28,6 +28,7 @@ from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
+from iceberg_maint.ports.ledger import KnownTable
 from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.reconcile import Settled, reconcile
@@ -78,6 +79,12 @@ class AtClock:
 
     def database_ms(self) -> int:
         return int(self._ledger.now_ms())
+
+    def known_tables(self) -> tuple[KnownTable, ...]:
+        """The tables with their last look by the set clock."""
+        ahead_ms = self.now_ms() - self.database_ms()
+        known = self._ledger.known_tables()
+        return tuple(replace(k, observed_ms=k.observed_ms + ahead_ms) for k in known)
 
 
 @dataclass
