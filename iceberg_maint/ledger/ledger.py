@@ -30,11 +30,10 @@ from iceberg_maint.ledger import (
     unrecorded_runs,
 )
 from iceberg_maint.ledger import table_history as past
-from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, KnownTable, Lease, Report, StoredBatch
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, Cursor, KnownTable, Lease, Report, StoredBatch
 
 
 class SqlLedger:
@@ -165,10 +164,9 @@ class SqlLedger:
         with self._database.write(lease.table_uuid) as conn:
             batches.close(conn, lease, batch_id, why)
 
-    def cursor(self, table_uuid: str, operation: str) -> Cursor | None:
-        """The operation's last committed batch on the table."""
+    def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
         with self._database.read() as conn:
-            return batches.read_cursor(conn, table_uuid, operation)
+            return batches.cursors(conn, table_uuid)
 
     # decisions' memory
     def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
