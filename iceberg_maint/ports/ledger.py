@@ -87,11 +87,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far an operation has come on a table: its last committed batch and the snapshot of that commit.
+    """How far an operation has come on a table: its last batch that is DONE, and the snapshot after it.
 
-    `plan_id` names the window, which is the plan that the batch belongs to; `window_batches` and
-    `window_done` count the stored batches of that plan. After a prune of the batch `plan_id` is None and
-    `partitions` is empty.
+    `plan_id` names the window, which is the plan of that batch. `window_batches` counts the stored batches
+    of that plan, `window_done` those that are DONE. Without a stored batch `plan_id` is None and `partitions`
+    is empty.
     """
 
     operation: str
@@ -245,7 +245,7 @@ class Ledger(Protocol):
         ...
 
     def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
-        """The cursor of each operation that has committed a batch on the table, by operation."""
+        """The cursor of each operation that ended a batch DONE on the table, by operation."""
         ...
 
     # decisions' memory
