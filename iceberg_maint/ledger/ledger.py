@@ -42,10 +42,11 @@ class SqlLedger:
     Nothing is opened, made or migrated before the first call. Safe to share between threads.
     Raises ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128
     when the database cannot be used; OutOfOrderError for calls out of a batch's order.
+    With `read_only` nothing is made, migrated or written.
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        self._database = Database(url, read_only=read_only)
 
     def close(self) -> None:
         """Closes the connections; the next call opens new ones."""
