@@ -15,6 +15,7 @@ from iceberg_maint.config.policy_keys import rule
 from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
+from iceberg_maint.frames.columns import COLUMNS, Column
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
@@ -47,6 +48,14 @@ Dagster shows times as timestamps, without `_ms` in the name. It does not record
 
 """
 
+FRAMES_HEAD = """\
+# Frames
+
+The columns of the pandas frames of `iceberg_maint.frames`. `make reference` writes this page and a test compares it with the
+code. How to open them: [read health and outcomes as pandas frames](../how-to/frames.md).
+
+"""
+
 DECISIONS_HEAD = """\
 # Decisions
 
@@ -65,7 +74,10 @@ UNITS: tuple[tuple[str, str], ...] = (
     (r".*_ratio", "rows per row"),
     (r"(min|max)_data_sequence_number", "sequence number"),
     (r"(|.*_)records", "rows"),
-    (r".*_files", "files"),
+    (r".*_files|(delete_)?files_removed", "files"),
+    (r"(|.*_)seconds", "seconds"),
+    (r"snapshot_(id|before|after)", "snapshot id"),
+    (r"runs|failed_runs|batches|commit_tries", "count"),
     (r"deletion_vectors", "deletion vectors"),
     (r"sort_ranges", "ranges"),
     (r".*overlap_depth(_sum)?", "files"),
@@ -129,6 +141,22 @@ def _metric_table(docs: Mapping[str, str]) -> str:
     return f"| Metric | Unit | What it measures |\n|---|---|---|\n{rows}"
 
 
+def frames_page() -> str:
+    """The whole page of frames."""
+    return FRAMES_HEAD + "\n".join(
+        f"## `{name}`\n\n| Column | Type | Unit | What it holds |\n|---|---|---|---|\n{''.join(map(_column_row, columns))}"
+        for name, columns in COLUMNS.items()
+    )
+
+
+def _column_row(column: Column) -> str:
+    if column.dtype == "datetime64[ms, UTC]":
+        measure = "UTC"
+    else:
+        measure = unit(column.key) if column.dtype.lower() in ("int64", "float64") else ""
+    return f"| `{column.name}` | `{column.dtype}` | {measure} | {column.doc} |\n"
+
+
 def decisions_page() -> str:
     """The list of all decisions."""
     parts = [DECISIONS_HEAD]
@@ -160,6 +188,7 @@ def pages() -> dict[str, str]:
     return {
         "design/decisions/index.md": decisions_page(),
         "reference/cli.md": cli_page(),
+        "reference/frames.md": frames_page(),
         "reference/metrics.md": metrics_page(),
         "reference/configuration.md": with_table(
             configuration,

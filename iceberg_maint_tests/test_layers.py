@@ -50,6 +50,7 @@ ROOMS: dict[str, str] = {
     "spark.deletes spark.commit",
     "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session",
     "report": "CORE errors ports",
+    "frames": "CORE errors ports config ledger report",
     "defs.code_location": "CORE errors ports",
     "defs": "CORE errors ports runner orphans config wiring report defs.code_location",
     "definitions": "CORE errors ports config wiring spark.session defs defs.code_location",
@@ -71,13 +72,13 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
 RESERVED: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
-    "pandas": frozenset({"cli", "defs", "demo", "definitions", "report"}),
+    "pandas": frozenset({"frames"}),
     **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
 }
 BRIDGE = "iceberg_maint.spark.jvm.bridge"
 
 # These hand settings down as values; below them nobody looks at the environment.
-MAY_READ_ENVIRONMENT = frozenset({"config", "wiring", "cli", "definitions", "defs", "demo"})
+MAY_READ_ENVIRONMENT = frozenset({"config", "frames", "wiring", "cli", "definitions", "defs", "demo"})
 
 
 def module_names() -> Iterator[tuple[str, Path]]:

@@ -84,10 +84,8 @@ def reconcile(session: Session, name: str | None) -> int:
 @command
 def report(session: Session, limit: int) -> int:
     """Report on the fleet from what is stored; asks no catalog."""
-    from iceberg_maint.report.fleet import draw_fleet, fleet, fleet_document
+    from iceberg_maint.report.fleet import draw_fleet, fleet_document, read_fleet
 
-    app = session.app()
-    healths = [h for k in app.ledger.known_tables() if (h := app.ledger.health(k.table)) is not None]
-    seen = fleet(healths, app.ledger.records(None, limit))
-    session.emit(fleet_document(seen), lambda console: draw_fleet(console, seen))
+    rows = read_fleet(session.app().ledger, limit)
+    session.emit(fleet_document(rows), lambda console: draw_fleet(console, rows))
     return 0

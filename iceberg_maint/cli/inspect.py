@@ -175,7 +175,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     """Explain a table's decision.
 
     Effective policy with the source of every value, metric against threshold, last and next
-    decision, what would have to change, and who holds snapshots back.
+    decision, what would have to change, who holds snapshots back, and the cursor of each operation.
     """
     from iceberg_maint.report.console import draw_why
     from iceberg_maint.report.explain import explain, why_document
@@ -212,6 +212,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
             for decision, history in zip(whole.decisions, whole.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
+        tuple(c for name, c in app.ledger.cursors(seen.state.uuid).items() if name in operations),
     )
     session.emit(why_document(explained), lambda console: draw_why(console, explained))
     return 0

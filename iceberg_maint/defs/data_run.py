@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import dagster as dg
 
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.context import Lake, SessionFactory
-from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
+from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.assess import assess
@@ -35,6 +35,7 @@ class MaintenanceRun(TableRun):
     ) -> None:
         super().__init__(context, table, lake, translator, session)
         self._key = translator.get_asset_key(table)
+        self._table_uuid = ""
         self._open: dict[str, set[str]] = {}
         self._batches: dict[str, list[BatchOutcome]] = {}
         self._before: dict[str, PartitionHealth] = {}
@@ -60,6 +61,7 @@ class MaintenanceRun(TableRun):
         log = self._context.log
         if isinstance(event, PlanReady):
             batches = (*event.resumed, *event.plan.batches)
+            self._table_uuid = event.plan.table_uuid
             self._open = {}
             for batch in batches:
                 for partition in batch.partitions:
@@ -80,13 +82,14 @@ class MaintenanceRun(TableRun):
         line = f"batch {outcome.batch_id}: {outcome.outcome} ({outcome.reason}) {outcome.message}".rstrip()
         (self._context.log.info if outcome.outcome in WELL else self._context.log.error)(line)
         finished = []
+        cursors = cursor_metadata(self._lake.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
         for partition in outcome.partitions:
             self._before.setdefault(partition, event.before[partition])
             self._batches.setdefault(partition, []).append(outcome)
             waiting = self._open.get(partition, set())
             waiting.discard(outcome.batch_id)
             if not waiting and self._well(partition):
-                self._materialize_batches(partition, event.after[partition])
+                self._materialize_batches(partition, event.after[partition], cursors)
                 finished.append(partition)
         self._evaluate(finished)
 
@@ -95,11 +98,11 @@ class MaintenanceRun(TableRun):
         counting = [b for b in self._batches.get(partition, ()) if b.reason is not Reason.STALE]
         return bool(counting) and all(b.outcome in WELL for b in counting)
 
-    def _materialize_batches(self, partition: str, after: PartitionHealth) -> None:
+    def _materialize_batches(self, partition: str, after: PartitionHealth, cursors: Metadata) -> None:
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
         self._materialize(
             partition,
-            batch_metadata(self._before[partition], after, batches, self._context.run.run_id),
+            batch_metadata(self._before[partition], after, batches, self._context.run.run_id) | cursors,
         )
 
     def _materialize(self, partition: str, metadata: Metadata) -> None:

@@ -3,7 +3,7 @@
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,11 +15,11 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation import HousekeepingDue
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
 from iceberg_maint.defs.context import Lake
-from iceberg_maint.defs.metadata import housekeeping_metadata
+from iceberg_maint.defs.metadata import cursor_metadata, housekeeping_metadata
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ports.ledger import Report
+from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
 
@@ -86,7 +86,8 @@ class HousekeepingRun(TableRun):
             last_pass = self._lake.last_orphan_pass(seen.state.uuid)
             log_evaluations(self._context, housekeeping_evaluations(seen, self._translator, last_pass))
             if outcomes:
-                self._materialize(outcomes, seen.policy, last_pass)
+                cursors = self._lake.ledger.cursors(seen.state.uuid)
+                self._materialize(outcomes, seen.policy, last_pass, cursors)
         if outcomes:
             whole = together(outcomes)
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in WELL]
@@ -102,12 +103,17 @@ class HousekeepingRun(TableRun):
             tell(_sentence(event.outcome))
 
     def _materialize(
-        self, outcomes: tuple[OperationOutcome, ...], policy: Policy, last_pass: Report | None
+        self,
+        outcomes: tuple[OperationOutcome, ...],
+        policy: Policy,
+        last_pass: Report | None,
+        cursors: Mapping[str, Cursor],
     ) -> None:
         if not _kept(outcomes):
             return
         hold_seconds = policy.remove_orphan_files.hold_seconds
         metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
+        metadata |= cursor_metadata(cursors, HOUSEKEEPING_OPERATIONS)
         self._context.log_event(
             dg.AssetMaterialization(self._translator.get_housekeeping_key(self._table), metadata=metadata)
         )

@@ -20,17 +20,17 @@ from iceberg_maint.core.health.metrics import (
     table_metrics,
 )
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import CYCLE, Operation
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
-from iceberg_maint.ports.ledger import Report
+from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.runner.assess import Assessment
 
 NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20
-"""Rows of the health page's table, and partition observations per survey at most."""
+"""Rows of the health page's table, partitions named of a cursor, and partition observations per survey at most."""
 _COMPARED = ("data_files", "small_files", "delete_files", "data_bytes", "delete_ratio")
 _TIMES = (
     "last_change_ms",
@@ -57,8 +57,14 @@ def partition_metadata(health: PartitionHealth, decision: PartitionDecision | No
     return data
 
 
-def table_metadata(measured: Measured, policy: Policy, history: TableHistory, decision: Decision) -> Metadata:
-    """The health page of a table: totals, the worst partitions, decision and policy."""
+def table_metadata(
+    measured: Measured,
+    policy: Policy,
+    history: TableHistory,
+    decision: Decision,
+    cursors: Mapping[str, Cursor],
+) -> Metadata:
+    """The health page of a table: totals, the worst partitions, decision, policy and cursors."""
     unhealthy = sum(1 for p in decision.partitions if p.findings)
     quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
     return {
@@ -72,7 +78,33 @@ def table_metadata(measured: Measured, policy: Policy, history: TableHistory, de
         label("policy"): dg.MetadataValue.json(to_data(policy)),
         label("snapshot"): dg.MetadataValue.text(str(measured.snapshot_id)),
         label("metadata_location"): dg.MetadataValue.text(measured.metadata_location),
+        **cursor_metadata(cursors, CYCLE),
     }
+
+
+def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operation]) -> Metadata:
+    """How far each of the operations has come: window, batch and snapshot. Snapshot ids are texts, because they
+    exceed what a browser holds as a number."""
+    names = ("operation", "window", "batch", "partitions", "snapshot", "advanced")
+    counts = ("window batches", "window done")
+    records = [
+        dg.TableRecord(
+            {
+                "operation": c.operation,
+                "window": c.plan_id or "",
+                "window batches": c.window_batches,
+                "window done": c.window_done,
+                "batch": c.batch_id,
+                "partitions": ", ".join(c.partitions[:WORST_PARTITIONS]),
+                "snapshot": str(c.snapshot_id),
+                "advanced": _utc(c.advanced_ms),
+            }
+        )
+        for c in cursors.values()
+        if c.operation in operations
+    ]
+    columns = [dg.TableColumn(n, "string") for n in names] + [dg.TableColumn(n, "int") for n in counts]
+    return {label("cursors"): dg.MetadataValue.table(records, schema=dg.TableSchema(columns))}
 
 
 def batch_metadata(

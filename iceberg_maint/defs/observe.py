@@ -137,13 +137,14 @@ class Observation:
         self._log_partitions(seen, before)
         self._log_checks(seen)
         last_pass = self._lake.last_orphan_pass(whole.state.uuid)
+        cursors = self._lake.ledger.cursors(whole.state.uuid)
         log_evaluations(self._context, housekeeping_evaluations(whole, self._translator, last_pass))
         # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(table),
                 description=f"{seen.decision.verdict.value} ({seen.decision.reason.value})",
-                metadata=table_metadata(seen.measured, seen.policy, seen.history, seen.decision),
+                metadata=table_metadata(seen.measured, seen.policy, seen.history, seen.decision, cursors),
             )
         )
 

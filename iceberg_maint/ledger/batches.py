@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger.schema import batch, cursor, db_now_ms
-from iceberg_maint.ports.ledger import BatchStatus, Lease, StoredBatch
+from iceberg_maint.ledger.schema import attempt, batch, cursor, db_now_ms
+from iceberg_maint.ports.ledger import BatchStatus, Cursor, Lease, StoredBatch
 
 OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
 _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """How far an operation has come on a table: its last committed batch."""
-
-    batch_id: str
-    snapshot_id: int | None
-    fence: int
-    advanced_ms: int
 
 
 def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
@@ -134,12 +125,38 @@ def advance(conn: Connection, lease: Lease, row: Row[Any], snapshot_id: int | No
         conn.execute(insert(cursor).values(table_uuid=row.table_uuid, operation=row.operation, **values))
 
 
-def read_cursor(conn: Connection, table_uuid: str, operation: str) -> Cursor | None:
-    """The cursor, or None before the first committed batch."""
-    row = conn.execute(
-        select(cursor).where(cursor.c.table_uuid == table_uuid, cursor.c.operation == operation)
-    ).first()
-    return Cursor(row.batch_id, row.snapshot_id, row.fence, row.advanced_ms) if row else None
+def cursors(conn: Connection, table_uuid: str) -> Mapping[str, Cursor]:
+    """The cursors of the table by operation, in order of their names."""
+    rows = conn.execute(
+        select(cursor, batch.c.plan_id)
+        .outerjoin(batch, batch.c.batch_id == cursor.c.batch_id)
+        .where(cursor.c.table_uuid == table_uuid)
+        .order_by(cursor.c.operation)
+    ).all()
+    return {row.operation: _cursor(conn, row) for row in rows}
+
+
+def _cursor(conn: Connection, row: Row) -> Cursor:
+    of_plan = (batch.c.table_uuid == row.table_uuid) & (batch.c.plan_id == row.plan_id)
+    done = func.coalesce(func.sum(case((batch.c.status == BatchStatus.DONE, 1), else_=0)), 0)
+    window = conn.execute(select(func.count(), done).select_from(batch).where(of_plan)).one()
+    partitions = conn.scalar(
+        select(attempt.c.partitions)
+        .where(attempt.c.batch_id == row.batch_id)
+        .order_by(attempt.c.ordinal.desc())
+        .limit(1)
+    )
+    return Cursor(
+        operation=row.operation,
+        plan_id=row.plan_id,
+        window_batches=int(window[0]),
+        window_done=int(window[1]),
+        batch_id=row.batch_id,
+        partitions=tuple(json.loads(partitions or "[]")),
+        snapshot_id=row.snapshot_id,
+        fence=row.fence,
+        advanced_ms=row.advanced_ms,
+    )
 
 
 def _stored(row: Row[Any]) -> StoredBatch:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.pool import StaticPool
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-from iceberg_maint.ledger.migrations import migrate
+from iceberg_maint.ledger.migrations import check_version, migrate
 
 _BUSY_TIMEOUT_MS = 30_000
 _POSTGRES = {
@@ -47,11 +47,13 @@ class Database:
     Raises ConfigurationError ICM-100 for a URL of another database. The first transaction raises
     ConfigurationError ICM-128 when the database cannot be reached or is of a newer version; a
     later one raises IcebergMaintError ICM-128 when it is lost, ConfigurationError ICM-128 when this
-    user has never been able to write to it.
+    user has never been able to write to it. With `read_only` the database has to exist at this program's
+    version, and every write raises ICM-128.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._url = _parse(url)
+        self._read_only = read_only
         is_sqlite = self._url.get_backend_name() == "sqlite"
         self._in_memory = is_sqlite and self._url.database in (None, "", ":memory:")
         self._opening = threading.Lock()
@@ -122,15 +124,13 @@ class Database:
     def _opened(self) -> Engine:
         try:
             if self._url.get_backend_name() == "sqlite":
-                engine = _sqlite(self._url, in_memory=self._in_memory)
+                engine = _sqlite(self._url, in_memory=self._in_memory, read_only=self._read_only)
             else:
-                engine = _postgres(self._url)
+                engine = _postgres(self._url, read_only=self._read_only)
         except (OSError, ModuleNotFoundError) as why:
             raise ConfigurationError("ICM-128", self._lost(why), _FIX) from why
         try:
-            with engine.begin() as conn:
-                _lock(conn, ["schema"])
-                migrate(conn)
+            self._prepare(engine)
         except DBAPIError as why:
             engine.dispose()
             raise ConfigurationError("ICM-128", self._lost(why), _FIX) from why
@@ -138,6 +138,15 @@ class Database:
             engine.dispose()
             raise
         return engine
+
+    def _prepare(self, engine: Engine) -> None:
+        if self._read_only:
+            with engine.execution_options(icm_begin="BEGIN").begin() as conn:
+                check_version(conn)
+            return
+        with engine.begin() as conn:
+            _lock(conn, ["schema"])
+            migrate(conn)
 
     def _lost(self, why: Exception) -> str:
         cause = why.orig if isinstance(why, DBAPIError) and why.orig is not None else why
@@ -182,12 +191,14 @@ def _lock(conn: Connection, keys: tuple[str, ...] | list[str]) -> None:
         conn.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
 
 
-def _sqlite(url: URL, *, in_memory: bool) -> Engine:
+def _sqlite(url: URL, *, in_memory: bool, read_only: bool) -> Engine:
     settings: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT_MS / 1000}}
     if in_memory:
         settings = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-    else:
+    elif not read_only:
         _make_private(Path(str(url.database)))
+    elif "uri" not in url.query and not Path(str(url.database)).exists():
+        raise FileNotFoundError("there is no such file")
     engine = create_engine(url, hide_parameters=True, **settings)
 
     @event.listens_for(engine, "connect")
@@ -195,6 +206,9 @@ def _sqlite(url: URL, *, in_memory: bool) -> Engine:
         # The driver begins transactions late and never IMMEDIATE; we begin them ourselves.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+            return
         connection.execute("PRAGMA foreign_keys = ON")
         _use_wal(connection)
         # NORMAL may lose the last commits with the machine's power. A lost ATTEMPT would make a
@@ -215,11 +229,12 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _postgres(url: URL) -> Engine:
+def _postgres(url: URL, *, read_only: bool) -> Engine:
     engine = create_engine(
         url,
         hide_parameters=True,
         pool_pre_ping=True,
+        execution_options={"postgresql_readonly": True} if read_only else {},
         connect_args={k: v for k, v in _POSTGRES.items() if k not in url.query},
     )
 

@@ -30,11 +30,10 @@ from iceberg_maint.ledger import (
     unrecorded_runs,
 )
 from iceberg_maint.ledger import table_history as past
-from iceberg_maint.ledger.batches import Cursor
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, KnownTable, Lease, Report, StoredBatch
+from iceberg_maint.ports.ledger import Attempt, BatchStatus, Cursor, KnownTable, Lease, Report, StoredBatch
 
 
 class SqlLedger:
@@ -43,10 +42,11 @@ class SqlLedger:
     Nothing is opened, made or migrated before the first call. Safe to share between threads.
     Raises ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128
     when the database cannot be used; OutOfOrderError for calls out of a batch's order.
+    With `read_only` nothing is made, migrated or written.
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        self._database = Database(url, read_only=read_only)
 
     def close(self) -> None:
         """Closes the connections; the next call opens new ones."""
@@ -165,10 +165,9 @@ class SqlLedger:
         with self._database.write(lease.table_uuid) as conn:
             batches.close(conn, lease, batch_id, why)
 
-    def cursor(self, table_uuid: str, operation: str) -> Cursor | None:
-        """The operation's last committed batch on the table."""
+    def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
         with self._database.read() as conn:
-            return batches.read_cursor(conn, table_uuid, operation)
+            return batches.cursors(conn, table_uuid)
 
     # decisions' memory
     def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:

@@ -95,6 +95,26 @@ def migrate(conn: Connection, steps: Mapping[int, Step] = STEPS) -> None:
         _stamp(conn, version)
 
 
+def check_version(conn: Connection) -> None:
+    """Raises ConfigurationError ICM-128 for a database whose schema is not of the newest version."""
+    newest, stored = 1 + len(STEPS), _version(conn)
+    if stored == newest:
+        return
+    if stored == 0:
+        raise ConfigurationError(
+            "ICM-128",
+            "the database holds no ledger.",
+            "run 'iceberg-maint observe' once, or correct the ledger's URL.",
+        )
+    raise ConfigurationError(
+        "ICM-128",
+        f"the ledger's schema has version {stored}; this program reads version {newest} without changing it.",
+        "run 'iceberg-maint doctor' once, which brings an older ledger to this version."
+        if stored < newest
+        else "install the newer iceberg-maint that wrote it.",
+    )
+
+
 def _version(conn: Connection) -> int:
     if not inspect(conn).has_table(schema_version.name):
         return 0

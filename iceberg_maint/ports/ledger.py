@@ -86,6 +86,26 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far an operation has come on a table: its last batch that is DONE, and the snapshot after it.
+
+    `plan_id` names the window, which is the plan of that batch. `window_batches` counts the stored batches
+    of that plan, `window_done` those that are DONE. Without a stored batch `plan_id` is None and `partitions`
+    is empty.
+    """
+
+    operation: str
+    plan_id: str | None
+    window_batches: int
+    window_done: int
+    batch_id: str
+    partitions: tuple[str, ...]
+    snapshot_id: int | None
+    fence: int
+    advanced_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class KnownTable:
     """A table the ledger has seen. `pointer` is the token at its last stored health."""
 
@@ -222,6 +242,10 @@ class Ledger(Protocol):
 
     def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
         """SUPERSEDED: will not be executed; a newer plan covers its partitions."""
+        ...
+
+    def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
+        """The cursor of each operation that ended a batch DONE on the table, by operation."""
         ...
 
     # decisions' memory

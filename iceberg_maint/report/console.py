@@ -15,6 +15,7 @@ from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.explain import Why
 from iceberg_maint.report.formatting import duration, moment, number, sentence, size
 from iceberg_maint.report.housekeeping import draw_upkeep, planned_upkeep
@@ -180,6 +181,7 @@ def draw_why(console: Console, why: Why) -> None:
         )
     else:
         console.print("last run: none recorded")
+    draw_cursors(console, why.cursors)
     for p in why.partitions[:SHOWN_PARTITIONS]:
         d = p.decision
         console.print(
@@ -212,6 +214,24 @@ def draw_why(console: Console, why: Why) -> None:
         draw_upkeep(console, upkeep, _COLOURS)
     console.print()
     draw_policy(console, why.values, why.sources)
+
+
+def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
+    """The last batch of each operation that is DONE."""
+    if not cursors:
+        return
+    table = grid("cursor", "window", ">batches done", "batch", "partitions", "snapshot", "advanced")
+    for c in cursors:
+        table.add_row(
+            c.operation,
+            c.plan_id or "",
+            f"{number(c.window_done)} of {number(c.window_batches)}" if c.window_batches else "",
+            c.batch_id,
+            escape(_some(c.partitions)),
+            "" if c.snapshot_id is None else str(c.snapshot_id),
+            moment(c.advanced_ms),
+        )
+    console.print(table)
 
 
 def draw_policy(console: Console, values: Mapping[str, object], sources: Mapping[str, str]) -> None:

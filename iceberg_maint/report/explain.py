@@ -11,10 +11,11 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.policy.data import Policy, policy_keys
+from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.formatting import duration, moment, number, sentence
 from iceberg_maint.report.housekeeping import UpkeepWhy, resumption, upkeep_document
-from iceberg_maint.report.json_documents import Document, record_document, values_document
+from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class PartitionWhy:
 @dataclass(frozen=True, slots=True)
 class Why:
     """A table explained. `truth` is the one sentence on its data to read first; `upkeep` is what
-    concerns the table as a whole, one per operation."""
+    concerns the table as a whole, one per operation; `cursors` are how far each operation has come."""
 
     decision: Decision
     truth: str
@@ -43,6 +44,7 @@ class Why:
     sources: Mapping[str, str]
     last: Record | None
     upkeep: tuple[UpkeepWhy, ...] = ()
+    cursors: tuple[Cursor, ...] = ()
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -62,6 +64,7 @@ def explain(
     last: Record | None,
     now_ms: int,
     upkeep: tuple[UpkeepWhy, ...] = (),
+    cursors: tuple[Cursor, ...] = (),
 ) -> Why:
     """The explanation of a decision taken on these values."""
     partitions = tuple(
@@ -76,6 +79,7 @@ def explain(
         sources,
         last,
         upkeep,
+        cursors,
     )
 
 
@@ -104,6 +108,7 @@ def why_document(why: Why) -> Document:
             for p in why.partitions
         ],
         "housekeeping": [upkeep_document(u) for u in why.upkeep],
+        "cursors": [cursor_document(c) for c in why.cursors],
         "last": None if why.last is None else record_document(why.last),
         "next": {
             "verdict": why.decision.verdict.value,

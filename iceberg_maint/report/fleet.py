@@ -1,22 +1,19 @@
-"""The fleet: every table's stored health and what was done to it, as one frame."""
+"""The fleet: every table's stored health and what was done to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.report.console import draw_rows
 from iceberg_maint.report.formatting import duration, number, size
 from iceberg_maint.report.json_documents import Document
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +46,10 @@ def fleet(healths: Iterable[Measured], records: Iterable[Record]) -> tuple[Fleet
     return tuple(sorted(rows, key=lambda r: (-r.small_files - r.delete_files, r.table)))
 
 
-def fleet_frame(rows: tuple[FleetRow, ...]) -> pd.DataFrame:
-    """The rows as a frame, one column per field, for notebooks and exports."""
-    from dataclasses import asdict, fields
-
-    import pandas as pd
-
-    return pd.DataFrame([asdict(r) for r in rows], columns=[f.name for f in fields(FleetRow)])
+def read_fleet(ledger: Ledger, limit: int) -> tuple[FleetRow, ...]:
+    """The fleet from stored health and the `limit` newest records."""
+    healths = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
+    return fleet(healths, ledger.records(None, limit))
 
 
 def fleet_document(rows: tuple[FleetRow, ...]) -> Document:

@@ -14,6 +14,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.ports.ledger import Cursor
 
 Document = dict[str, Any]
 
@@ -161,6 +162,21 @@ def record_document(record: Record) -> Document:
         "policy_digest": record.policy_digest,
         "versions": dict(sorted(record.versions.items())),
         **outcome_document(record.outcome),
+    }
+
+
+def cursor_document(cursor: Cursor) -> Document:
+    """One cursor of `why`."""
+    return {
+        "operation": cursor.operation,
+        "plan_id": cursor.plan_id,
+        "window_batches": cursor.window_batches,
+        "window_done": cursor.window_done,
+        "batch_id": cursor.batch_id,
+        "partitions": list(cursor.partitions),
+        "snapshot": cursor.snapshot_id,
+        "fence": cursor.fence,
+        "advanced_ms": cursor.advanced_ms,
     }
 
 

@@ -11,7 +11,6 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.report.fleet import fleet, fleet_frame
 from iceberg_maint.runner import reconcile as reconciling
 from iceberg_maint.runner.reconcile import Settled
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
@@ -48,15 +47,6 @@ def test_report_counts_health_and_work_without_the_catalog(lake: Lake) -> None:
     assert document["totals"]["files_removed"] == 16
     assert document["tables"][0]["table"] in ("lake.db.sick", "lake.db.healthy")
     assert "2 tables with stored health" in lake("report").stdout
-
-
-def test_fleet_frame_has_a_row_per_table(lake: Lake) -> None:
-    lake("run")
-    ledger = lake.app.ledger
-    healths = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
-    frame = fleet_frame(fleet(healths, ledger.records(None, 10)))
-    assert frame.set_index("table").loc["lake.db.sick", "files_removed"] == 16
-    assert list(fleet_frame(()).columns) == list(frame.columns)
 
 
 def test_unreachable_catalog_exits_2_with_one_line(lake: Lake) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -293,6 +294,41 @@ def test_why_of_young_equality_deletes_tells_their_age(lake: Lake) -> None:
     assert age["applicable_equality_delete_files"] == (1, 1, True)
     assert age["seconds since the oldest of them"] == (600, 3600, False)
     assert "seconds since the oldest of them ≥ 3,600 (now 600)" in partition["change"]
+
+
+def test_why_shows_the_cursor_of_each_operation(lake: Lake) -> None:
+    assert why(lake, "db.sick")["cursors"] == []
+    assert "cursor" not in lake("why", "db.sick").stdout
+    (operation,) = lake.json("run", "db.sick", "--operation", "rewrite_data_files")["tables"][0]["operations"]
+    (record,) = lake.json("history", "db.sick")["records"]
+    last = operation["batches"][-1]
+    (cursor,) = why(lake, "db.sick")["cursors"]
+    assert abs(cursor.pop("advanced_ms") - lake.app.ledger.database_ms()) < 60_000  # type: ignore[attr-defined]
+    assert cursor == {
+        "operation": "rewrite_data_files",
+        "plan_id": record["plan_id"],
+        "window_batches": len(operation["batches"]),
+        "window_done": len(operation["batches"]),
+        "batch_id": last["batch_id"],
+        "partitions": last["partitions"],
+        "snapshot": last["snapshot_after"],
+        "fence": 1,
+    }
+    text = lake("why", "db.sick").stdout
+    assert re.search(
+        r"^cursor +window +batches done +batch +partitions +snapshot +advanced *$", text, re.MULTILINE
+    )
+    assert re.search(
+        rf"^rewrite_data_files +{record['plan_id']} +1 of 1 +{last['batch_id']} ", text, re.MULTILINE
+    )
+
+
+def test_why_of_one_partition_shows_cursors_of_data_operations_only(lake: Lake) -> None:
+    lake("run", "db.sick")
+    named = [c["operation"] for c in why(lake, "db.sick")["cursors"]]
+    assert "remove_orphan_files" in named
+    of_partition = why(lake, "db.sick", "--partition", "day=1")["cursors"]
+    assert [c["operation"] for c in of_partition] == ["rewrite_data_files"]
 
 
 def test_why_of_a_partition_without_files_is_unknown(lake: Lake) -> None:

@@ -95,6 +95,30 @@ def test_materialization_tells_what_was_done_in_numbers(world: World, sick: Tabl
     assert metadata["iceberg_maint/proof"].value == "full equal: 10 rows read = 10 written + 0 deleted"
 
 
+def test_materialization_and_observation_show_the_cursor(world: World, sick: Table) -> None:
+    assert cursors_of(world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation) == []
+    world.policy = replace(world.policy, windows=replace(world.policy.windows, max_partitions_per_batch=1))
+    assert world.maintain(T, key("d1"), key("d2")).success
+    first, second = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    [row] = cursors_of(second.materialization)
+    assert (row["operation"], row["batch"]) == (
+        "rewrite_data_files",
+        second.materialization.metadata["iceberg_maint/batch_ids"].value,
+    )
+    assert (row["partitions"], row["window done"], row["window batches"]) == (key("d2"), 2, 2)
+    assert row["snapshot"] == second.materialization.metadata["iceberg_maint/snapshot_after"].value
+    assert row["window"]
+    [before] = cursors_of(first.materialization)
+    assert (before["partitions"], before["window done"]) == (key("d1"), 1)
+    world.observe(changed_only=False)
+    observation = world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation
+    assert cursors_of(observation) == [row]
+
+
+def cursors_of(event: dg.AssetObservation | dg.AssetMaterialization) -> list[dict[str, object]]:
+    return [dict(r.data) for r in event.metadata["iceberg_maint/cursors"].records]
+
+
 def test_partition_emptied_since_is_materialized_as_no_op(world: World, sick: Table) -> None:
     sick.drop("d1")
     assert world.maintain(T, key("d1")).success

@@ -113,7 +113,7 @@ def test_finish_stores_outcome_back_off_status_and_cursor_at_once(ledger, lease,
     assert outcomes(place) == [("DONE", False)]
     assert batch_status(place) == "DONE"
     assert ledger.history(UUID, NAME, REWRITE).partitions == {}
-    assert ledger.cursor(UUID, REWRITE).batch_id == BATCH.batch_id
+    assert ledger.cursors(UUID).get(REWRITE).batch_id == BATCH.batch_id
 
 
 def test_finish_handed_back_batch_is_planned_and_the_attempt_is_over(ledger, lease, attempt, place):
@@ -157,7 +157,7 @@ def test_finish_as_committed_without_a_try_is_refused(ledger, lease, attempt, pl
         step(ledger, lease, attempt)
     with pytest.raises(OutOfOrderError, match="no commit was tried"):
         finish(ledger, lease, attempt, status)
-    assert (outcomes(place), ledger.cursor(UUID, REWRITE)) == ([], None)
+    assert (outcomes(place), ledger.cursors(UUID).get(REWRITE)) == ([], None)
 
 
 @pytest.mark.parametrize("done", [(), (intend,), (intend, try_)])
@@ -241,7 +241,7 @@ def test_settle_rejected_ends_the_attempt_and_gives_the_batch_its_status(
     ledger.settle_attempt(later, attempt.attempt_id, REJECTED, status)
     assert (batch_status(place), outcomes(place)) == (status, [("FAILED", True)])
     assert ledger.open_attempts(UUID) == ()
-    assert ledger.cursor(UUID, REWRITE) is None
+    assert ledger.cursors(UUID).get(REWRITE) is None
 
 
 def test_settle_keeps_the_write_ahead_back_off_of_the_crash(ledger, lease, attempt, place):
@@ -256,7 +256,7 @@ def test_settle_committed_makes_the_batch_done(ledger, lease, attempt, place):
     later = next_run(ledger, place, lease)
     ledger.settle_attempt(later, attempt.attempt_id, COMMITTED, BatchStatus.DONE)
     assert (batch_status(place), outcomes(place)) == ("DONE", [("DONE", True)])
-    assert ledger.cursor(UUID, REWRITE).snapshot_id == 9
+    assert ledger.cursors(UUID).get(REWRITE).snapshot_id == 9
 
 
 def test_settle_committed_with_a_loss_ends_as_failed_and_is_no_progress(ledger, lease, attempt, place):
@@ -269,7 +269,7 @@ def test_settle_committed_with_a_loss_ends_as_failed_and_is_no_progress(ledger, 
             ledger.settle_attempt(later, attempt.attempt_id, settlement, status)
     ledger.settle_attempt(later, attempt.attempt_id, lost, BatchStatus.FAILED)
     assert (batch_status(place), outcomes(place)) == ("FAILED", [("FAILED", True)])
-    assert (ledger.open_attempts(UUID), ledger.cursor(UUID, REWRITE)) == ((), None)
+    assert (ledger.open_attempts(UUID), ledger.cursors(UUID).get(REWRITE)) == ((), None)
     (run,) = ledger.unrecorded_runs(later)
     assert run.attempts[0].settled == lost
 
@@ -363,7 +363,7 @@ def test_settle_an_old_attempt_as_committed_makes_the_batch_done_whatever_the_la
     ledger.settle_attempt(later, attempt.attempt_id, COMMITTED, BatchStatus.DONE)
     finish(ledger, later, second, BatchStatus.FAILED)
     assert batch_status(place) == "DONE"
-    assert ledger.cursor(UUID, REWRITE).snapshot_id == 9
+    assert ledger.cursors(UUID).get(REWRITE).snapshot_id == 9
     assert ledger.open_attempts(UUID) == ()
 
 

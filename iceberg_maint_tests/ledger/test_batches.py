@@ -169,19 +169,19 @@ def test_close_batch_of_another_table_is_refused(ledger, lease, place: Place):
 
 
 def test_cursor_before_the_first_batch_is_none(ledger):
-    assert ledger.cursor(UUID, REWRITE) is None
+    assert ledger.cursors(UUID).get(REWRITE) is None
 
 
 def test_cursor_moves_with_done_batches_only(ledger, lease):
     ledger.save_plan(lease, plan_of("day=1", "day=2", "day=3"), "run-1")
     run(ledger, lease, DAY_1, BatchStatus.DONE)
-    cursor = ledger.cursor(UUID, REWRITE)
+    cursor = ledger.cursors(UUID).get(REWRITE)
     assert (cursor.batch_id, cursor.snapshot_id, cursor.fence) == (DAY_1.batch_id, 2, 1)
     assert abs(cursor.advanced_ms - ledger.now_ms()) < 5000
     run(ledger, lease, DAY_2, BatchStatus.FAILED)
-    assert ledger.cursor(UUID, REWRITE) == cursor
+    assert ledger.cursors(UUID).get(REWRITE) == cursor
     run(ledger, lease, make_batch("day=3"), BatchStatus.UNKNOWN)
-    assert ledger.cursor(UUID, REWRITE) == cursor
+    assert ledger.cursors(UUID).get(REWRITE) == cursor
 
 
 def test_cursor_moves_when_a_commit_is_found_later(ledger, lease):
@@ -191,8 +191,29 @@ def test_cursor_moves_when_a_commit_is_found_later(ledger, lease):
     later = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
     settlement = Settlement(CommitStatus.COMMITTED, 9, "its token is in the table")
     ledger.settle_attempt(later, attempt.attempt_id, settlement, BatchStatus.DONE)
-    cursor = ledger.cursor(UUID, REWRITE)
+    cursor = ledger.cursors(UUID).get(REWRITE)
     assert (cursor.batch_id, cursor.snapshot_id, cursor.fence) == (DAY_1.batch_id, 9, 2)
+
+
+def test_cursor_names_the_window_and_counts_its_batches(ledger, lease):
+    plan = plan_of("day=1", "day=2", "day=3")
+    ledger.save_plan(lease, plan, "run-1")
+    run(ledger, lease, DAY_1, BatchStatus.DONE)
+    run(ledger, lease, DAY_2, BatchStatus.DONE)
+    ledger.save_plan(lease, plan_of("day=4", snapshot_id=2), "run-1")
+    cursor = ledger.cursors(UUID)[REWRITE]
+    assert (cursor.operation, cursor.plan_id, cursor.partitions) == (REWRITE, plan.plan_id, ("day=2",))
+    assert (cursor.window_batches, cursor.window_done) == (3, 2)
+
+
+def test_cursor_of_a_batch_that_is_gone_has_no_window(ledger, lease, place: Place):
+    ledger.save_plan(lease, plan_of("day=1"), "run-1")
+    run(ledger, lease, DAY_1, BatchStatus.DONE)
+    for name in ("icm_outcome", "icm_try", "icm_intent", "icm_attempt", "icm_batch"):
+        place.sql(f"DELETE FROM {name}")
+    cursor = ledger.cursors(UUID)[REWRITE]
+    assert (cursor.plan_id, cursor.window_batches, cursor.window_done) == (None, 0, 0)
+    assert (cursor.batch_id, cursor.partitions, cursor.snapshot_id) == (DAY_1.batch_id, (), 2)
 
 
 def test_done_with_no_effect_moves_the_cursor(ledger, lease):
@@ -202,4 +223,4 @@ def test_done_with_no_effect_moves_the_cursor(ledger, lease):
     ledger.record_try(lease, attempt.attempt_id, 1, "v1.json")
     no_op = outcome_of(DAY_1, OutcomeStatus.NO_OP, snapshot_after=4)
     ledger.finish_attempt(lease, attempt.attempt_id, BatchStatus.DONE, no_op, {})
-    assert ledger.cursor(UUID, REWRITE).snapshot_id == 4
+    assert ledger.cursors(UUID).get(REWRITE).snapshot_id == 4

@@ -54,7 +54,7 @@ def _seen(ledger: SqlLedger) -> dict[str, object]:
     batches = ledger.open_batches(UUID, REWRITE)
     attempts = ledger.open_attempts(UUID)
     history = ledger.history(UUID, NAME, REWRITE)
-    cursor = ledger.cursor(UUID, REWRITE)
+    cursor = ledger.cursors(UUID).get(REWRITE)
     return {
         "lease": history.lease_owner,
         "batch": batches[0].status.value if batches else None,

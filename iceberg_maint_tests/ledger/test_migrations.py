@@ -156,3 +156,49 @@ def test_processes_that_start_at_once_make_one_ledger(place: Place):
         assert process.exitcode == 0
     assert fences == [1, 2, 3, 4, 5, 6]
     assert versions(place) == [NEWEST]
+
+
+@pytest.mark.parametrize(
+    ("steps", "version", "fix"),
+    [
+        ({}, 1, "run 'iceberg-maint doctor' once"),
+        (NEXT, NEWEST + 2, "install the newer iceberg-maint"),
+    ],
+)
+def test_ledger_of_another_version_is_not_read_without_migrating_it(
+    ledger, place: Place, steps, version, fix
+):
+    ledger.now_ms()
+    if version < NEWEST:
+        place.sql("DELETE FROM icm_schema_version")
+        place.sql(f"INSERT INTO icm_schema_version VALUES ({version}, 0)")
+    else:
+        run_steps(place, steps)
+    reading = SqlLedger(place.url, read_only=True)
+    with pytest.raises(ConfigurationError, match=f"ICM-128 .*version {version}; .*{fix}"):
+        reading.records(None, 1)
+    reading.close()
+    assert versions(place)[-1] == version
+
+
+def test_database_without_a_ledger_is_read_as_none_and_left_empty(place: Place):
+    place.open().now_ms()
+    engine = create_engine(place.url)
+    with engine.begin() as conn:
+        metadata.drop_all(conn)
+    reading = SqlLedger(place.url, read_only=True)
+    with pytest.raises(ConfigurationError, match="ICM-128 the database holds no ledger"):
+        reading.records(None, 1)
+    reading.close()
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
+
+
+def test_ledger_opened_for_reading_refuses_every_write(ledger, place: Place):
+    ledger.append_record(make_record("r1"))
+    reading = SqlLedger(place.url, read_only=True)
+    assert reading.records(None, 1) == (make_record("r1"),)
+    with pytest.raises(ConfigurationError, match="ICM-128"):
+        reading.append_record(make_record("r2"))
+    reading.close()
+    assert ledger.records(None, 10) == (make_record("r1"),)

@@ -264,7 +264,7 @@ class Ledgers(RuleBasedStateMachine):
 
     @invariant()
     def cursor_agrees(self) -> None:
-        cursor = self.ledger.cursor(UUID, REWRITE)
+        cursor = self.ledger.cursors(UUID).get(REWRITE)
         assert (cursor.batch_id if cursor else None) == self.model.cursor
 
     # -------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ def test_outcome_of_one_operation_counts_nowhere_in_the_other(ledger, lease):
     ledger.finish_attempt(lease, rewritten.attempt_id, BatchStatus.UNKNOWN, lost, {})
     seen = {o: ledger.history(UUID, NAME, o) for o in BOTH}
     assert [(seen[o].hour_partitions, seen[o].unknown_commits) for o in BOTH] == [(1, 0), (1, 1)]
-    assert ledger.cursor(UUID, CONVERT).batch_id == batch.batch_id
-    assert ledger.cursor(UUID, REWRITE) is None
+    assert ledger.cursors(UUID).get(CONVERT).batch_id == batch.batch_id
+    assert ledger.cursors(UUID).get(REWRITE) is None
     assert ledger.open_batches(UUID, CONVERT) == ()
     assert len(ledger.open_batches(UUID, REWRITE)) == 1
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
@@ -95,7 +97,7 @@ def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, pla
     ledger.append_record(make_record("r1"))
     ledger.append_record(make_record("r2"))
     attempts, batches = ledger.open_attempts(UUID), ledger.open_batches(UUID, REWRITE)
-    cursor = ledger.cursor(UUID, REWRITE)
+    cursor = ledger.cursors(UUID).get(REWRITE)
     last_done_ms = ledger.history(UUID, NAME, REWRITE).last_done_ms
     assert ledger.prune(UUID, 30) == 0
 
@@ -105,7 +107,8 @@ def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, pla
     assert ledger.prune(UUID, 30) == 0
     assert ledger.open_attempts(UUID) == attempts
     assert ledger.open_batches(UUID, REWRITE) == batches
-    assert ledger.cursor(UUID, REWRITE) == cursor
+    assert (cursor.window_batches, cursor.window_done) == (8, 2)
+    assert ledger.cursors(UUID) == {REWRITE: replace(cursor, window_batches=5, window_done=1)}
     assert ledger.history(UUID, NAME, REWRITE).last_done_ms == last_done_ms is not None
     assert set(ledger.history(UUID, NAME, REWRITE).partitions) == {
         "done",
