@@ -52,7 +52,7 @@ def test_report_counts_health_and_work_without_the_catalog(lake: Lake) -> None:
 
 def test_fleet_frame_has_a_row_per_table(lake: Lake) -> None:
     lake("run")
-    ledger = lake.app.ledger
+    ledger = lake.runtime.ledger
     healths = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
     frame = fleet_frame(fleet(healths, ledger.records(None, 10)))
     assert frame.set_index("table").loc["lake.db.sick", "files_removed"] == 16
@@ -150,7 +150,7 @@ def test_reconcile_under_another_run_s_lease_does_not_say_that_all_is_settled(la
     lake.engine.results = [UNKNOWN]
     lake("run", "db.sick")
     state = lake.catalog.pin(SICK)
-    assert lake.app.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
+    assert lake.runtime.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
     document = lake.json("reconcile", exit_code=3)
     (sick,) = document["tables"]
     assert (sick["table"], sick["error"]["code"]) == ("lake.db.sick", "ICM-109")
