@@ -96,7 +96,7 @@ class Suite:
         shutil.rmtree(folder, ignore_errors=True)
         os.environ.update(jvm.environment())
         lake = Lake(folder)
-        return cls.on(lake, Bridge(lake.configured().session()))
+        return cls.on(lake, Bridge(lake.configured().spark.session()))
 
     @classmethod
     def on(cls, lake: Lake, bridge: Bridge) -> Self:

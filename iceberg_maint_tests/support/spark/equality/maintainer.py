@@ -136,9 +136,9 @@ class Maintainer:
         )
         return Twin(self.writers, name)
 
-    def orphans(self) -> OrphanFiles:
+    def orphan_files(self, table: TableId) -> OrphanFiles:
         """Nothing here removes files."""
-        return no_orphan_pass()
+        return no_orphan_pass(table)
 
     def partitions(self, twin: Twin) -> list[str]:
         """Partition keys of the table, sorted."""
@@ -167,7 +167,7 @@ class Maintainer:
             self.clock,
             lambda _table, _properties: beside_others,
             LazyEngine(lambda: engine),
-            lambda _table: self.orphans(),
+            self.orphan_files,
         )
         return maintain(table, request, runtime, observer)
 
