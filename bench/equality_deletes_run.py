@@ -178,7 +178,7 @@ def _our_session(folder: Path, route: str, heap: str) -> Any:
             }
         )
     )
-    return load(config).session()
+    return load(config).spark.session()
 
 
 def _cpu_seconds() -> float:

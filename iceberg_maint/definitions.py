@@ -10,7 +10,6 @@ project's own folder).
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -19,7 +18,6 @@ from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import load_table_list
-from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.shard import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.translator import IcebergTranslator
 
@@ -40,13 +38,13 @@ def definitions_from(
         if configured
         else None
     )
-    app = wiring.build(load_config(None, environ))
-    lake = lake_of(app)
+    config = load_config(None, environ)
+    runtime = wiring.build(config)
     listed = environ.get(TABLE_LIST_VARIABLE)
-    table_list = Path(listed) if listed else app.config.home / "tables.json"
+    table_list = Path(listed) if listed else config.home / "tables.json"
     return build_definitions(
-        lake,
-        load_table_list(table_list, lake.catalogs),
+        runtime,
+        load_table_list(table_list, runtime.catalogs),
         table_list,
         translator=translator
         or IcebergTranslator([p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p]),
@@ -54,34 +52,6 @@ def definitions_from(
         webserver_url=environ.get(URL_VARIABLE) or None,
         configuration=configuration,
     )
-
-
-def lake_of(app: wiring.App) -> Lake:
-    """The application as the Dagster layer sees it; nothing is connected yet."""
-    return Lake(
-        catalogs=app.catalogs,
-        ledger=app.ledger,
-        clock=app.clock,
-        policy_for=lambda table, properties: app.effective_policy(table, properties).policy,
-        spark_conf=app.launched_spark_conf,
-        engine_of=lambda session: app.engine_of(_checked(session)),
-        orphan_files=app.orphan_files,
-        store_now_ms=app.store_now_ms,
-        secrets=app.config.secrets,
-    )
-
-
-def _checked(session: SessionFactory) -> SessionFactory:
-    """The session Dagster's resource holds, refused (ICM-103, ICM-105) when it is not safe."""
-
-    def checked() -> Any:
-        from iceberg_maint.spark.session.session import check_session
-
-        spark = session()
-        check_session(spark)
-        return spark
-
-    return checked
 
 
 defs = definitions_from(os.environ)

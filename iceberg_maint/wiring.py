@@ -1,28 +1,24 @@
-"""Wiring: from configuration to the real adapters, each made when first asked for."""
+"""Wiring: from a configuration to the runtime with the real adapters, each made when first asked for."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.config import Config, EffectivePolicy, load_config, redact
+from iceberg_maint.config import Config, load_config, redact, redact_error
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.clock_agreement import Uptime
-from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
-from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.ports.storage import OrphanFiles
-from iceberg_maint.runner.assess import PolicyOf, Tools
+from iceberg_maint.runner.runtime import LazyEngine, PolicyFor, Runtime, SessionFactory, SparkAccess
 
 if TYPE_CHECKING:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
@@ -31,9 +27,6 @@ if TYPE_CHECKING:
     from iceberg_maint.spark.session.settings import SparkSettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-SessionFactory = Callable[[], Any]
-"""Gives the process's Spark session, which starts at the first call."""
 
 
 class SystemClock:
@@ -60,133 +53,93 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class App:
-    """One process's view of everything outside: nothing connects or starts before it is used.
+class ConfiguredCatalogs(Mapping[str, Catalog]):
+    """The configured catalogs by name. The first look-up of a catalog makes its adapter."""
 
-    Catalogs, ledger, clock, engine and orphan passes may be given, for tests; else they are the real ones.
-    """
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._adapters: dict[str, PyIcebergCatalog] = {}
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        catalogs: Mapping[str, Catalog] | None = None,
-        ledger: Ledger | None = None,
-        clock: Clock | None = None,
-        engine: Engine | None = None,
-        orphans: Callable[[TableId], OrphanFiles] | None = None,
-    ) -> None:
-        self.config = config
-        self.clock: Clock = clock or SystemClock()
-        if catalogs is not None:
-            self.catalogs = catalogs
-        if ledger is not None:
-            self.ledger = ledger
-        self._engine = engine
-        self._orphans = orphans or self.orphan_files
+    def __getitem__(self, name: str) -> PyIcebergCatalog:
+        if name not in self._adapters:
+            from iceberg_maint.catalog.adapter import PyIcebergCatalog
 
-    @cached_property
-    def catalogs(self) -> Mapping[str, Catalog]:
-        """The configured catalogs by name."""
-        from iceberg_maint.catalog.adapter import PyIcebergCatalog
+            properties = self._config.catalogs[name].pyiceberg_properties()
+            self._adapters.setdefault(name, PyIcebergCatalog(name, properties))
+        return self._adapters[name]
 
-        return {
-            name: PyIcebergCatalog(name, catalog.pyiceberg_properties())
-            for name, catalog in self.config.catalogs.items()
-        }
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._config.catalogs)
 
-    @cached_property
-    def ledger(self) -> Ledger:
-        """The ledger."""
-        from iceberg_maint.ledger.ledger import SqlLedger
+    def __len__(self) -> int:
+        return len(self._config.catalogs)
 
-        return SqlLedger(self.config.ledger_url)
 
-    def tables(self) -> tuple[TableId, ...]:
-        """Every table of every catalog, sorted."""
-        return tuple(sorted(t for catalog in self.catalogs.values() for t in catalog.tables()))
+def build(config: Config) -> Runtime:
+    """The runtime of a configuration. Raises what unsafe settings raise; connects to nothing."""
+    from iceberg_maint.ledger.ledger import SqlLedger
 
-    def parse(self, name: str) -> TableId:
-        """The table a person names; the catalog may be left out when there is one.
+    spark_settings(config)
+    catalogs, secrets = ConfiguredCatalogs(config), config.secrets
+    spark = _spark_access(config, catalogs)
+    clock = SystemClock()
+    return Runtime(
+        catalogs=catalogs,
+        ledger=SqlLedger(config.ledger_url),
+        clock=clock,
+        policy_for=policies(config),
+        engine=LazyEngine(lambda: spark_engine(catalogs, spark.session)),
+        orphan_files=OrphanPasses(config, catalogs, clock),
+        store_now_ms=lambda state: store_now_ms(catalogs, state),
+        masked=lambda text: redact(text, secrets),
+        redacted_error=lambda error: redact_error(error, secrets),
+        spark=spark,
+    )
 
-        Raises UnknownTableError ICM-126 for a name that no configured catalog can have.
-        """
-        only = self.config.only_catalog
-        parts = name.split(".")
-        if only is not None and (parts[0] != only or len(parts) == 2):
-            parts = [only, *parts]
-        if parts[0] not in self.catalogs or len(parts) < 3 or not all(parts):
-            known = ", ".join(sorted(self.catalogs))
-            raise UnknownTableError(
-                "ICM-126",
-                f"'{name}' is no table name of catalog {known}.",
-                "write catalog.namespace.table; see 'iceberg-maint tables'.",
-            )
-        return TableId(parts[0], tuple(parts[1:-1]), parts[-1])
 
-    def find(self, name: str) -> TableId:
-        """The table a person names, which the catalog must list.
+def load(path: Path | None) -> Runtime:
+    """The runtime of a configuration file and this process's environment."""
+    return build(load_config(path, os.environ))
 
-        Raises UnknownTableError ICM-126 with the nearest names.
-        """
-        table = self.parse(name)
-        listed = self.catalogs[table.catalog].tables()
-        if table in listed:
-            return table
-        near = difflib.get_close_matches(str(table), map(str, listed), n=3, cutoff=0.6)
-        hint = f"did you mean {', '.join(near)}?" if near else "list the tables with 'iceberg-maint tables'."
-        raise UnknownTableError("ICM-126", f"catalog {table.catalog} has no table '{table}'.", hint)
 
-    def effective_policy(
-        self, table: TableId, properties: Mapping[str, str], overrides: Mapping[str, str] | None = None
-    ) -> EffectivePolicy:
-        """The table's policy with the source of every value."""
-        return self.config.policy_for(table, properties, overrides)
+def policies(config: Config, overrides: Mapping[str, str] | None = None) -> PolicyFor:
+    """The effective policies of a configuration; the `overrides` win over every other source."""
+    return lambda table, properties: config.policy_for(table, properties, overrides).policy
 
-    def policy_of(self, overrides: Mapping[str, str] | None = None) -> PolicyOf:
-        """The effective policy as a function of the table's pinned state."""
 
-        def policy(state: TableState) -> Any:
-            return self.config.policy_for(state.table, state.properties, overrides).policy
+def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | None:
+    """The clock of a table's store; None of a catalog that has no files."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.file_store import open_store
 
-        return policy
+    catalog = catalogs[state.table.catalog]
+    if not isinstance(catalog, PyIcebergCatalog):
+        return None
+    return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
 
-    def tools(self, table: TableId) -> Tools:
-        """What `assess` and `maintain` take for this table."""
-        catalog, secrets = self.catalogs[table.catalog], self.config.secrets
-        return Tools(
-            catalog,
-            self.ledger,
-            self.clock,
-            self.engine,
-            lambda: self._orphans(table),
-            lambda text: redact(text, secrets),
-            self.store_now_ms,
-        )
 
-    def store_now_ms(self, state: TableState) -> int | None:
-        """The clock of a table's store; None of a catalog that has no files."""
-        from iceberg_maint.catalog.adapter import PyIcebergCatalog
-        from iceberg_maint.catalog.file_store import open_store
+class OrphanPasses:
+    """Makes the orphan pass of a table, which is held against all tables of all catalogs. The passes share
+    what they read of those tables."""
 
-        catalog = self.catalogs[state.table.catalog]
-        if not isinstance(catalog, PyIcebergCatalog):
-            return None
-        return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
+    def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock) -> None:
+        self._scratch = config.home / "orphans"
+        self._catalogs = catalogs
+        self._clock = clock
 
-    def orphan_files(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
-        """The orphan pass of one table, which is held against all tables of all catalogs."""
+    def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
+        """The pass of one table."""
         from iceberg_maint.catalog.file_store import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
 
-        catalog = self._metadata_catalog(table.catalog)
+        catalog = _metadata_catalog(self._catalogs, table.catalog)
         around = Surroundings(
             others=self._claims.others,
             store=lambda state: open_store(catalog.io_of(state.table), state.location),
             reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
-            scratch=self.config.home / "orphans",
-            now_ms=self.clock.now_ms,
+            scratch=self._scratch,
+            now_ms=self._clock.now_ms,
         )
         return OrphanPass(around, scope or Scope())
 
@@ -194,122 +147,128 @@ class App:
     def _claims(self) -> FleetClaims:
         from iceberg_maint.catalog.location_claims import FleetClaims
 
-        return FleetClaims({name: self._metadata_catalog(name) for name in self.catalogs})
+        return FleetClaims({name: _metadata_catalog(self._catalogs, name) for name in self._catalogs})
 
-    def spark_settings(self) -> SparkSettings:
-        """The session's settings as configured; checks them and starts nothing.
 
-        Raises RefusedError ICM-105 for an unsafe one. The jars are left out: `session` adds them.
-        """
-        from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf, spark_conf
+def spark_settings(config: Config) -> SparkSettings:
+    """The session's settings as configured; checks them and starts nothing.
 
-        settings = SparkSettings(
-            master=self.config.spark.master,
-            jars=(),
-            catalogs={
-                name: catalog_conf(name, c.type, c.uri, c.warehouse, c.properties)
-                for name, c in self.config.catalogs.items()
-            },
-            conf=self.config.spark.conf,
-            local_dir=str(self.config.home / "spark"),
-        )
-        spark_conf(settings)
-        return settings
+    Raises RefusedError ICM-105 for an unsafe one. The jars are left out: `session` adds them.
+    """
+    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf, spark_conf
 
-    def ready_spark_settings(self) -> SparkSettings:
-        """The settings with jars: the locked ones, fetched when missing, then those the configuration
-        names. Sets JAVA_HOME of this process to a supported Java.
+    settings = SparkSettings(
+        master=config.spark.master,
+        jars=(),
+        catalogs={
+            name: catalog_conf(name, c.type, c.uri, c.warehouse, c.properties)
+            for name, c in config.catalogs.items()
+        },
+        conf=config.spark.conf,
+        local_dir=str(config.home / "spark"),
+    )
+    spark_conf(settings)
+    return settings
 
-        Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
-        """
-        from iceberg_maint.spark.session.declared_jars import check_declared
-        from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve
-        from iceberg_maint.spark.session.java import find_java, quiet_home
 
-        settings = self.spark_settings()
-        declared = self.config.spark.jars
-        for jar in declared:
-            check_declared(jar.path, jar.sha256)
-        java = find_java(os.environ, shim_dir=self.config.cache / "java")
-        os.environ["JAVA_HOME"] = str(quiet_home(java, self.config.cache / "java"))
-        jars = resolve(load_lock(), self.config.cache / "jars", environment_fetch(java, os.environ))
-        return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
+def ready_spark_settings(config: Config) -> SparkSettings:
+    """The settings with jars: the locked ones, fetched when missing, then those the configuration
+    names. Sets JAVA_HOME of this process to a supported Java.
 
-    def launched_spark_conf(self) -> dict[str, str]:
-        """Everything a session is built with, for who builds it by other means. This process's JVM is
-        started first, so that no secret is among its arguments. Raises what `ready_spark_settings`
-        raises."""
-        from iceberg_maint.spark.session.session import launch
-        from iceberg_maint.spark.session.settings import spark_conf
+    Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
+    """
+    from iceberg_maint.spark.session.declared_jars import check_declared
+    from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve
+    from iceberg_maint.spark.session.java import find_java, quiet_home
 
-        conf = spark_conf(self.ready_spark_settings())
-        launch(conf, self.config.secrets)
-        return conf
+    settings = spark_settings(config)
+    declared = config.spark.jars
+    for jar in declared:
+        check_declared(jar.path, jar.sha256)
+    java = find_java(os.environ, shim_dir=config.cache / "java")
+    os.environ["JAVA_HOME"] = str(quiet_home(java, config.cache / "java"))
+    jars = resolve(load_lock(), config.cache / "jars", environment_fetch(java, os.environ))
+    return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
 
-    def session(self) -> Any:
-        """This process's Spark session, started when there is none."""
-        from iceberg_maint.spark.session.session import build_session
 
-        return build_session(self.ready_spark_settings(), self.config.secrets)
+def launched_spark_conf(config: Config) -> dict[str, str]:
+    """Everything a session is built with, for who builds it by other means. This process's JVM is
+    started first, so that no secret is among its arguments. Raises what `ready_spark_settings`
+    raises."""
+    from iceberg_maint.spark.session.session import launch
+    from iceberg_maint.spark.session.settings import spark_conf
 
-    def spark_versions(self) -> Mapping[str, str]:
-        """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""
-        from iceberg_maint.spark.session.session import versions
+    conf = spark_conf(ready_spark_settings(config))
+    launch(conf, config.secrets)
+    return conf
 
-        return versions(self.session())
 
-    def engine(self) -> Engine:
-        """The engine; Spark starts when it first has something to write."""
-        if self._engine is None:
-            self._engine = self.engine_of(self.session)
-        return self._engine
+def session(config: Config) -> Any:
+    """This process's Spark session, started when there is none."""
+    from iceberg_maint.spark.session.session import build_session
 
-    def engine_of(self, session: SessionFactory) -> Engine:
-        """An engine on the session that `session` gives, which starts when it is first needed."""
-        from iceberg_maint.spark.engine import SparkEngine
+    return build_session(ready_spark_settings(config), config.secrets)
 
-        return SparkEngine(session, self.metadata_reader)
 
-    def verifier(self) -> Verifier:
-        """What proves commits again; Spark starts when it first has something to read."""
+def spark_versions(config: Config) -> Mapping[str, str]:
+    """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""
+    from iceberg_maint.spark.session.session import versions
+
+    return versions(session(config))
+
+
+def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:
+    """An engine on the session that `session` gives, which starts when it is first needed."""
+    from iceberg_maint.spark.engine import SparkEngine
+
+    return SparkEngine(session, lambda table: metadata_reader(catalogs, table))
+
+
+def checked(session: SessionFactory) -> SessionFactory:
+    """Another program's session, refused (ICM-103, ICM-105) when it is not safe."""
+
+    def check() -> Any:
+        from iceberg_maint.spark.session.session import check_session
+
+        spark = session()
+        check_session(spark)
+        return spark
+
+    return check
+
+
+def _spark_access(config: Config, catalogs: Mapping[str, Catalog]) -> SparkAccess:
+    def verifier() -> Verifier:
         from iceberg_maint.spark.verify import SparkVerifier
 
-        return SparkVerifier(self.session)
+        return SparkVerifier(lambda: session(config))
 
-    def metadata_reader(self, table: str) -> MetadataReader:
-        """How the commit gate reads the table's manifests: by the reader that measured them."""
-        from iceberg_maint.catalog.manifests.entries import read_entries
-        from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
-
-        name = TableId.parse(table)
-        io = self._metadata_catalog(name.catalog).io_of(name)
-        return MetadataReader(
-            lambda location: read_manifest_list(io, location),
-            make_reader(io),
-            lambda manifest: read_entries(io, manifest),
-        )
-
-    def _metadata_catalog(self, name: str) -> PyIcebergCatalog:
-        from iceberg_maint.catalog.adapter import PyIcebergCatalog
-
-        catalog = self.catalogs[name]
-        if not isinstance(catalog, PyIcebergCatalog):
-            raise TypeError(f"{type(catalog).__name__} reads no manifests")
-        return catalog
-
-    @property
-    def running_engine(self) -> Engine | None:
-        """The engine if one was made."""
-        return self._engine
+    return SparkAccess(
+        session=lambda: session(config),
+        conf=lambda: launched_spark_conf(config),
+        engine_of=lambda given: spark_engine(catalogs, checked(given)),
+        verifier=verifier,
+    )
 
 
-def build(config: Config) -> App:
-    """The real application. Raises what unsafe settings raise; connects to nothing."""
-    app = App(config)
-    app.spark_settings()
-    return app
+def metadata_reader(catalogs: Mapping[str, Catalog], table: str) -> MetadataReader:
+    """How the commit gate reads the table's manifests: by the reader that measured them."""
+    from iceberg_maint.catalog.manifests.entries import read_entries
+    from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+
+    name = TableId.parse(table)
+    io = _metadata_catalog(catalogs, name.catalog).io_of(name)
+    return MetadataReader(
+        lambda location: read_manifest_list(io, location),
+        make_reader(io),
+        lambda manifest: read_entries(io, manifest),
+    )
 
 
-def load(path: Path | None) -> App:
-    """The application of a configuration file and this process's environment."""
-    return build(load_config(path, os.environ))
+def _metadata_catalog(catalogs: Mapping[str, Catalog], name: str) -> PyIcebergCatalog:
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+
+    catalog = catalogs[name]
+    if not isinstance(catalog, PyIcebergCatalog):
+        raise TypeError(f"{type(catalog).__name__} reads no manifests")
+    return catalog

@@ -53,7 +53,7 @@ ROOMS: dict[str, str] = {
     "frames": "CORE errors ports config ledger report",
     "defs.code_location": "CORE errors ports",
     "defs": "CORE errors ports runner orphans config wiring report defs.code_location",
-    "definitions": "CORE errors ports config wiring spark.session defs defs.code_location",
+    "definitions": "CORE errors ports config wiring defs defs.code_location",
     "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs definitions __init__",
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",

@@ -1,4 +1,4 @@
-"""What every command shares: options, the application, output, errors and exit codes."""
+"""What every command shares: options, the runtime, output, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,9 @@ from iceberg_maint.errors import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.wiring import App
+    from iceberg_maint.runner.runtime import Runtime
 
 _GRAVITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 
@@ -40,28 +41,49 @@ def gravest(codes: set[int]) -> int:
     return next((code for code in _GRAVITY if code in codes), EXIT_DONE)
 
 
-def load_app(path: Path | None) -> App:
-    """The real application."""
-    from iceberg_maint.wiring import load
+def load_configuration(path: Path | None) -> Config:
+    """The configuration of this file and of the environment."""
+    from iceberg_maint.config import load_config
 
-    return load(path)
+    return load_config(path, os.environ)
+
+
+def build_runtime(config: Config) -> Runtime:
+    """The real runtime."""
+    from iceberg_maint.wiring import build
+
+    return build(config)
 
 
 @dataclass(slots=True)
 class Session:
-    """One call of the program. `load` makes the application; tests give their own."""
+    """One call of the program. `load` reads the configuration and `build` makes the runtime; tests give
+    their own."""
 
-    load: Callable[[Path | None], App] = load_app
+    load: Callable[[Path | None], Config] = load_configuration
+    build: Callable[[Config], Runtime] = build_runtime
     config_path: Path | None = None
     as_json: bool = False
-    _app: App | None = None
+    _config: Config | None = None
+    _runtime: Runtime | None = None
     _out: list[int] = field(default_factory=list)
 
-    def app(self) -> App:
-        """The application, made at the first call."""
-        if self._app is None:
-            self._app = self.load(self.config_path)
-        return self._app
+    def config(self) -> Config:
+        """The configuration, read at the first call."""
+        if self._config is None:
+            self._config = self.load(self.config_path)
+        return self._config
+
+    def runtime(self, overrides: Mapping[str, str] | None = None) -> Runtime:
+        """The runtime, made at the first call; the `overrides` win over every other source of a policy."""
+        from iceberg_maint.wiring import policies
+
+        config = self.config()
+        if self._runtime is None:
+            self._runtime = self.build(config)
+        if not overrides:
+            return self._runtime
+        return replace(self._runtime, policy_for=policies(config, overrides))
 
     def console(self) -> Console:
         """Where what takes long is told while it happens; results go through `emit`."""
@@ -84,7 +106,7 @@ class Session:
     def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
         """Tells which names in the configuration are no table's; `listed` are all there are. What is
         misspelled there is maintained as if nothing had been said about it."""
-        for pattern in self.app().config.patterns_without_table(listed):
+        for pattern in self.config().patterns_without_table(listed):
             if pattern.is_exact:
                 self.say(f"warning: {pattern.source} in the configuration is no table of any catalog")
 
@@ -114,7 +136,7 @@ class Session:
         """The text without secrets: those of the configuration, and passwords in addresses."""
         from iceberg_maint.config import redact
 
-        return redact(text, () if self._app is None else self._app.config.secrets)
+        return redact(text, () if self._config is None else self._config.secrets)
 
     @contextlib.contextmanager
     def only_json_on_stdout(self) -> Iterator[None]:

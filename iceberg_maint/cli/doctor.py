@@ -30,7 +30,9 @@ from iceberg_maint.errors import (
 )
 
 if TYPE_CHECKING:
-    from iceberg_maint.wiring import App
+    from iceberg_maint.config import Config
+    from iceberg_maint.ports.ledger import Ledger
+    from iceberg_maint.runner.runtime import Runtime
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyiceberg-core", "dagster", "SQLAlchemy", "pyarrow")
 _PROPERTIES_READ = 100
@@ -65,7 +67,7 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
     from iceberg_maint.report.console import draw_rows
 
     if accept_clock:
-        session.app().ledger.forget_clock_marks()
+        session.runtime().ledger.forget_clock_marks()
     checks = list(_checks(session, with_spark=not no_spark))
     colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
 
@@ -85,28 +87,28 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
 def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     yield Check("python", OK, f"{sys.version.split()[0]} at {sys.executable}")
     yield _try("packages", _packages)
-    configured = _try("configuration", lambda: f"{session.app().config.source}")
+    configured = _try("configuration", lambda: _configuration(session))
     yield configured
     if configured.status == FAILED:
         return
-    app = session.app()
-    yield from _permissions(app)
-    yield _try("java", lambda: _java(app))
-    yield _try("jars", lambda: _jars(app))
+    config, runtime = session.config(), session.runtime()
+    yield from _permissions(config)
+    yield _try("java", lambda: _java(config))
+    yield _try("jars", lambda: _jars(config))
     listed: dict[str, list[TableId]] = {}
-    for name in app.catalogs:
-        yield from _catalog(app, name, listed)
-    yield from _unused_patterns(app, listed)
-    yield _try("ledger", lambda: _ledger(app))
+    for name in runtime.catalogs:
+        yield from _catalog(config, runtime, name, listed)
+    yield from _unused_patterns(config, listed)
+    yield _try("ledger", lambda: _ledger(config, runtime.ledger))
     tables = sorted(table for found in listed.values() for table in found)
     if tables:
-        yield _try("policies", lambda: _policies(app, tables))
-        yield from _owners(app, tables)
-    yield _try("clock", lambda: _clocks(app, tables))
+        yield _try("policies", lambda: _policies(config, runtime, tables))
+        yield from _owners(runtime, tables)
+    yield _try("clock", lambda: _clocks(config, runtime, tables))
     if os.environ.get("DAGSTER_HOME"):
         yield _try("dagster", _dagster)
     if with_spark:
-        yield _try("spark", lambda: _spark(app))
+        yield _try("spark", lambda: _spark(config))
 
 
 def _try(name: str, body: Callable[[], str]) -> Check:
@@ -124,11 +126,16 @@ def _packages() -> str:
     return ", ".join(f"{p} {v}" for p, v in found.items())
 
 
-def _permissions(app: App) -> Iterator[Check]:
+def _configuration(session: Session) -> str:
+    session.runtime()
+    return session.config().source
+
+
+def _permissions(config: Config) -> Iterator[Check]:
     """Warnings of files that others may write or read."""
     from iceberg_maint.config.locations import sqlite_file
 
-    file = Path(app.config.source)
+    file = Path(config.source)
     if file.is_file() and file.stat().st_mode & stat.S_IWOTH:
         yield Check(
             "permissions",
@@ -136,7 +143,7 @@ def _permissions(app: App) -> Iterator[Check]:
             f"{file} may be written by every user of this machine, who would choose what this one runs; "
             f"chmod o-w {file}",
         )
-    ledger = sqlite_file(app.config.ledger_url)
+    ledger = sqlite_file(config.ledger_url)
     if ledger is not None and ledger.is_file() and ledger.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield Check(
             "permissions",
@@ -146,30 +153,34 @@ def _permissions(app: App) -> Iterator[Check]:
         )
 
 
-def _java(app: App) -> str:
+def _java(config: Config) -> str:
     from iceberg_maint.spark.session.java import find_java
 
-    java = find_java(os.environ, shim_dir=app.config.cache / "java")
+    java = find_java(os.environ, shim_dir=config.cache / "java")
     return f"Java {java.major_version} at {java.path} (from {java.source})"
 
 
-def _jars(app: App) -> str:
-    declared = app.config.spark.jars
-    locked = len(app.ready_spark_settings().jars) - len(declared)
+def _jars(config: Config) -> str:
+    from iceberg_maint.wiring import ready_spark_settings
+
+    declared = config.spark.jars
+    locked = len(ready_spark_settings(config).jars) - len(declared)
     told = [
         f"{jar.path} {'without a checksum' if jar.sha256 is None else 'with the right checksum'}"
         for jar in declared
     ]
-    return "; ".join([f"{locked} jars with the right checksums in {app.config.cache / 'jars'}", *told])
+    return "; ".join([f"{locked} jars with the right checksums in {config.cache / 'jars'}", *told])
 
 
-def _catalog(app: App, name: str, tables: dict[str, list[TableId]]) -> Iterator[Check]:
+def _catalog(
+    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]]
+) -> Iterator[Check]:
     """Checks of one catalog; what it lists is added to `tables` once it is reached."""
-    connection = app.config.catalogs[name]
+    connection = config.catalogs[name]
     listed: list[TableId] = []
 
     def reach() -> str:
-        listed.extend(app.catalogs[name].tables())
+        listed.extend(runtime.catalogs[name].tables())
         tables[name] = listed
         where = "" if connection.uri is None else f" at {_place(connection.uri)}"
         return f"{connection.type}{where}: {len(listed)} tables"
@@ -179,53 +190,53 @@ def _catalog(app: App, name: str, tables: dict[str, list[TableId]]) -> Iterator[
     if reached.status == FAILED:
         return
     if listed:
-        yield _try(f"metadata of {listed[0]}", lambda: _read(app, listed[0]))
+        yield _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
     if connection.warehouse is not None:
         warehouse = connection.warehouse
         probed = _try(f"warehouse of {name}", lambda: _probe(warehouse))
-        if probed.code == "ICM-125" and _only_advises(app, listed):
+        if probed.code == "ICM-125" and _only_advises(config, listed):
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Enough for mode: advise.")
         else:
             yield probed
 
 
-def _unused_patterns(app: App, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
+def _unused_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
     """Warnings of patterns that match no table, as far as the catalogs they may mean were reached."""
     tables = [table for found in listed.values() for table in found]
     if not tables:
         return
-    away = set(app.catalogs) - set(listed)
-    for pattern in app.config.patterns_without_table(tables):
+    away = set(config.catalogs) - set(listed)
+    for pattern in config.patterns_without_table(tables):
         if not away or pattern.text.split(".")[0] in listed:
             yield Check("configuration", WARNING, f"{pattern.source} matches no table", "ICM-126")
 
 
-def _ledger(app: App) -> str:
+def _ledger(config: Config, ledger: Ledger) -> str:
     # No run has this name. What must not be written is refused for a row that is not there, too.
-    app.ledger.end_run("doctor")
-    return f"{_place(app.config.ledger_url)}, clock {app.ledger.now_ms()}"
+    ledger.end_run("doctor")
+    return f"{_place(config.ledger_url)}, clock {ledger.now_ms()}"
 
 
-def _policies(app: App, tables: list[TableId]) -> str:
+def _policies(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
     """Makes every table's policy of the configuration, and of the first tables' own properties, which
     must be read. Raises what the first wrong one raises."""
     for table in tables:
-        app.config.policy_for(table)
+        config.policy_for(table)
     for table in tables[:_PROPERTIES_READ]:
         try:
-            state = app.catalogs[table.catalog].pin(table)
+            state = runtime.catalogs[table.catalog].pin(table)
         except UnknownTableError:  # dropped since it was listed
             continue
-        app.config.policy_for(table, state.properties)
+        config.policy_for(table, state.properties)
     read = "" if len(tables) <= _PROPERTIES_READ else f"; properties of the first {_PROPERTIES_READ} read"
     return f"{len(tables)} tables{read}"
 
 
-def _owners(app: App, tables: list[TableId]) -> Iterator[Check]:
+def _owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
     """Warnings of the first tables whose metadata folder has a sign of a second owner."""
     warned = 0
     for table in tables[:_PROPERTIES_READ]:
-        found = _owner(app, table)
+        found = _owner(runtime, table)
         if found is not None:
             warned += 1
             yield found
@@ -236,12 +247,12 @@ def _owners(app: App, tables: list[TableId]) -> Iterator[Check]:
         )
 
 
-def _owner(app: App, table: TableId) -> Check | None:
+def _owner(runtime: Runtime, table: TableId) -> Check | None:
     """A warning of one table; None where there is nothing to tell."""
     try:
-        state = app.catalogs[table.catalog].pin(table)
-        policy = app.policy_of()(state).remove_orphan_files
-        told = sign(app.tools(table).orphans().second_owner(state, policy))
+        state = runtime.catalogs[table.catalog].pin(table)
+        policy = runtime.policy_of(state).remove_orphan_files
+        told = sign(runtime.orphan_files(table).second_owner(state, policy))
     except UnknownTableError:  # dropped since it was listed
         return None
     except IcebergMaintError as error:
@@ -252,19 +263,19 @@ def _owner(app: App, table: TableId) -> Check | None:
     return Check(f"owner of {table}", WARNING, told) if told else None
 
 
-def _only_advises(app: App, tables: list[TableId]) -> bool:
+def _only_advises(config: Config, tables: list[TableId]) -> bool:
     """Whether the configuration lets nothing be done to these tables; False where it cannot be told."""
     try:
-        modes = {app.config.policy_for(table, {}).policy.mode for table in tables}
+        modes = {config.policy_for(table, {}).policy.mode for table in tables}
     except ConfigurationError:
         return False
     return modes == {Mode.ADVISE}
 
 
-def _read(app: App, table: TableId) -> str:
-    state = app.catalogs[table.catalog].pin(table)
-    policy = app.policy_of()(state)
-    measured = app.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
+def _read(runtime: Runtime, table: TableId) -> str:
+    state = runtime.catalogs[table.catalog].pin(table)
+    policy = runtime.policy_of(state)
+    measured = runtime.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
     return f"format version {state.format_version}, {measured.total().data_files} data files"
 
 
@@ -291,17 +302,17 @@ def _probe(warehouse: str) -> str:
     return f"{folder}: written, read, deleted"
 
 
-def _clocks(app: App, tables: list[TableId]) -> str:
+def _clocks(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
     """Reads all clocks, of the first table and its store too where files may be written there. Raises
     RefusedError ICM-115 where they disagree."""
     from iceberg_maint.runner.clocks import clock_refusal, read_clocks
 
-    state = app.catalogs[tables[0].catalog].pin(tables[0]) if tables else None
-    probed = None if _only_advises(app, tables) else state
+    state = runtime.catalogs[tables[0].catalog].pin(tables[0]) if tables else None
+    probed = None if _only_advises(config, tables) else state
     clocks = read_clocks(
-        app.clock,
-        app.ledger,
-        store_ms=None if probed is None else app.store_now_ms(probed),
+        runtime.clock,
+        runtime.ledger,
+        store_ms=None if probed is None else runtime.store_now_ms(probed),
         updated_ms=None if state is None else state.last_updated_ms,
     )
     if doubt := disagreement(clocks):
@@ -328,8 +339,10 @@ def _dagster() -> str:
         ) from why
 
 
-def _spark(app: App) -> str:
-    found = app.spark_versions()
+def _spark(config: Config) -> str:
+    from iceberg_maint.wiring import spark_versions
+
+    found = spark_versions(config)
     return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
 
 

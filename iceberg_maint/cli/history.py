@@ -25,9 +25,9 @@ def history(session: Session, name: str | None, limit: int) -> int:
     from iceberg_maint.report.console import draw_records
     from iceberg_maint.report.json_documents import record_document
 
-    app = session.app()
-    table = None if name is None else str(app.parse(name))
-    records = app.ledger.records(table, limit)
+    runtime = session.runtime()
+    table = None if name is None else str(runtime.parse(name))
+    records = runtime.ledger.records(table, limit)
     session.emit(
         {"records": [record_document(r) for r in records]}, lambda console: draw_records(console, records)
     )
@@ -43,15 +43,15 @@ def reconcile(session: Session, name: str | None) -> int:
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.runner.reconcile import reconcile as settle_table
 
-    app = session.app()
-    chosen = list(app.tables()) if name is None else [app.find(name)]
+    runtime = session.runtime()
+    chosen = list(runtime.tables()) if name is None else [runtime.find(name)]
     run_id = f"reconcile-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     shown: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
     codes = {0}
     for table in chosen:
         try:
-            settled = settle_table(table, app.tools(table), run_id)
+            settled = settle_table(table, runtime, run_id)
         except IcebergMaintError as error:
             codes.add(error.exit_code)
             session.say(f"{table}: {error}")
@@ -86,6 +86,6 @@ def report(session: Session, limit: int) -> int:
     """Report on the fleet from what is stored; asks no catalog."""
     from iceberg_maint.report.fleet import draw_fleet, fleet_document, read_fleet
 
-    rows = read_fleet(session.app().ledger, limit)
+    rows = read_fleet(session.runtime().ledger, limit)
     session.emit(fleet_document(rows), lambda console: draw_fleet(console, rows))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,11 @@ from iceberg_maint.cli.context import Session, command, gravest, overrides_optio
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Verdict
-from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.wiring import App
+    from iceberg_maint.runner.runtime import Runtime
 
 _ESTIMATE_RECORDS = 50
 
@@ -33,12 +33,12 @@ def tables(session: Session) -> int:
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.report.progress import RunProgress
 
-    app = session.app()
-    listed = app.tables()
+    runtime = session.runtime()
+    listed = runtime.tables()
     session.warn_of_unlisted(listed)
-    known = {k.table: k.pointer for k in app.ledger.known_tables()}
+    known = {k.table: k.pointer for k in runtime.ledger.known_tables()}
     pointers: dict[TableId, str] = {}
-    for name, catalog in app.catalogs.items():
+    for name, catalog in runtime.catalogs.items():
         pointers.update(catalog.pointers([t for t in listed if t.catalog == name]))
     rows: list[dict[str, Any]] = []
     codes = {0}
@@ -47,9 +47,9 @@ def tables(session: Session) -> int:
         for table in listed:
             progress.note(str(table))
             try:
-                stored = app.ledger.health(table) if known.get(table) == pointers.get(table) else None
-                measured, decision = _decided(app, table, stored)
-                rows.append(_status(app, measured, decision))
+                stored = runtime.ledger.health(table) if known.get(table) == pointers.get(table) else None
+                measured, decision = _decided(runtime, table, stored)
+                rows.append(_status(runtime, measured, decision))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 session.say(f"{table}: {error}")
@@ -87,8 +87,8 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.runner.assess import assess
 
-    app = session.app()
-    chosen = [app.find(name) for name in names] or list(app.tables())
+    runtime = session.runtime(overrides)
+    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
     found: list[Measured] = []
     shown: list[dict[str, Any]] = []
     codes = {0}
@@ -97,7 +97,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
         for table in chosen:
             progress.note(str(table))
             try:
-                seen = assess(table, app.policy_of(overrides), app.tools(table))
+                seen = assess(table, runtime)
                 found.append(seen.measured)
                 shown.append(health_document(seen.measured))
             except IcebergMaintError as error:
@@ -132,23 +132,22 @@ def plan(
     from iceberg_maint.report.throughput import estimate_seconds
     from iceberg_maint.runner.assess import assess, make_plans
 
-    app = session.app()
-    table = app.find(name)
-    policy_of = app.policy_of(overrides)
+    runtime = session.runtime(overrides)
+    table = runtime.find(name)
     advised = False
 
-    def as_if_acting(state: TableState) -> Policy:
+    def as_if_acting(table: TableId, properties: Mapping[str, str]) -> Policy:
         nonlocal advised
-        policy = policy_of(state)
+        policy = runtime.policy_for(table, properties)
         advised = policy.mode is Mode.ADVISE
         return replace(policy, mode=Mode.ACT)
 
-    tools = app.tools(table)
+    acting = replace(runtime, policy_for=as_if_acting)
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(partitions) or None
-    seen = assess(table, as_if_acting, tools, operations, requested=requested, force=force)
-    made = make_plans(seen, tools)
-    records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
+    seen = assess(table, acting, operations, requested=requested, force=force)
+    made = make_plans(seen, acting)
+    records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
         for plan, decision in zip(made, seen.decisions, strict=True)
@@ -182,10 +181,10 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     from iceberg_maint.report.housekeeping import explain_upkeep
     from iceberg_maint.runner.assess import assess
 
-    app = session.app()
-    table = app.find(name)
+    runtime = session.runtime(overrides)
+    table = runtime.find(name)
     operations = DATA_OPERATIONS if partition else CYCLE
-    whole = assess(table, app.policy_of(overrides), app.tools(table), operations)
+    whole = assess(table, runtime, operations)
     seen = whole.only(DATA_OPERATIONS)
     if partition is not None and partition not in seen.measured.partitions:
         raise UnknownTableError(
@@ -193,10 +192,10 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
             f"{table} has no live files in partition '{partition}'.",
             f"list the keys with 'iceberg-maint observe {table}'.",
         )
-    effective = app.effective_policy(table, seen.state.properties, overrides)
-    records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
+    effective = session.config().policy_for(table, seen.state.properties, overrides)
+    records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
-    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = runtime.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
         seen.decision if partition is None else _narrowed(seen.decision, partition),
         seen.measured,
@@ -204,7 +203,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
         effective.sources,
         seen.history,
         last,
-        app.clock.now_ms(),
+        runtime.clock.now_ms(),
         tuple(
             explain_upkeep(
                 decision, history, whole.retention, whole.policy, last_pass.outcome if last_pass else None
@@ -212,7 +211,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
             for decision, history in zip(whole.decisions, whole.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
-        tuple(c for name, c in app.ledger.cursors(seen.state.uuid).items() if name in operations),
+        tuple(c for name, c in runtime.ledger.cursors(seen.state.uuid).items() if name in operations),
     )
     session.emit(why_document(explained), lambda console: draw_why(console, explained))
     return 0
@@ -227,24 +226,24 @@ def _narrowed(decision: Decision, partition: str) -> Decision:
     return replace(decision, verdict=one.verdict, reason=one.reason, partitions=(one,), until_ms=one.until_ms)
 
 
-def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
+def _decided(runtime: Runtime, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
     """The decision from stored health where it is of the current snapshot, else from a new survey."""
     from iceberg_maint.runner.assess import assess, decide_stored
 
     if stored is None:
-        seen = assess(table, app.policy_of(), app.tools(table))
+        seen = assess(table, runtime)
         return seen.measured, seen.decision
-    policy = app.effective_policy(table, stored.maintenance_properties).policy
-    return stored, decide_stored(stored, policy, app.ledger, app.clock.now_ms())[1]
+    policy = runtime.policy_for(table, stored.maintenance_properties)
+    return stored, decide_stored(stored, policy, runtime.ledger, runtime.clock.now_ms())[1]
 
 
-def _status(app: App, measured: Measured, decision: Decision) -> dict[str, Any]:
+def _status(runtime: Runtime, measured: Measured, decision: Decision) -> dict[str, Any]:
     from iceberg_maint.report.throughput import estimate_seconds
 
     total = measured.total()
     due = decision.due()
     backlog_bytes = sum(p.candidate_bytes for p in due)
-    records = app.ledger.records(str(measured.table), _ESTIMATE_RECORDS) if backlog_bytes else ()
+    records = runtime.ledger.records(str(measured.table), _ESTIMATE_RECORDS) if backlog_bytes else ()
     return {
         "table": str(measured.table),
         "snapshot": measured.snapshot_id,

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
     from iceberg_maint.core.model.table_state import TableState
     from iceberg_maint.core.policy.data import Policy
+    from iceberg_maint.orphans.orphan_pass import OrphanPass
     from iceberg_maint.orphans.trash import Emptied
     from iceberg_maint.ports.ledger import Lease
-    from iceberg_maint.wiring import App
+    from iceberg_maint.runner.runtime import Runtime
 
 _SHOWN = 20
 _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
@@ -65,15 +66,15 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     from iceberg_maint.core.removal.orphans import summarize
     from iceberg_maint.report.orphans import draw_scan, orphan_document, scan_document
 
-    app = session.app()
-    table = app.find(name)
-    state, policy = _pinned(app, table, overrides)
+    runtime = session.runtime(overrides)
+    table = runtime.find(name)
+    state, policy = _pinned(runtime, table)
     section = policy.remove_orphan_files
-    in_flight = frozenset(f.path for a in app.ledger.open_attempts(state.uuid) for f in a.files or ())
+    in_flight = frozenset(f.path for a in runtime.ledger.open_attempts(state.uuid) for f in a.files or ())
     # Opened before the scan, which may take long.
     with (
         _opened(output) as lines,
-        app.orphan_files(table).look(state, section, in_flight=in_flight) as found,
+        _orphan_pass(session, table).look(state, section, in_flight=in_flight) as found,
     ):
         summary = summarize(found.paths.orphans(), found.target.prefixes, _SHOWN)
         if lines is not None:
@@ -98,9 +99,9 @@ def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
     """Show the trash of TABLE: what was set aside, what was put back."""
     from iceberg_maint.report.orphans import draw_marks
 
-    app = session.app()
-    table = app.find(name)
-    marks = _trash(app, table, overrides)
+    runtime = session.runtime(overrides)
+    table = runtime.find(name)
+    marks = _trash(session, table, overrides)
     session.emit({"table": str(table), "trash": marks}, lambda console: draw_marks(console, marks))
     return EXIT_DONE
 
@@ -122,8 +123,7 @@ def trash(session: Session, name: str, approve: str | None, overrides: dict[str,
 @command
 def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
     """Remove for good what has been in the trash of TABLE for the hold."""
-    app = session.app()
-    _check_mark(app, app.find(name), mark_id, overrides)
+    _check_mark(session, session.runtime().find(name), mark_id, overrides)
     return _pass(session, name, Scope(marks=False, mark_id=mark_id), overrides)
 
 
@@ -136,28 +136,30 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
     """Put the files in the trash of TABLE back to their places; nothing there is replaced."""
     from iceberg_maint.report.console import draw_rows
 
-    app = session.app()
-    table = app.find(name)
-    _check_mark(app, table, mark_id, overrides)
-    state, policy = _pinned(app, table, overrides)
+    runtime = session.runtime(overrides)
+    table = runtime.find(name)
+    _check_mark(session, table, mark_id, overrides)
+    state, policy = _pinned(runtime, table)
     run_id = _run_id()
     done: list[Emptied] = []
-    started_ms = app.clock.now_ms()
-    with _leased(app, state, run_id) as lease, terminated_by_signals(lambda: None):
+    started_ms = runtime.clock.now_ms()
+    with _leased(runtime, state, run_id) as lease, terminated_by_signals(lambda: None):
         try:
-            app.orphan_files(table).restore(
+            _orphan_pass(session, table).restore(
                 state,
                 policy.remove_orphan_files,
                 mark_id=mark_id,
-                holds=lambda: app.ledger.holds(lease),
+                holds=lambda: runtime.ledger.holds(lease),
                 tell=done.append,
             )
         finally:
-            app.ledger.append_record(_restored(state, policy, run_id, started_ms, app.clock.now_ms(), done))
+            runtime.ledger.append_record(
+                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), done)
+            )
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files} for e in done
     ]
-    trash = _trash(app, table, overrides)
+    trash = _trash(session, table, overrides)
 
     def draw(console: Console) -> None:
         if not shown:
@@ -175,9 +177,9 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     from iceberg_maint.report.json_documents import outcome_document
     from iceberg_maint.report.orphans import draw_marks
 
-    app = session.app()
-    table = app.find(name)
-    tools = replace(app.tools(table), orphans=lambda: app.orphan_files(table, scope))
+    runtime = session.runtime(overrides)
+    table = runtime.find(name)
+    runtime = replace(runtime, orphan_files=lambda table: _orphan_pass(session, table, scope))
     request = Request(_run_id(), force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
     plans: list[PlanReady] = []
 
@@ -187,7 +189,7 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
 
     try:
         with terminated_by_signals(lambda: None):
-            [outcome] = maintain(table, app.policy_of(overrides), request, tools, observe)
+            [outcome] = maintain(table, request, runtime, observe)
     except (Terminated, KeyboardInterrupt) as why:
         session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its place or in the trash")
         return EXIT_FAILED
@@ -198,7 +200,7 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
         )
     if message := next((b.message for b in outcome.batches if b.message), outcome.message):
         session.say(f"{table}: {message}")
-    marks = _trash(app, table, overrides)
+    marks = _trash(session, table, overrides)
 
     def draw(console: Console) -> None:
         draw_outcome(console, outcome)
@@ -233,26 +235,33 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
         yield file
 
 
-def _pinned(app: App, table: TableId, overrides: dict[str, str]) -> tuple[TableState, Policy]:
-    state = app.catalogs[table.catalog].pin(table)
-    return state, app.policy_of(overrides)(state)
+def _orphan_pass(session: Session, table: TableId, scope: Scope | None = None) -> OrphanPass:
+    from iceberg_maint.wiring import OrphanPasses
+
+    runtime = session.runtime()
+    return OrphanPasses(session.config(), runtime.catalogs, runtime.clock)(table, scope)
 
 
-def _trash(app: App, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
+def _pinned(runtime: Runtime, table: TableId) -> tuple[TableState, Policy]:
+    state = runtime.catalogs[table.catalog].pin(table)
+    return state, runtime.policy_of(state)
+
+
+def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
     from iceberg_maint.report.orphans import mark_document
 
-    state, policy = _pinned(app, table, overrides)
+    state, policy = _pinned(session.runtime(overrides), table)
     section = policy.remove_orphan_files
     return [
         mark_document(m.header, m.files, m.size_bytes, section.hold_seconds, restored=m.restored)
-        for m in app.orphan_files(table).marks(state, section)
+        for m in _orphan_pass(session, table).marks(state, section)
     ]
 
 
-def _check_mark(app: App, table: TableId, mark_id: str | None, overrides: dict[str, str]) -> None:
+def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides: dict[str, str]) -> None:
     if mark_id is None:
         return
-    held = [m["mark_id"] for m in _trash(app, table, overrides) if m["state"] == "held"]
+    held = [m["mark_id"] for m in _trash(session, table, overrides) if m["state"] == "held"]
     if mark_id not in held:
         raise UnknownTableError(
             "ICM-126",
@@ -262,12 +271,12 @@ def _check_mark(app: App, table: TableId, mark_id: str | None, overrides: dict[s
 
 
 @contextmanager
-def _leased(app: App, state: TableState, run_id: str) -> Iterator[Lease]:
+def _leased(runtime: Runtime, state: TableState, run_id: str) -> Iterator[Lease]:
     from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 
     with leased(
-        app.ledger,
-        app.clock,
+        runtime.ledger,
+        runtime.clock,
         table_uuid=state.uuid,
         table=str(state.table),
         owner=run_id,

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.wiring import App
+    from iceberg_maint.runner.runtime import Runtime
 
 FLEET = "*"
 
@@ -24,9 +24,9 @@ FLEET = "*"
 @command
 def pause(session: Session, name: str | None, note: str) -> int:
     """Leave a table alone; without TABLE the whole fleet. Running batches are finished."""
-    app = session.app()
-    target = FLEET if name is None else str(app.find(name))
-    app.ledger.pause(target, note)
+    runtime = session.runtime()
+    target = FLEET if name is None else str(runtime.find(name))
+    runtime.ledger.pause(target, note)
     session.emit({"paused": target, "note": note}, lambda console: console.print(f"paused: {_name(target)}"))
     return 0
 
@@ -39,17 +39,17 @@ def resume(session: Session, name: str | None) -> int:
 
     A table still waits while the fleet is paused.
     """
-    app = session.app()
+    runtime = session.runtime()
     target, table_uuid = FLEET, None
     if name is not None:
-        table = app.parse(name)
+        table = runtime.parse(name)
         target = str(table)
         with suppress(IcebergMaintError):
             # A pause can be ended while the catalog is away, and of a table that is gone.
-            table_uuid = app.catalogs[table.catalog].pin(table).uuid
-    before = app.ledger.pause_note(table_uuid or "", target)
-    app.ledger.resume(target, table_uuid)
-    left = app.ledger.pause_note(table_uuid or "", target)
+            table_uuid = runtime.catalogs[table.catalog].pin(table).uuid
+    before = runtime.ledger.pause_note(table_uuid or "", target)
+    runtime.ledger.resume(target, table_uuid)
+    left = runtime.ledger.pause_note(table_uuid or "", target)
     if left is not None:
         note = f": {left}" if left else ""
         told = (
@@ -79,14 +79,14 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
 
     if partitions and name is None:
         raise click.UsageError("--partition needs a TABLE.")
-    app = session.app()
-    chosen = list(app.tables()) if name is None else [app.find(name)]
+    runtime = session.runtime()
+    chosen = list(runtime.tables()) if name is None else [runtime.find(name)]
     released: dict[str, list[str]] = {}
     failed: list[dict[str, object]] = []
     codes = {0}
     for table in chosen:
         try:
-            released[str(table)] = _release(app, table, frozenset(partitions))
+            released[str(table)] = _release(runtime, table, frozenset(partitions))
         except IcebergMaintError as error:
             codes.add(error.exit_code)
             session.say(f"{table}: {error}")
@@ -99,10 +99,10 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     return gravest(codes)
 
 
-def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:
+def _release(runtime: Runtime, table: TableId, partitions: frozenset[str]) -> list[str]:
     """Clears the held partitions' history and names them; asked-for ones must be held."""
-    uuid = app.catalogs[table.catalog].pin(table).uuid
-    held = {o: _held(app, table, uuid, o) for o in CYCLE}
+    uuid = runtime.catalogs[table.catalog].pin(table).uuid
+    held = {o: _held(runtime, table, uuid, o) for o in CYCLE}
     all_held = sorted(frozenset().union(*held.values()))
     unknown = sorted(partitions - set(all_held))
     if unknown:
@@ -112,12 +112,12 @@ def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:
         )
     for operation, keys in held.items():
         if chosen := [k for k in keys if not partitions or k in partitions]:
-            app.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
+            runtime.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
     return [k for k in all_held if not partitions or k in partitions]
 
 
-def _held(app: App, table: TableId, uuid: str, operation: Operation) -> set[str]:
-    history = app.ledger.history(uuid, str(table), operation)
+def _held(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[str]:
+    history = runtime.ledger.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
 
 

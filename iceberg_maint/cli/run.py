@@ -38,7 +38,7 @@ from iceberg_maint.runner.maintain import (
 
 if TYPE_CHECKING:
     from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.wiring import App
+    from iceberg_maint.runner.runtime import Runtime
 
 # What a table refuses for these reasons, by its public code.
 _REFUSALS = {
@@ -150,25 +150,21 @@ def run(
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
         raise click.UsageError("--force needs a TABLE.")
-    app = session.app()
-    chosen = [app.find(name) for name in names] or list(app.tables())
+    runtime = session.runtime(overrides)
+    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
     if not names:
         session.warn_of_unlisted(chosen)
     run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     results: list[_Result] = []
     left = max_batches
 
-    def cancel() -> None:
-        if app.running_engine is not None:
-            app.running_engine.cancel()
-
     try:
-        with terminated_by_signals(cancel), RunProgress(session.logs()) as progress:
+        with terminated_by_signals(runtime.engine.cancel), RunProgress(session.logs()) as progress:
             for table in chosen:
                 result = _Result(table, named=bool(names))
                 results.append(result)
                 request = Request(run_id, frozenset(partitions) or None, left, force, wanted)
-                _maintain_one(app, result, request, overrides, progress, session)
+                _maintain_one(runtime, result, request, progress, session)
                 if left is not None:
                     left = max(0, left - sum(len(o.batches) for o in result.outcomes))
     except (Terminated, KeyboardInterrupt) as why:
@@ -187,10 +183,9 @@ def run(
 
 
 def _maintain_one(
-    app: App,
+    runtime: Runtime,
     result: _Result,
     request: Request,
-    overrides: dict[str, str],
     progress: RunProgress,
     session: Session,
 ) -> None:
@@ -202,8 +197,8 @@ def _maintain_one(
         _show(progress, event)
 
     try:
-        maintain(table, app.policy_of(overrides), request, app.tools(table), observe)
-        _judge_exit(app, result, session)
+        maintain(table, request, runtime, observe)
+        _judge_exit(runtime, result, session)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         result.error = {"code": error.code, "message": error.message, "fix": error.fix}
@@ -224,12 +219,12 @@ def _telling(outcomes: list[OperationOutcome]) -> list[OperationOutcome]:
     return [o for o in outcomes if o.batches or o.reason not in quiet] or outcomes[-1:]
 
 
-def _judge_exit(app: App, result: _Result, session: Session) -> None:
-    measured = app.ledger.health(result.table)
+def _judge_exit(runtime: Runtime, result: _Result, session: Session) -> None:
+    measured = runtime.ledger.health(result.table)
     waiting = 0
     if measured is not None:
         waiting = sum(
-            app.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits for o in CYCLE
+            runtime.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits for o in CYCLE
         )
     if waiting or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(

@@ -29,10 +29,10 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     """Prove again that a maintenance commit of TABLE changed no row, by reading what it removed and
     what it added.
     """
-    app = session.app()
-    table = app.find(name)
-    found = find_commit(app.catalogs[table.catalog].pin(table), snapshot_id)
-    verdict = found if isinstance(found, Verification) else app.verifier().verify(found)
+    runtime = session.runtime()
+    table = runtime.find(name)
+    found = find_commit(runtime.catalogs[table.catalog].pin(table), snapshot_id)
+    verdict = found if isinstance(found, Verification) else runtime.spark.verifier().verify(found)
 
     def draw(console: Any) -> None:
         from rich.markup import escape

@@ -9,9 +9,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, Verdict
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.names import PARTITION_CHECKS
+from iceberg_maint.defs.stored_health import allows, stored_decision
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.runner.runtime import Runtime
 
 MAX_RANGES = 8
 """Contiguous pieces requested per table and tick; each becomes one run."""
@@ -52,8 +53,8 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
     are part of the decision.
     """
 
-    def __init__(self, table: TableId, lake: Lake, translator: IcebergTranslator) -> None:
-        self._table, self._lake = table, lake
+    def __init__(self, table: TableId, runtime: Runtime, translator: IcebergTranslator) -> None:
+        self._table, self._runtime = table, runtime
         self._partitions = translator.get_partitions_name(table)
 
     @property
@@ -82,10 +83,10 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
 
     def due(self) -> dict[str, float]:
         """Partition → score of what would run now."""
-        measured = self._lake.ledger.health(self._table)
+        measured = self._runtime.ledger.health(self._table)
         if measured is None:
             return {}
-        decision = self._lake.decide(measured)
+        decision = stored_decision(self._runtime, measured)[1]
         if decision.verdict is not Verdict.RUN:
             return {}
         return {p.partition: p.score for p in decision.due()}
@@ -100,8 +101,8 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
     does not do: it cuts down the asset graph's own set of checks at its first evaluation.)
     """
 
-    def __init__(self, table: TableId, lake: Lake, translator: IcebergTranslator) -> None:
-        self._table, self._lake = table, lake
+    def __init__(self, table: TableId, runtime: Runtime, translator: IcebergTranslator) -> None:
+        self._table, self._runtime = table, runtime
         self._checks = {
             operation: translator.get_housekeeping_check_key(table, check.value)
             for operation, check in CHECK_OF.items()
@@ -125,10 +126,10 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
 
     def due(self, instance: dg.DagsterInstance) -> tuple[Operation, ...]:
         """The operations that would run now."""
-        measured = self._lake.ledger.health(self._table)
+        measured = self._runtime.ledger.health(self._table)
         if measured is None:
             return ()
-        allowed = [o for o in self._checks if self._lake.allows(measured, o)]
+        allowed = [o for o in self._checks if allows(self._runtime, measured, o)]
         if not allowed:
             return ()
         keys = [self._checks[o] for o in allowed]
@@ -141,7 +142,7 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
 
 
 def maintenance_condition(
-    table: TableId, lake: Lake, translator: IcebergTranslator
+    table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
     """Due, and a check says so, or could not say, or none says anything, and not already on its way.
 
@@ -153,7 +154,7 @@ def maintenance_condition(
     says_so = dg.AutomationCondition.any_checks_match(failed).allow(checks).with_label("a check failed")
     says_nothing = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(checks)
     return (
-        MaintenanceDue(table, lake, translator)
+        MaintenanceDue(table, runtime, translator)
         & (says_so | says_nothing)
         & ~dg.AutomationCondition.in_progress()
     )

@@ -15,7 +15,6 @@ from dagster_pyspark import LazyPySparkResource
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import reload_location
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.housekeeping_asset import build_housekeeping_asset
 from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
@@ -28,6 +27,7 @@ from iceberg_maint.defs.sensors import (
 from iceberg_maint.defs.shard import in_shard
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE, build_table_asset
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.runner.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ OBSERVE_CRON = "*/10 * * * *"
 
 
 def build_definitions(
-    lake: Lake,
+    runtime: Runtime,
     tables: Sequence[TableId],
     table_list: Path,
     *,
@@ -60,7 +60,7 @@ def build_definitions(
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", dg.BetaWarning)
         return _build(
-            lake,
+            runtime,
             tables,
             table_list,
             translator or IcebergTranslator(),
@@ -73,7 +73,7 @@ def build_definitions(
 
 
 def _build(
-    lake: Lake,
+    runtime: Runtime,
     tables: Sequence[TableId],
     table_list: Path,
     translator: IcebergTranslator,
@@ -86,21 +86,21 @@ def _build(
 ) -> dg.Definitions:
     index, count = shard
     mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    assets, left_out = _assets(mine, lake, translator)
+    assets, left_out = _assets(mine, runtime, translator)
     for table, why in left_out.items():
-        _log.error("table %s is left out: %s", table, lake.masked(str(why)))
+        _log.error("table %s is left out: %s", table, runtime.masked(str(why)))
     if left_out and not assets:
         raise next(iter(left_out.values()))
     loaded = tuple(t for t in mine if t not in left_out)
-    executor = build_executor(lake.ledger)
-    job = build_observe_job(loaded, lake, translator, executor)
+    executor = build_executor(runtime.ledger)
+    job = build_observe_job(loaded, runtime, translator, executor)
     running = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     on_time = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
     changes = build_changes_sensor(
         job,
         loaded,
         left_out,
-        lake,
+        runtime,
         table_list,
         configuration,
         lambda table: in_shard(table, index, count),
@@ -112,13 +112,13 @@ def _build(
         jobs=[job],
         sensors=[
             changes,
-            build_lost_runs_sensor(lake.ledger, running),
+            build_lost_runs_sensor(runtime.ledger, running),
             *build_automation_sensors(loaded, translator, running),
         ],
         schedules=[build_observe_schedule(job, loaded, observe_cron, on_time)],
         resources={
             SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
-                LazySession(lake), description="The process's Spark session, started at the first batch."
+                LazySession(runtime), description="The process's Spark session, started at the first batch."
             )
         },
         executor=executor,
@@ -126,7 +126,7 @@ def _build(
 
 
 def _assets(
-    tables: Sequence[TableId], lake: Lake, translator: IcebergTranslator
+    tables: Sequence[TableId], runtime: Runtime, translator: IcebergTranslator
 ) -> tuple[list[dg.AssetsDefinition], Mapping[TableId, Exception]]:
     """The assets of the tables, and what is wrong with a table that cannot have them: Dagster
     loads all definitions or none."""
@@ -138,7 +138,9 @@ def _assets(
             for name in _names(table, translator):
                 if (other := named.setdefault(name, table)) != table:
                     raise dg.DagsterInvalidDefinitionError(f"{name} in Dagster is also that of {other}")
-            both = [build(table, lake, translator) for build in (build_table_asset, build_housekeeping_asset)]
+            both = [
+                build(table, runtime, translator) for build in (build_table_asset, build_housekeeping_asset)
+            ]
         except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
             left_out[table] = why
         else:
@@ -162,10 +164,10 @@ class LazySession:
     """Dagster's lazy holder of the session, made at the first batch: its settings name jars of
     this machine, which a run without work does not need."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     @cached_property
     def spark_session(self) -> Any:
         """The process's Spark session. Static settings hold from the first access on."""
-        return LazyPySparkResource(spark_config=dict(self._lake.spark_conf())).spark_session
+        return LazyPySparkResource(spark_config=dict(self._runtime.spark.conf())).spark_session

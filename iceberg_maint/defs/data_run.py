@@ -11,12 +11,13 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
-from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
+from iceberg_maint.defs.stored_health import stored_decision, stored_policy
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
+from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
 _DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
 
@@ -29,11 +30,11 @@ class MaintenanceRun(TableRun):
         self,
         context: dg.AssetExecutionContext,
         table: TableId,
-        lake: Lake,
+        runtime: Runtime,
         translator: IcebergTranslator,
         session: SessionFactory,
     ) -> None:
-        super().__init__(context, table, lake, translator, session)
+        super().__init__(context, table, runtime, translator, session)
         self._key = translator.get_asset_key(table)
         self._table_uuid = ""
         self._open: dict[str, set[str]] = {}
@@ -47,9 +48,9 @@ class MaintenanceRun(TableRun):
         passes by itself; interrupts pass through."""
         context = self._context
         requested = _requested(context)
-        with failures_told(context, self._lake):
+        with failures_told(context, self._runtime):
             if not context.selected_asset_keys:
-                assess(self._table, self._lake.policy_of, self._tools)
+                assess(self._table, self._runtime)
                 self._evaluate_all(requested or frozenset())
                 return
             outcomes = self._maintain(requested)
@@ -82,7 +83,7 @@ class MaintenanceRun(TableRun):
         line = f"batch {outcome.batch_id}: {outcome.outcome} ({outcome.reason}) {outcome.message}".rstrip()
         (self._context.log.info if outcome.outcome in WELL else self._context.log.error)(line)
         finished = []
-        cursors = cursor_metadata(self._lake.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
+        cursors = cursor_metadata(self._runtime.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
         for partition in outcome.partitions:
             self._before.setdefault(partition, event.before[partition])
             self._batches.setdefault(partition, []).append(outcome)
@@ -113,7 +114,7 @@ class MaintenanceRun(TableRun):
 
     def _finish(self, outcome: OperationOutcome, requested: frozenset[str] | None) -> None:
         log = self._context.log
-        measured = self._lake.ledger.health(self._table)
+        measured = self._runtime.ledger.health(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
         for partition, status, reason in outcome.partitions:
             if partition in self._told or (requested is not None and partition not in requested):
@@ -141,13 +142,13 @@ class MaintenanceRun(TableRun):
 
     def _evaluate_all(self, requested: frozenset[str]) -> None:
         self._evaluate([p for p in sorted(requested) if p not in self._evaluated])
-        measured = self._lake.ledger.health(self._table)
+        measured = self._runtime.ledger.health(self._table)
         if measured is not None:
-            history = self._lake.history(measured)
+            history = stored_decision(self._runtime, measured)[0]
             log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
 
     def _evaluate(self, partitions: Sequence[str]) -> None:
-        measured = self._lake.ledger.health(self._table) if partitions else None
+        measured = self._runtime.ledger.health(self._table) if partitions else None
         if measured is None:
             return
         self._evaluated.update(partitions)
@@ -155,8 +156,8 @@ class MaintenanceRun(TableRun):
             self._context.instance,
             self._translator,
             measured,
-            self._lake.stored_policy(measured),
-            self._lake.clock.now_ms(),
+            stored_policy(self._runtime, measured),
+            self._runtime.clock.now_ms(),
             partitions,
         )
         log_evaluations(self._context, evaluations)

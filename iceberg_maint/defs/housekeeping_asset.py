@@ -14,20 +14,21 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, 
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation import HousekeepingDue
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.metadata import cursor_metadata, housekeeping_metadata
+from iceberg_maint.defs.stored_health import last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
+from iceberg_maint.runner.runtime import Runtime
 
 _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
 
 
 def build_housekeeping_asset(
-    table: TableId, lake: Lake, translator: IcebergTranslator
+    table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AssetsDefinition:
     """The asset with its checks. It shares the table's pool, so it never runs beside its data's."""
     spec = dg.AssetSpec(
@@ -39,7 +40,7 @@ def build_housekeeping_asset(
         owners=list(translator.get_owners(table)),
         tags=dict(translator.get_tags(table)),
         group_name=translator.get_group_name(table),
-        automation_condition=housekeeping_condition(table, lake, translator),
+        automation_condition=housekeeping_condition(table, runtime, translator),
         metadata=dict(translator.get_metadata(table)),
     )
 
@@ -52,19 +53,21 @@ def build_housekeeping_asset(
         required_resource_keys={SPARK_RESOURCE},
     )
     def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
-        HousekeepingRun(context, table, lake, translator, lambda: context.resources.pyspark.spark_session)()
+        HousekeepingRun(
+            context, table, runtime, translator, lambda: context.resources.pyspark.spark_session
+        )()
         yield from ()  # what was done is logged; a function that returns would claim all of it
 
     return housekeep_table
 
 
 def housekeeping_condition(
-    table: TableId, lake: Lake, translator: IcebergTranslator
+    table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
     """A check says that an operation is due, nothing holds that operation back, and neither the
     data nor the housekeeping of the table is under way."""
     return (
-        HousekeepingDue(table, lake, translator)
+        HousekeepingDue(table, runtime, translator)
         & ~dg.AutomationCondition.in_progress()
         & ~dg.AutomationCondition.any_deps_in_progress()
     )
@@ -79,14 +82,14 @@ class HousekeepingRun(TableRun):
         """Raises Failure when an operation failed or its commit is unknown, RetryRequested for
         what passes by itself; interrupts pass through."""
         outcomes: tuple[OperationOutcome, ...] = ()
-        with failures_told(self._context, self._lake):
+        with failures_told(self._context, self._runtime):
             if self._context.selected_asset_keys:
                 outcomes = self._maintain()
-            seen = assess(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
-            last_pass = self._lake.last_orphan_pass(seen.state.uuid)
+            seen = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+            last_pass = last_orphan_pass(self._runtime, seen.state.uuid)
             log_evaluations(self._context, housekeeping_evaluations(seen, self._translator, last_pass))
             if outcomes:
-                cursors = self._lake.ledger.cursors(seen.state.uuid)
+                cursors = self._runtime.ledger.cursors(seen.state.uuid)
                 self._materialize(outcomes, seen.policy, last_pass, cursors)
         if outcomes:
             whole = together(outcomes)

@@ -4,7 +4,6 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 import dagster as dg
 
@@ -18,7 +17,6 @@ from iceberg_maint.defs.checks import (
     table_evaluations,
     unreadable_evaluation,
 )
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.instance import busy_assets, initialize_pools
 from iceberg_maint.defs.metadata import (
     WORST_PARTITIONS,
@@ -28,9 +26,11 @@ from iceberg_maint.defs.metadata import (
     table_metadata,
 )
 from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.stored_health import last_orphan_pass, read_pointers
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.runner.assess import Assessment, assess
+from iceberg_maint.runner.runtime import Runtime
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
 """An unchanged table is looked at again after this time: deletes age, and policy may change."""
@@ -45,7 +45,10 @@ class ObserveConfig(dg.Config):
 
 
 def build_observe_job(
-    tables: Sequence[TableId], lake: Lake, translator: IcebergTranslator, executor: dg.ExecutorDefinition
+    tables: Sequence[TableId],
+    runtime: Runtime,
+    translator: IcebergTranslator,
+    executor: dg.ExecutorDefinition,
 ) -> dg.JobDefinition:
     """One op over all tables: a run start costs more than measuring a table."""
 
@@ -56,7 +59,7 @@ def build_observe_job(
         for name in sorted(wanted - {str(t) for t in chosen}):
             context.log.warning(f"{name}: no table of this code location; left out")
         initialize_pools(context.instance, chosen, translator)
-        Observation(context, tables, lake, translator).observe(chosen, changed_only=config.changed_only)
+        Observation(context, tables, runtime, translator).observe(chosen, changed_only=config.changed_only)
 
     @dg.job(
         name=OBSERVE_JOB,
@@ -78,13 +81,13 @@ class Observation:
         self,
         context: dg.OpExecutionContext,
         loaded: Sequence[TableId],
-        lake: Lake,
+        runtime: Runtime,
         translator: IcebergTranslator,
     ) -> None:
         self._context = context
         self._loaded = loaded
         self._instance = context.instance
-        self._lake = lake
+        self._runtime = runtime
         self._translator = translator
         self._busy = busy_assets(context.instance)
 
@@ -108,17 +111,18 @@ class Observation:
     def _reads_any_but(self, tables: Sequence[TableId]) -> bool:
         """Whether another table is as it was when it was last measured, says its catalog."""
         others = set(self._loaded).difference(tables)
-        pointers = self._lake.pointers(others)
+        pointers = read_pointers(self._runtime, others)
         return any(
-            k.table in others and pointers.get(k.table) == k.pointer for k in self._lake.ledger.known_tables()
+            k.table in others and pointers.get(k.table) == k.pointer
+            for k in self._runtime.ledger.known_tables()
         )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
         """Tables that changed, are new to the ledger or to Dagster, or were seen long ago. What a
         silent catalog holds is due too, so that its error shows."""
-        known = {k.table: k for k in self._lake.ledger.known_tables()}
-        pointers = self._lake.pointers(tables)
-        oldest_ms = self._lake.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
+        known = {k.table: k for k in self._runtime.ledger.known_tables()}
+        pointers = read_pointers(self._runtime, tables)
+        oldest_ms = self._runtime.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
         return [
             t
             for t in tables
@@ -129,15 +133,14 @@ class Observation:
         ]
 
     def _observe_table(self, table: TableId) -> None:
-        before = self._lake.ledger.health(table)
-        tools = self._lake.tools(table, _no_engine)
-        whole = assess(table, self._lake.policy_of, tools, CYCLE)
+        before = self._runtime.ledger.health(table)
+        whole = assess(table, self._runtime, CYCLE)
         seen = whole.only(DATA_OPERATIONS)
         self._sync_partitions(seen.measured)
         self._log_partitions(seen, before)
         self._log_checks(seen)
-        last_pass = self._lake.last_orphan_pass(whole.state.uuid)
-        cursors = self._lake.ledger.cursors(whole.state.uuid)
+        last_pass = last_orphan_pass(self._runtime, whole.state.uuid)
+        cursors = self._runtime.ledger.cursors(whole.state.uuid)
         log_evaluations(self._context, housekeeping_evaluations(whole, self._translator, last_pass))
         # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
         self._context.log_event(
@@ -154,7 +157,7 @@ class Observation:
         have = set(self._instance.get_dynamic_partitions(name))
         if new := sorted(set(measured.partitions) - have):
             self._instance.add_dynamic_partitions(name, new)
-        retired = have & set(self._lake.ledger.retired_partitions(measured.table))
+        retired = have & set(self._runtime.ledger.retired_partitions(measured.table))
         retired -= set(measured.partitions)
         if not retired or self._busy(self._translator.get_asset_key(measured.table)):
             return
@@ -183,7 +186,7 @@ class Observation:
             )
 
     def _log_checks(self, seen: Assessment) -> None:
-        now_ms = self._lake.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         sick = [p.partition for p in rank(seen.decision) if p.findings]
         stale = outdated(self._instance, self._translator, seen.measured, seen.policy, now_ms, sick)
         evaluations = partition_evaluations(
@@ -194,12 +197,12 @@ class Observation:
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog says there is no such table; its partitions stay until it is unlisted."""
-        self._context.log.warning(f"{table}: {self._lake.masked(str(why))}")
-        if table not in self._lake.catalog_of(table).tables():
-            self._lake.ledger.forget_table(table)
+        self._context.log.warning(f"{table}: {self._runtime.masked(str(why))}")
+        if table not in self._runtime.catalog_of(table).tables():
+            self._runtime.ledger.forget_table(table)
 
     def _unreadable(self, table: TableId, error: Exception) -> None:
-        why = self._lake.redacted_error(error)
+        why = self._runtime.redacted_error(error)
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
@@ -210,7 +213,3 @@ class Observation:
                 metadata={label("table_error"): dg.MetadataValue.text(text)},
             )
         )
-
-
-def _no_engine() -> NoReturn:
-    raise RuntimeError("observing starts no engine")

@@ -12,11 +12,12 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.instance import check_instance, observing
 from iceberg_maint.defs.names import ENGINE_TAG
+from iceberg_maint.defs.stored_health import read_pointers
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_SENSOR = 200
 """A user-code automation sensor takes 500 assets at most, two per table, and its tick has a minute."""
@@ -93,7 +94,7 @@ def build_changes_sensor(
     job: dg.JobDefinition,
     tables: Sequence[TableId],
     left_out: Mapping[TableId, Exception],
-    lake: Lake,
+    runtime: Runtime,
     table_list: Path,
     configuration: ConfigurationFile | None,
     belongs: Callable[[TableId], bool],
@@ -126,18 +127,18 @@ def build_changes_sensor(
         if configuration is not None:
             messages += configuration.follow(lambda: reload(name, "the configuration changed"))
         messages += follow_table_list(
-            (*tables, *left_out), lake, table_list, belongs, lambda: reload(name, "the table list changed")
+            (*tables, *left_out), runtime, table_list, belongs, lambda: reload(name, "the table list changed")
         )
-        messages = [lake.masked(m) for m in messages]
+        messages = [runtime.masked(m) for m in messages]
         for message in messages:
             context.log.info(message)
         if observing(context.instance):
             return dg.SkipReason("; ".join([*messages, _UNDER_WAY]))
-        changed = changed_tables(tables, lake)
+        changed = changed_tables(tables, runtime)
         if not changed:
             return dg.SkipReason("; ".join([*messages, f"none of {len(tables)} tables changed"]))
         chunk = [t for t, _ in changed][:TABLES_PER_RUN]
-        epoch = lake.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
+        epoch = runtime.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
         body = "\n".join(f"{t} {pointer}" for t, pointer in changed[:TABLES_PER_RUN])
         key = hashlib.sha256(f"{epoch}\n{body}".encode()).hexdigest()[:24]
         return dg.SensorResult(
@@ -148,16 +149,16 @@ def build_changes_sensor(
     return table_changes
 
 
-def changed_tables(tables: Sequence[TableId], lake: Lake) -> list[tuple[TableId, str]]:
+def changed_tables(tables: Sequence[TableId], runtime: Runtime) -> list[tuple[TableId, str]]:
     """Existing tables whose pointer is not the one their stored health was measured at."""
-    known = {k.table: k.pointer for k in lake.ledger.known_tables()}
-    pointers = lake.pointers(tables)
+    known = {k.table: k.pointer for k in runtime.ledger.known_tables()}
+    pointers = read_pointers(runtime, tables)
     return [(t, pointers[t]) for t in tables if t in pointers and pointers[t] != known.get(t)]
 
 
 def follow_table_list(
     tables: Sequence[TableId],
-    lake: Lake,
+    runtime: Runtime,
     path: Path,
     belongs: Callable[[TableId], bool],
     reload: Callable[[], str],
@@ -165,8 +166,8 @@ def follow_table_list(
     """Compares the catalogs with the table list and with what is loaded; rewrites the list and
     asks for a reload where they differ. A catalog that does not answer keeps its tables. Views
     are not listed by catalogs. Returns what a person should know."""
-    listed, silent = list_catalogs(lake.catalogs)
-    messages = [f"catalog {name} does not answer: {lake.masked(str(why))}" for name, why in silent.items()]
+    listed, silent = list_catalogs(runtime.catalogs)
+    messages = [f"catalog {name} does not answer: {runtime.masked(str(why))}" for name, why in silent.items()]
     stored = frozenset(_stored(path))
     now = listed | {t for t in stored | set(tables) if t.catalog in silent}
     if now != stored:
@@ -174,7 +175,7 @@ def follow_table_list(
         messages += [f"new table {t}" for t in sorted(now - stored)]
         messages += [f"table {t} is gone" for t in sorted(stored - now)]
         for table in stored - now:
-            lake.ledger.forget_table(table)
+            runtime.ledger.forget_table(table)
     if frozenset(t for t in now if belongs(t)) != frozenset(tables):
         messages.append(reload())
     return messages

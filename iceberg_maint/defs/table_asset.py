@@ -11,14 +11,14 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.automation import maintenance_condition
 from iceberg_maint.defs.checks import check_specs
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.data_run import MaintenanceRun
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.runner.runtime import Runtime
 
 SPARK_RESOURCE = "pyspark"
 
 
-def build_table_asset(table: TableId, lake: Lake, translator: IcebergTranslator) -> dg.AssetsDefinition:
+def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTranslator) -> dg.AssetsDefinition:
     """The asset with its checks: one op, because a pool holds for one op and because the checks
     are evaluated batch by batch. `can_subset` makes every output optional: what was not
     maintained is not claimed."""
@@ -32,7 +32,7 @@ def build_table_asset(table: TableId, lake: Lake, translator: IcebergTranslator)
         owners=list(translator.get_owners(table)),
         tags=dict(translator.get_tags(table)),
         group_name=translator.get_group_name(table),
-        automation_condition=maintenance_condition(table, lake, translator),
+        automation_condition=maintenance_condition(table, runtime, translator),
         metadata=dict(translator.get_metadata(table)),
     )
 
@@ -46,7 +46,7 @@ def build_table_asset(table: TableId, lake: Lake, translator: IcebergTranslator)
         required_resource_keys={SPARK_RESOURCE},
     )
     def maintain_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
-        MaintenanceRun(context, table, lake, translator, lambda: context.resources.pyspark.spark_session)()
+        MaintenanceRun(context, table, runtime, translator, lambda: context.resources.pyspark.spark_session)()
         # A generator that yields nothing: a function that returns would be taken to have
         # materialized every requested partition.
         yield from ()

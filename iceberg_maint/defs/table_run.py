@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import NoReturn
 
 import dagster as dg
@@ -13,11 +12,11 @@ import dagster as dg
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.names import FORCE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.maintain import Event, Request, maintain
+from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 """For what passes by itself: an unreachable catalog, another run's lease, a Spark that will not
@@ -37,12 +36,12 @@ class TableRun(ABC):
         self,
         context: dg.AssetExecutionContext,
         table: TableId,
-        lake: Lake,
+        runtime: Runtime,
         translator: IcebergTranslator,
         session: SessionFactory,
     ) -> None:
-        self._context, self._table, self._lake, self._translator = context, table, lake, translator
-        self._tools = lake.tools(table, cache(lambda: lake.engine_of(session)))
+        self._context, self._table, self._translator = context, table, translator
+        self._runtime = runtime.on_session(session)
 
     def _maintain(self, partitions: frozenset[str] | None = None) -> tuple[OperationOutcome, ...]:
         """The kind's operations, on these partitions or on all."""
@@ -55,7 +54,7 @@ class TableRun(ABC):
             force=context.run.tags.get(FORCE_TAG) == "true",
             operations=tuple(self.operations),
         )
-        return maintain(self._table, self._lake.policy_of, request, self._tools, self._observe)
+        return maintain(self._table, request, self._runtime, self._observe)
 
     @abstractmethod
     def _observe(self, event: Event) -> None:
@@ -80,18 +79,18 @@ class TableRun(ABC):
 
 
 @contextmanager
-def failures_told(context: dg.AssetExecutionContext, lake: Lake) -> Iterator[None]:
+def failures_told(context: dg.AssetExecutionContext, runtime: Runtime) -> Iterator[None]:
     """Turns what is raised into Failure, or RetryRequested for what passes by itself, without
     secrets. Interrupts pass through."""
     try:
         yield
     except IcebergMaintError as error:
-        why = lake.redacted_error(error)
+        why = runtime.redacted_error(error)
         if error.code in _PASSING_CODES:
             retry_later(context, str(why), why)
         raise dg.Failure(str(why), allow_retries=False) from why
     except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
-        why = lake.redacted_error(error)
+        why = runtime.redacted_error(error)
         retry_later(context, f"{type(why).__name__}: {why}", why)
 
 

@@ -7,30 +7,31 @@ from collections.abc import Callable
 
 from pyiceberg.catalog import Catalog, load_catalog
 
+from iceberg_maint.config import Config
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import Runtime
 
 Built = Callable[[DemoTable, float], None]
 """Told after each table, with the seconds it took."""
 
 
-def make_catalog(app: App) -> Catalog:
+def make_catalog(config: Config) -> Catalog:
     """The lake's catalog for its writers, made with the demo's namespace when it is missing."""
-    connection = app.config.catalogs[CATALOG]
+    connection = config.catalogs[CATALOG]
     catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
     catalog.create_namespace_if_not_exists(NAMESPACE)
     return catalog
 
 
-def writers_of(app: App, place: Place, scale: Scale) -> Writers:
+def writers_of(config: Config, runtime: Runtime, place: Place, scale: Scale) -> Writers:
     """Writers for the lake's catalog. They share its address with the maintainer, nothing else."""
-    return Writers(make_catalog(app), app.session, place, scale)
+    return Writers(make_catalog(config), runtime.spark.session, place, scale)
 
 
-def build_lake(app: App, place: Place, scale: Scale, built: Built) -> None:
+def build_lake(config: Config, runtime: Runtime, place: Place, scale: Scale, built: Built) -> None:
     """Writes every table. The mark at the end tells a whole lake from one that was interrupted."""
-    writers = writers_of(app, place, scale)
+    writers = writers_of(config, runtime, place, scale)
     for table in TABLES:
         started = time.monotonic()
         table.build(writers)

@@ -11,7 +11,7 @@ from iceberg_maint.config.load import CONFIG_VARIABLE
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo.in_process import Headless, Requested
 from iceberg_maint.demo.workspace import Place
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import Runtime
 
 MAX_TICKS = 10
 """A lake that is not healed by then is not going to be; the daemon would go on."""
@@ -31,7 +31,7 @@ class Healing:
     failed_runs: list[str] = field(default_factory=list)
 
 
-def open_headless(app: App, place: Place, *, housekeeping: bool = False) -> Headless:
+def open_headless(runtime: Runtime, place: Place, *, housekeeping: bool = False) -> Headless:
     """The production definitions on the lake's own Dagster instance, with `housekeeping` or for the
     data alone.
 
@@ -45,32 +45,32 @@ def open_headless(app: App, place: Place, *, housekeeping: bool = False) -> Head
     from iceberg_maint.definitions import definitions_from
 
     defs = definitions_from(os.environ)
-    return Headless(defs, place.dagster_home, app.tables(), housekeeping=housekeeping)
+    return Headless(defs, place.dagster_home, runtime.tables(), housekeeping=housekeeping)
 
 
-def heal(app: App, headless: Headless, step: Step) -> Healing:
+def heal(runtime: Runtime, headless: Headless, step: Step) -> Healing:
     """Evaluates automation and runs what it requests, until it requests nothing."""
     healing = Healing()
     while not healing.settled and healing.ticks < MAX_TICKS:
-        healing.settled = not heal_once(app, headless, healing, step)
+        healing.settled = not heal_once(runtime, headless, healing, step)
     return healing
 
 
-def heal_once(app: App, headless: Headless, healing: Healing, step: Step) -> bool:
+def heal_once(runtime: Runtime, headless: Headless, healing: Healing, step: Step) -> bool:
     """One tick: evaluates automation and runs what it requests. Whether it requested anything."""
     healing.ticks += 1
     requested = headless.tick()
     for request in requested:
-        _run(app, headless, request, healing, step)
+        _run(runtime, headless, request, healing, step)
     return bool(requested)
 
 
-def _run(app: App, headless: Headless, request: Requested, healing: Healing, step: Step) -> None:
+def _run(runtime: Runtime, headless: Headless, request: Requested, healing: Healing, step: Step) -> None:
     done = headless.run(request.table, request.partitions)
     known = {r.record_id for r in healing.records}
     records = tuple(
         r
-        for r in reversed(app.ledger.records(str(request.table), 100))
+        for r in reversed(runtime.ledger.records(str(request.table), 100))
         if r.run_id.startswith(done.run_id) and r.record_id not in known
     )
     healing.records += records

@@ -20,7 +20,8 @@ from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import Place, place, table_id
 from iceberg_maint.report.json_documents import outcome_document
-from iceberg_maint.wiring import App, build
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.wiring import build
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +64,16 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     """
     started = time.monotonic()
     reader = SecondReader()
-    app, where = open_lake(root, console, fresh=fresh, scale=scale)
+    runtime, where = open_lake(root, console, fresh=fresh, scale=scale)
     report.heading(console, "Before", "measured from metadata; nothing was read from data files")
-    before = _looks(app)
+    before = _looks(runtime)
     report.looks(console, before)
     for table, seen in before.items():
         reader.copy(seen.measured.metadata_location, _copy(where, table))
     console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
-    healing = _heal(app, where, console)
+    healing = _heal(runtime, where, console)
     report.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
-    results = _judge(app, where, before, reader)
+    results = _judge(runtime, where, before, reader)
     reader.close()
     report.results(console, results)
     report.heading(console, "Housekeeping", "manifests, snapshots, and files that nothing reaches")
@@ -84,47 +85,54 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
 
 def open_lake(
     root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None
-) -> tuple[App, Place]:
+) -> tuple[Runtime, Place]:
     """The lake of this folder, built when it is missing, incomplete or asked for afresh."""
     sources.check()
     where = place(root)
     if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()
-    app = build(where.prepare(os.environ))
+    config = where.prepare(os.environ)
+    runtime = build(config)
     if where.built.exists():
         console.print(f"The lake in {where.root} is there already (--fresh builds it anew).")
     else:
         report.heading(console, "Building the lake", f"real rows by real writers, into {where.root}")
-        build_lake(app, where, scale or Scale(), lambda table, seconds: report.built(console, table, seconds))
-    return app, where
+        build_lake(
+            config,
+            runtime,
+            where,
+            scale or Scale(),
+            lambda table, seconds: report.built(console, table, seconds),
+        )
+    return runtime, where
 
 
-def _heal(app: App, where: Place, console: Console) -> Healing:
+def _heal(runtime: Runtime, where: Place, console: Console) -> Healing:
     report.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
-    headless = open_headless(app, where, housekeeping=True)
+    headless = open_headless(runtime, where, housekeeping=True)
     try:
         headless.observe()
 
         def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
             report.run(console, tick, request, records, success=success)
 
-        healing = heal(app, headless, step)
+        healing = heal(runtime, headless, step)
         headless.observe()
     finally:
         headless.close()
     return healing
 
 
-def _looks(app: App) -> dict[DemoTable, Look]:
-    return {table: look(app, table_id(table.name)) for table in TABLES}
+def _looks(runtime: Runtime) -> dict[DemoTable, Look]:
+    return {table: look(runtime, table_id(table.name)) for table in TABLES}
 
 
 def _judge(
-    app: App, where: Place, before: Mapping[DemoTable, Look], reader: SecondReader
+    runtime: Runtime, where: Place, before: Mapping[DemoTable, Look], reader: SecondReader
 ) -> tuple[TableResult, ...]:
     results = []
     for table, seen in before.items():
-        after = look(app, table_id(table.name))
+        after = look(runtime, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
         results.append(judge(table, seen, after, rows))
     return tuple(results)

@@ -13,7 +13,7 @@ from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import CONTROL, DemoTable
 from iceberg_maint.runner.assess import assess
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import Runtime
 
 
 class End(StrEnum):
@@ -97,11 +97,11 @@ class TableResult:
         }
 
 
-def look(app: App, table: TableId) -> Look:
+def look(runtime: Runtime, table: TableId) -> Look:
     """Measures and decides; changes nothing in the lake."""
-    seen = assess(table, app.policy_of(), app.tools(table), CYCLE)
+    seen = assess(table, runtime, CYCLE)
     data, upkeep = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
-    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = runtime.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
         seen.measured,
         data.decision,

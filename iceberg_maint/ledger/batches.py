@@ -136,7 +136,7 @@ def cursors(conn: Connection, table_uuid: str) -> Mapping[str, Cursor]:
     return {row.operation: _cursor(conn, row) for row in rows}
 
 
-def _cursor(conn: Connection, row: Row) -> Cursor:
+def _cursor(conn: Connection, row: Row[Any]) -> Cursor:
     of_plan = (batch.c.table_uuid == row.table_uuid) & (batch.c.plan_id == row.plan_id)
     done = func.coalesce(func.sum(case((batch.c.status == BatchStatus.DONE, 1), else_=0)), 0)
     window = conn.execute(select(func.count(), done).select_from(batch).where(of_plan)).one()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.combine import combine_decisions
@@ -27,42 +27,11 @@ from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, p
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
-from iceberg_maint.ports.catalog import Catalog
-from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.engine import Engine
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.runner.clocks import keep_boot, table_clocks
+from iceberg_maint.runner.runtime import Runtime
 
 NOTHING_EXPIRES = Retention((), (), (), ())
-
-PolicyOf = Callable[[TableState], Policy]
-"""The effective policy of a table, which its properties take part in."""
-
-
-def no_orphan_pass() -> OrphanFiles:
-    """For where nothing removes files. Raises RuntimeError."""
-    raise RuntimeError("these tools have no orphan pass")
-
-
-def no_store_clock(_state: TableState) -> int | None:
-    """For tables without files."""
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """The outside systems one table is maintained with; `engine` starts Spark when called, `orphans`
-    finds and removes files that nothing reaches, `masked` takes secrets out of what is told and stored,
-    `store_now_ms` is the clock of a table's store, None where it has none."""
-
-    catalog: Catalog
-    ledger: Ledger
-    clock: Clock
-    engine: Callable[[], Engine]
-    orphans: Callable[[], OrphanFiles] = no_orphan_pass
-    masked: Callable[[str], str] = str
-    store_now_ms: Callable[[TableState], int | None] = no_store_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +72,7 @@ class Assessment:
 
 def assess(
     table: TableId,
-    policy_of: PolicyOf,
-    tools: Tools,
+    runtime: Runtime,
     operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
     requested: frozenset[str] | None = None,
@@ -117,29 +85,29 @@ def assess(
     UnknownTableError for a table the catalog lacks or a requested partition key that the table
     cannot have.
     """
-    state = tools.catalog.pin(table)
+    state = runtime.catalog_of(table).pin(table)
     check_partitions(state, requested)
-    policy = policy_of(state)
+    policy = runtime.policy_of(state)
     state = with_order(state, policy)
-    measured = measure(state, policy, tools)
+    measured = measure(state, policy, runtime)
     histories = []
     decisions = []
-    now_ms = tools.clock.now_ms()
+    now_ms = runtime.clock.now_ms()
     policy = coexistence_policy(policy, measured.foreign, now_ms)
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
-        clocks = table_clocks(tools, state, store=False)
+        clocks = table_clocks(runtime, state, store=False)
         doubt = disagreement(clocks)
         if doubt is None:
-            keep_boot(tools, clocks)
-        retention = retention_of(state, policy, tools, clocks.earliest_ms)
-        expiry = tools.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
+            keep_boot(runtime, clocks)
+        retention = retention_of(state, policy, runtime, clocks.earliest_ms)
+        expiry = runtime.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
         hold_seconds = policy.remove_orphan_files.hold_seconds
         expires = policy.expire_snapshots.enabled
         sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
     def past(operation: Operation) -> TableHistory:
-        history = tools.ledger.history(state.uuid, str(table), operation)
+        history = runtime.ledger.history(state.uuid, str(table), operation)
         own = owner is not None and history.lease_owner == owner
         return replace(history, lease_owner=None) if own else history
 
@@ -192,10 +160,10 @@ def decide_stored(
     return combine_histories(tuple(histories.values())), combine_decisions(decisions)
 
 
-def measure(state: TableState, policy: Policy, tools: Tools) -> Measured:
+def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
     """Measures a pinned table and stores it."""
-    measured = tools.catalog.measure(with_order(state, policy), policy.rewrite_data_files)
-    tools.ledger.put_health(measured)
+    measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
+    runtime.ledger.put_health(measured)
     return measured
 
 
@@ -208,13 +176,13 @@ def with_order(state: TableState, policy: Policy) -> TableState:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 
 
-def make_plans(seen: Assessment, tools: Tools) -> tuple[Plan, ...]:
+def make_plans(seen: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
     """One plan per decision, of what it says RUN; the very objects `run` executes."""
     decided = zip(seen.decisions, seen.histories, strict=True)
-    return tuple(_plan(decision, history, seen, tools) for decision, history in decided)
+    return tuple(_plan(decision, history, seen, runtime) for decision, history in decided)
 
 
-def _plan(decision: Decision, history: TableHistory, seen: Assessment, tools: Tools) -> Plan:
+def _plan(decision: Decision, history: TableHistory, seen: Assessment, runtime: Runtime) -> Plan:
     operation = Operation(decision.operation)
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
@@ -225,25 +193,25 @@ def _plan(decision: Decision, history: TableHistory, seen: Assessment, tools: To
         operation,
         seen.state,
         decision,
-        tools.catalog.live_files(seen.state, partitions) if partitions else (),
+        runtime.catalog_of(seen.state.table).live_files(seen.state, partitions) if partitions else (),
         seen.policy,
         seen.measured.target_file_size_bytes,
-        memory_correction=learned_correction(tools.ledger.memory_uses(seen.state.uuid)),
+        memory_correction=learned_correction(runtime.ledger.memory_uses(seen.state.uuid)),
     )
 
 
-def retention_of(state: TableState, policy: Policy, tools: Tools, now_ms: int) -> Retention:
+def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: int) -> Retention:
     """What may expire now: nothing that a plan not yet done was made at lately or an attempt not yet
     settled was based on, nor what came since, by which it is settled."""
     running = {
         stored.plan_id: stored.batch.snapshot_id
         for operation in DATA_OPERATIONS
-        for stored in tools.ledger.open_batches(state.uuid, operation)
+        for stored in runtime.ledger.open_batches(state.uuid, operation)
         if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
     }
     unsettled = {
         attempt.attempt_id: attempt.tries[-1][0]
-        for attempt in tools.ledger.open_attempts(state.uuid)
+        for attempt in runtime.ledger.open_attempts(state.uuid)
         if attempt.tries and attempt.operation != Operation.EXPIRE_SNAPSHOTS
     }
     return retain(
@@ -251,7 +219,7 @@ def retention_of(state: TableState, policy: Policy, tools: Tools, now_ms: int) -
         policy.expire_snapshots,
         now_ms,
         running=running | unsettled,
-        readers=tools.ledger.readers(state.uuid),
+        readers=runtime.ledger.readers(state.uuid),
     )
 
 

@@ -14,7 +14,7 @@ from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.storage import OrphanWork
-from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.runtime import Runtime
 
 REJECTIONS = {
     Rejection.STALE: Reason.STALE,
@@ -42,9 +42,10 @@ class AttemptResult:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def pin_same(batch: Batch, tools: Tools) -> TableState | None:
+def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
     """The batch's table now; None when another one has its name."""
-    state = tools.catalog.pin(TableId.parse(batch.table))
+    table = TableId.parse(batch.table)
+    state = runtime.catalog_of(table).pin(table)
     return state if state.uuid == batch.table_uuid else None
 
 

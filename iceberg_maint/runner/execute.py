@@ -9,7 +9,7 @@ from dataclasses import replace
 from iceberg_maint.core.decisions.backoff import failed, held, refused, succeeded, undone, write_ahead
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import (
@@ -26,7 +26,6 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
@@ -37,6 +36,7 @@ from iceberg_maint.runner.housekeeping import (
     remove_orphans,
 )
 from iceberg_maint.runner.reuse_files import adopted
+from iceberg_maint.runner.runtime import Runtime
 
 _UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
 _ENDED = {
@@ -49,7 +49,7 @@ _ENDED = {
 
 
 def execute(
-    batch: Batch, policy: Policy, history: TableHistory, tools: Tools, lease: Lease, run_id: str
+    batch: Batch, policy: Policy, history: TableHistory, runtime: Runtime, lease: Lease, run_id: str
 ) -> BatchOutcome:
     """Runs one persisted batch to an outcome that is persisted too.
 
@@ -59,26 +59,26 @@ def execute(
     """
     if batch.operation != Operation.REMOVE_ORPHAN_FILES:
         # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
-        tools.engine().start()
-    started = tools.clock.monotonic_seconds()
+        runtime.engine().start()
+    started = runtime.clock.monotonic_seconds()
     past = {p: history.of(p) for p in batch.partitions}
-    now_ms = tools.clock.now_ms()
-    attempt = tools.ledger.start_attempt(
+    now_ms = runtime.clock.now_ms()
+    attempt = runtime.ledger.start_attempt(
         lease,
         batch.batch_id,
         run_id,
         {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
     )
-    ended = _attempt(batch, policy, tools, lease, run_id, attempt, past)
-    ended = replace(ended, message=tools.masked(ended.message))
-    seconds = tools.clock.monotonic_seconds() - started
+    ended = _attempt(batch, policy, runtime, lease, run_id, attempt, past)
+    ended = replace(ended, message=runtime.masked(ended.message))
+    seconds = runtime.clock.monotonic_seconds() - started
     outcome = _outcome(batch, ended, seconds)
-    tools.ledger.finish_attempt(
+    runtime.ledger.finish_attempt(
         lease,
         attempt.attempt_id,
         _ENDED[ended.outcome],
         outcome,
-        _histories(ended, past, policy, tools),
+        _histories(ended, past, policy, runtime),
     )
     return outcome
 
@@ -86,7 +86,7 @@ def execute(
 def _attempt(
     batch: Batch,
     policy: Policy,
-    tools: Tools,
+    runtime: Runtime,
     lease: Lease,
     run_id: str,
     attempt: Attempt,
@@ -94,17 +94,17 @@ def _attempt(
 ) -> AttemptResult:
     if batch.operation == Operation.REMOVE_ORPHAN_FILES:
         try:
-            return remove_orphans(batch, policy, tools, lease)
+            return remove_orphans(batch, policy, runtime, lease)
         except FenceLostError:
             raise
         except BaseException:
-            _terminated(batch, tools, lease, attempt, past, "every file is at its place or in the trash")
+            _terminated(batch, runtime, lease, attempt, past, "every file is at its place or in the trash")
             raise
-    engine = tools.engine()
+    engine = runtime.engine()
     try:
-        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, tools)):
+        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, runtime)):
             return doubtful
-        written = _write(batch, policy, tools, lease)
+        written = _write(batch, policy, runtime, lease)
     except FenceLostError:
         raise
     except StaleBatchError as why:
@@ -119,31 +119,33 @@ def _attempt(
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
         engine.cancel()
-        _terminated(batch, tools, lease, attempt, past, "stopped before its commit")
+        _terminated(batch, runtime, lease, attempt, past, "stopped before its commit")
         raise
     if not written.proof.equal:
         detail = written.proof.detail
         return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
-    tools.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
+    runtime.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
     context = CommitContext(
         token=attempt.token,
         fence=lease.fence,
         run_id=run_id,
         max_tries=policy.retry.commit_tries,
-        holds=lambda: tools.ledger.holds(lease),
-        record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
-        retention=lambda location: may_expire(batch, policy, tools, location),
-        checks_commit_base=tools.catalog.checks_commit_base,
+        holds=lambda: runtime.ledger.holds(lease),
+        record_try=lambda base, location: runtime.ledger.record_try(
+            lease, attempt.attempt_id, base, location
+        ),
+        retention=lambda location: may_expire(batch, policy, runtime, location),
+        checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
     )
     result = engine.commit(batch, written, context)
     judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
-    return judge(batch, written, result, attempt.token, tools, policy)
+    return judge(batch, written, result, attempt.token, runtime, policy)
 
 
-def _write(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written:
+def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
     if batch.operation in HOUSEKEEPING_OPERATIONS:
         return NOTHING_WRITTEN
-    return adopted(batch, policy, tools, lease) or tools.engine().write(batch, policy)
+    return adopted(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
 
 
 def _judge(
@@ -151,14 +153,14 @@ def _judge(
     written: Written,
     result: CommitResult,
     token: str,
-    tools: Tools,
+    runtime: Runtime,
     policy: Policy,
 ) -> AttemptResult:
     """The outcome from the table itself, read by another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
         reason = REJECTIONS[result.rejection or Rejection.ERROR]
         return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
-    state = pin_same(batch, tools)
+    state = pin_same(batch, runtime)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
         message = result.message or "the catalog reported success, the table does not show it"
@@ -211,7 +213,7 @@ def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
 
 
 def _histories(
-    ended: AttemptResult, past: Mapping[str, PartitionHistory], policy: Policy, tools: Tools
+    ended: AttemptResult, past: Mapping[str, PartitionHistory], policy: Policy, runtime: Runtime
 ) -> dict[str, PartitionHistory]:
     # An orphan pass that found none is as it should be.
     looked = ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
@@ -223,9 +225,9 @@ def _histories(
         return {p: undone(h) for p, h in past.items()}
     if ended.reason is Reason.CLOCKS_DISAGREE:
         # By the clock that is behind: one that is ahead would make it wait until its time is reached.
-        earliest_ms = min(tools.clock.now_ms(), tools.ledger.now_ms())
+        earliest_ms = min(runtime.clock.now_ms(), runtime.ledger.now_ms())
         return {p: refused(h, policy.retry, earliest_ms, ended.message) for p, h in past.items()}
-    now_ms = tools.clock.now_ms()
+    now_ms = runtime.clock.now_ms()
     why = ended.message or ended.reason.value
     if ended.reason is Reason.LOST:
         return {p: held(h, why) for p, h in past.items()}
@@ -234,7 +236,7 @@ def _histories(
 
 def _terminated(
     batch: Batch,
-    tools: Tools,
+    runtime: Runtime,
     lease: Lease,
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
@@ -244,7 +246,7 @@ def _terminated(
     # An attempt that cannot be handed back is settled by the next run; a failure here must not take
     # the place of the interrupt, or the program would go on.
     with suppress(Exception):
-        tools.ledger.finish_attempt(
+        runtime.ledger.finish_attempt(
             lease,
             attempt.attempt_id,
             BatchStatus.PLANNED,

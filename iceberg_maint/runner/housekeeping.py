@@ -19,9 +19,10 @@ from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import Tools, retention_of
+from iceberg_maint.runner.assess import retention_of
 from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
 from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
+from iceberg_maint.runner.runtime import Runtime
 
 NOTHING_WRITTEN = Written(
     (), Proof("metadata", equal=True, input_records=0, output_records=0, removed_records=0)
@@ -29,21 +30,21 @@ NOTHING_WRITTEN = Written(
 """Of housekeeping: its commit changes metadata only, which the gate holds against the plan."""
 
 
-def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> AttemptResult:
+def remove_orphans(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> AttemptResult:
     """An orphan pass; what it did is on storage in the trash manifests, whatever ends it."""
-    state = pin_same(batch, tools)
+    state = pin_same(batch, runtime)
     if state is None:
         return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
-    open_attempts = tools.ledger.open_attempts(batch.table_uuid)
+    open_attempts = runtime.ledger.open_attempts(batch.table_uuid)
     try:
-        if doubtful := doubtful_clocks(batch, tools):
+        if doubtful := doubtful_clocks(batch, runtime):
             return doubtful
-        work = tools.orphans().run(
+        work = runtime.orphan_files(state.table).run(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=batch.strategy == SWEEP_AND_MARK,
-            holds=lambda: _holds(state, tools, lease),
+            holds=lambda: _holds(state, runtime, lease),
         )
     except FenceLostError:
         raise
@@ -67,11 +68,11 @@ def remove_orphans(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> 
     return AttemptResult(status, batch.reasons[0], work=work)
 
 
-def _holds(state: TableState, tools: Tools, lease: Lease) -> bool:
+def _holds(state: TableState, runtime: Runtime, lease: Lease) -> bool:
     """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
     have been set since the pass began."""
-    checked_clocks(tools, state, store=False)
-    return tools.ledger.holds(lease)
+    checked_clocks(runtime, state, store=False)
+    return runtime.ledger.holds(lease)
 
 
 def _reason(why: Exception) -> Reason:
@@ -80,34 +81,34 @@ def _reason(why: Exception) -> Reason:
     return Reason.CLOCKS_DISAGREE if why.code == "ICM-115" else Reason.REFUSED
 
 
-def doubtful_clocks(batch: Batch, tools: Tools) -> AttemptResult | None:
+def doubtful_clocks(batch: Batch, runtime: Runtime) -> AttemptResult | None:
     """How a batch that removes something by its age ends where clocks disagree, its store's included; None where
     they agree. Raises what the store raises."""
-    state = pin_same(batch, tools)
+    state = pin_same(batch, runtime)
     if state is None:
         return None  # told by what follows
-    clocks = table_clocks(tools, state, store=True)
+    clocks = table_clocks(runtime, state, store=True)
     doubt = disagreement(clocks)
     if doubt is None:
-        keep_mark(tools, clocks)
+        keep_mark(runtime, clocks)
         return None
     why = str(clock_refusal(batch.table, doubt))
     return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)
 
 
-def may_expire(batch: Batch, policy: Policy, tools: Tools, metadata_location: str) -> Retention | None:
+def may_expire(batch: Batch, policy: Policy, runtime: Runtime, metadata_location: str) -> Retention | None:
     """What may expire of the batch's table at this moment; None when its metadata is no longer that
     at `metadata_location`, so that what is said of it would be of another one. Raises RefusedError
     ICM-115 where clocks disagree; age counts by the clock that is behind."""
-    state = pin_same(batch, tools)
+    state = pin_same(batch, runtime)
     if state is None or state.metadata_location != metadata_location:
         return None
-    clocks = checked_clocks(tools, state, store=True)
-    return retention_of(state, policy, tools, clocks.earliest_ms)
+    clocks = checked_clocks(runtime, state, store=True)
+    return retention_of(state, policy, runtime, clocks.earliest_ms)
 
 
 def judge_housekeeping(
-    batch: Batch, written: Written, result: CommitResult, token: str, tools: Tools, policy: Policy
+    batch: Batch, written: Written, result: CommitResult, token: str, runtime: Runtime, policy: Policy
 ) -> AttemptResult:
     """The outcome from the table itself: the token of a rewrite of manifests, the absence of what
     expired, of which no snapshot tells."""
@@ -117,7 +118,7 @@ def judge_housekeeping(
     if result.lost:
         why = str(lost_error(batch.table, result.lost))
         return AttemptResult(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
-    state = pin_same(batch, tools)
+    state = pin_same(batch, runtime)
     expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
     snapshot = None
     if state is not None:

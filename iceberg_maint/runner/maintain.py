@@ -20,7 +20,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import Assessment, PolicyOf, Tools, assess, measure
+from iceberg_maint.runner.assess import Assessment, assess, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
@@ -36,6 +36,7 @@ from iceberg_maint.runner.request import (
     Request,
     Run,
 )
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.select_batches import back_off_stale, narrower, select_batches, waits
 
 __all__ = [
@@ -58,9 +59,8 @@ _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 def maintain(
     table: TableId,
-    policy_of: PolicyOf,
     request: Request,
-    tools: Tools,
+    runtime: Runtime,
     observer: Observer | None = None,
 ) -> tuple[OperationOutcome, ...]:
     """Runs the operations asked for on one table, one after the other: each resumes what was left,
@@ -71,7 +71,7 @@ def maintain(
     the open work is handed back and the lease released.
     """
     observer = observer or (lambda _event: None)
-    started_seconds = tools.clock.monotonic_seconds()
+    started_seconds = runtime.clock.monotonic_seconds()
     outcomes: list[OperationOutcome] = []
     stopped_by: Reason | None = None
     for operation in request.operations:
@@ -80,13 +80,13 @@ def maintain(
         run = Run(
             operation,
             replace(request, max_batches=left),
-            tools,
+            runtime,
             observer,
             started_seconds,
-            tools.clock.now_ms(),
+            runtime.clock.now_ms(),
             stopped_by=stopped_by,
         )
-        outcomes.append(_operate(table, policy_of, run))
+        outcomes.append(_operate(table, run))
         observer(OperationEnded(outcomes[-1]))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT):
             # The others say what they leave, and do not wait for it again.
@@ -94,17 +94,17 @@ def maintain(
     return tuple(outcomes)
 
 
-def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
+def _operate(table: TableId, run: Run) -> OperationOutcome:
     """Runs one operation."""
-    request, tools = run.request, run.tools
-    seen = _look(table, policy_of, run)
+    request, runtime = run.request, run.runtime
+    seen = _look(table, run)
     decision = seen.decision
     idle = decision.reason is not Reason.LEASE_HELD and not _has_work(seen, run)
     if run.stopped_by is not None or idle:
         return finish_operation(seen, decision, run)
     with leased(
-        tools.ledger,
-        tools.clock,
+        runtime.ledger,
+        runtime.clock,
         table_uuid=seen.state.uuid,
         table=str(table),
         owner=request.run_id,
@@ -115,14 +115,14 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
             run.stopped_by = Reason.LEASE_HELD
             return finish_operation(seen, decision, run)
         try:
-            settle_open_attempts(tools.catalog.pin(table), tools, lease)
-            seen = _look_again(table, policy_of, run, lease)
+            settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+            seen = _look_again(table, run, lease)
             decision = seen.decision
-            seen = _work(table, policy_of, seen, run, lease)
+            seen = _work(table, seen, run, lease)
             decision = replace(seen.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
                 # What was unknown before may be settled by our own commits since.
-                settle_open_attempts(tools.catalog.pin(table), tools, lease)
+                settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
@@ -134,25 +134,24 @@ def _operate(table: TableId, policy_of: PolicyOf, run: Run) -> OperationOutcome:
         # Under the lease: who has it next takes a run without a record for one that died.
         outcome = finish_operation(seen, decision, run)
         if seen.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
-            _prune(seen, seen.policy.ledger_keep_days, tools)
+            _prune(seen, seen.policy.ledger_keep_days, runtime)
         return outcome
 
 
-def _prune(seen: Assessment, keep_days: int, tools: Tools) -> None:
+def _prune(seen: Assessment, keep_days: int, runtime: Runtime) -> None:
     """Forgets what of the table is old in the ledger, unless a clock may be wrong."""
-    doubt = disagreement(table_clocks(tools, seen.state, store=False))
+    doubt = disagreement(table_clocks(runtime, seen.state, store=False))
     if doubt is not None:
         _log.warning("%s The ledger keeps its old records.", clock_refusal(str(seen.state.table), doubt))
         return
-    tools.ledger.prune(seen.state.uuid, keep_days)
+    runtime.ledger.prune(seen.state.uuid, keep_days)
 
 
-def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Assessment:
+def _look(table: TableId, run: Run) -> Assessment:
     request = run.request
     return assess(
         table,
-        policy_of,
-        run.tools,
+        run.runtime,
         (run.operation,),
         requested=request.partitions,
         force=request.force,
@@ -160,10 +159,10 @@ def _look(table: TableId, policy_of: PolicyOf, run: Run) -> Assessment:
     )
 
 
-def _look_again(table: TableId, policy_of: PolicyOf, run: Run, lease: Lease) -> Assessment:
+def _look_again(table: TableId, run: Run, lease: Lease) -> Assessment:
     """Raises RefusedError ICM-102 when the name is another table's by now than the lease is of."""
-    seen = _look(table, policy_of, run)
-    require_same(seen.state, lease, run.tools.ledger)
+    seen = _look(table, run)
+    require_same(seen.state, lease, run.runtime.ledger)
     return seen
 
 
@@ -173,7 +172,7 @@ def _has_work(seen: Assessment, run: Run) -> bool:
     if _halted(seen.decision):
         return False
     uuid_ = seen.state.uuid
-    ledger = run.tools.ledger
+    ledger = run.runtime.ledger
     return bool(
         ledger.open_attempts(uuid_)
         or ledger.open_batches(uuid_, run.operation)
@@ -197,7 +196,7 @@ def _halted(decision: Decision) -> bool:
     )
 
 
-def _work(table: TableId, policy_of: PolicyOf, seen: Assessment, run: Run, lease: Lease) -> Assessment:
+def _work(table: TableId, seen: Assessment, run: Run, lease: Lease) -> Assessment:
     """Plans and runs batches, again where they went stale; the last look that was planned on."""
     replans = 0
     while not _halted(seen.decision):
@@ -211,7 +210,7 @@ def _work(table: TableId, policy_of: PolicyOf, seen: Assessment, run: Run, lease
             back_off_stale(seen, run)
             break
         run.replanned = len(run.outcomes)
-        seen = narrower(_look_again(table, policy_of, run, lease), replans, batches)
+        seen = narrower(_look_again(table, run, lease), replans, batches)
     return seen
 
 
@@ -225,19 +224,19 @@ def _run_batches(batches: tuple[Batch, ...], seen: Assessment, run: Run, lease: 
         if run.stopped_by is not None:
             return stale
         if not touched.isdisjoint(batch.partitions):
-            history = run.tools.ledger.history(seen.state.uuid, str(seen.state.table), run.operation)
+            history = run.runtime.ledger.history(seen.state.uuid, str(seen.state.table), run.operation)
             if not run.request.force and waits(batch, history, run):
                 # An earlier batch of it has failed just now; each counts once a run.
                 run.leftovers |= dict.fromkeys(batch.partitions, Reason.BACK_OFF)
                 continue
         touched |= set(batch.partitions)
         run.observer(BatchStarted(batch))
-        outcome = execute(batch, seen.policy, history, run.tools, lease, run.request.run_id)
+        outcome = execute(batch, seen.policy, history, run.runtime, lease, run.request.run_id)
         run.outcomes.append(outcome)
         after = before
         if outcome.snapshot_after is not None:
-            state = run.tools.catalog.pin(seen.state.table)
-            after = measure(state, seen.policy, run.tools).partitions
+            state = run.runtime.catalog_of(seen.state.table).pin(seen.state.table)
+            after = measure(state, seen.policy, run.runtime).partitions
         run.observer(BatchEnded(outcome, _of(before, batch), _of(after, batch)))
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
@@ -253,9 +252,9 @@ def _of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[str, Pa
 
 def _rest_stop(seen: Assessment, run: Run) -> Reason | None:
     """A pause set, or a blackout begun, since the run decided to work."""
-    tools = run.tools
-    note = tools.ledger.pause_note(seen.state.uuid, str(seen.state.table))
-    rest = resting(seen.policy, note, tools.clock.now_ms())
+    runtime = run.runtime
+    note = runtime.ledger.pause_note(seen.state.uuid, str(seen.state.table))
+    rest = resting(seen.policy, note, runtime.clock.now_ms())
     return rest[0] if rest else None
 
 
@@ -263,7 +262,7 @@ def _budget_stop(seen: Assessment, run: Run) -> Reason | None:
     limit = run.request.max_batches
     if limit is not None and len(run.outcomes) >= limit:
         return Reason.BATCH_LIMIT
-    seconds = run.tools.clock.monotonic_seconds() - run.started_seconds
+    seconds = run.runtime.clock.monotonic_seconds() - run.started_seconds
     if seen.policy.max_run_seconds is not None and seconds >= seen.policy.max_run_seconds:
         return Reason.TIME_BUDGET
     return None

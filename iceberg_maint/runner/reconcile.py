@@ -28,10 +28,10 @@ from iceberg_maint.core.outcomes.unrecorded_runs import record_of
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease, Ledger
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.attempt_result import one_line
 from iceberg_maint.runner.housekeeping import lost_error
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+from iceberg_maint.runner.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Settled:
     leftover_bytes: int
 
 
-def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
+def reconcile(table: TableId, runtime: Runtime, run_id: str) -> tuple[Settled, ...]:
     """Settles every open attempt of a table. Raises RefusedError ICM-109 when there are some and
     another run holds the table's lease."""
-    state = tools.catalog.pin(table)
-    if not tools.ledger.open_attempts(state.uuid):
+    state = runtime.catalog_of(table).pin(table)
+    if not runtime.ledger.open_attempts(state.uuid):
         return ()
     with leased(
-        tools.ledger,
-        tools.clock,
+        runtime.ledger,
+        runtime.clock,
         table_uuid=state.uuid,
         table=str(table),
         owner=run_id,
@@ -66,28 +66,28 @@ def reconcile(table: TableId, tools: Tools, run_id: str) -> tuple[Settled, ...]:
                 f"{table}: another run holds the lease; its attempts are not to be settled.",
                 "wait for it to end.",
             )
-        return settle_open_attempts(tools.catalog.pin(table), tools, lease)
+        return settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
 
 
-def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple[Settled, ...]:
+def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> tuple[Settled, ...]:
     """Settles the open attempts under a lease the caller holds, then puts on record what earlier
     runs did and could not tell. `state` must have been pinned after the lease was taken: an older
     one could miss a commit. Raises RefusedError ICM-102 when the name is another table's by now.
     """
-    require_same(state, lease, tools.ledger)
+    require_same(state, lease, runtime.ledger)
     settled = []
     told = set[str]()
     # The newest first: files that it adopted were committed under its token, not under theirs.
-    for attempt in reversed(tools.ledger.open_attempts(state.uuid)):
-        live = _live_files(attempt, state, tools)
-        settlement = _settle(attempt, live, state, tools)
+    for attempt in reversed(runtime.ledger.open_attempts(state.uuid)):
+        live = _live_files(attempt, state, runtime)
+        settlement = _settle(attempt, live, state, runtime)
         if settlement.lost:
             # First, so that whoever dies in between has left the hold behind.
-            _remember(attempt, held(succeeded(), settlement.why), tools)
+            _remember(attempt, held(succeeded(), settlement.why), runtime)
         status = _status_of_batch(settlement)
-        tools.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
+        runtime.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
         if status is BatchStatus.DONE:
-            _remember(attempt, succeeded(), tools)
+            _remember(attempt, succeeded(), runtime)
         rejected = settlement.status is CommitStatus.REJECTED
         left = [f for f in attempt.files or () if f.path not in live | told] if rejected else []
         # Attempts that adopted them of each other have the same files.
@@ -97,8 +97,8 @@ def settle_open_attempts(state: TableState, tools: Tools, lease: Lease) -> tuple
             Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
         )
     settled.reverse()
-    for run in tools.ledger.unrecorded_runs(lease):
-        tools.ledger.append_record(record_of(run, state))
+    for run in runtime.ledger.unrecorded_runs(lease):
+        runtime.ledger.append_record(record_of(run, state))
     return tuple(settled)
 
 
@@ -125,41 +125,41 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
     )
 
 
-def _settle(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> Settlement:
+def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime) -> Settlement:
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
-        return settle(_evidence(attempt, live, state, tools), state)
-    stored = tools.ledger.batch_of(attempt)
+        return settle(_evidence(attempt, live, state, runtime), state)
+    stored = runtime.ledger.batch_of(attempt)
     batch = stored.batch if stored.status is not BatchStatus.DONE else None
     base_location = attempt.tries[-1][1] if attempt.tries else None
-    settlement = settle_expiry(batch, base_location, state, may_come=_may_come(attempt, tools))
+    settlement = settle_expiry(batch, base_location, state, may_come=_may_come(attempt, state, runtime))
     if batch is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
         return settlement
-    if tools.catalog.checks_commit_base:
+    if runtime.catalog_of(state.table).checks_commit_base:
         return settlement
-    lost = tuple(map(tools.masked, _lost_with(batch, base_location, state, tools)))
+    lost = tuple(map(runtime.masked, _lost_with(batch, base_location, state, runtime)))
     return replace(settlement, why=str(lost_error(batch.table, lost)), lost=lost) if lost else settlement
 
 
-def _may_come(attempt: Attempt, tools: Tools) -> bool:
+def _may_come(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
     """Whether a swap of the attempt that nobody has heard of may still be on its way, to a catalog that
     takes it wherever the table is by then."""
-    if tools.catalog.checks_commit_base or attempt.tried_ms is None:
+    if runtime.catalog_of(state.table).checks_commit_base or attempt.tried_ms is None:
         return False
-    return tools.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
+    return runtime.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
 
 
-def _lost_with(batch: Batch, base_location: str, state: TableState, tools: Tools) -> tuple[str, ...]:
+def _lost_with(batch: Batch, base_location: str, state: TableState, runtime: Runtime) -> tuple[str, ...]:
     """What went with an expiry whose process did not live to look."""
 
     def read(location: str) -> Mapping[str, Any]:
-        return tools.catalog.metadata_document(state.table, location)
+        return runtime.catalog_of(state.table).metadata_document(state.table, location)
 
     def look() -> tuple[str, ...]:
         log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
         swapped = applied_to(batch, base_location, log, read)
         return () if swapped is None else lost_with(batch, read(base_location), swapped)
 
-    return look_for_lost(look, tools.clock.sleep, one_line)
+    return look_for_lost(look, runtime.clock.sleep, one_line)
 
 
 def _status_of_batch(settlement: Settlement) -> BatchStatus:
@@ -170,32 +170,32 @@ def _status_of_batch(settlement: Settlement) -> BatchStatus:
     return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
 
 
-def _remember(attempt: Attempt, past: PartitionHistory, tools: Tools) -> None:
+def _remember(attempt: Attempt, past: PartitionHistory, runtime: Runtime) -> None:
     histories = dict.fromkeys(attempt.partitions, past)
-    tools.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
+    runtime.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
 
 
-def _live_files(attempt: Attempt, state: TableState, tools: Tools) -> frozenset[str]:
+def _live_files(attempt: Attempt, state: TableState, runtime: Runtime) -> frozenset[str]:
     """The attempt's files that any retained snapshot has; not asked where its token is there."""
     if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
         return frozenset()
     deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
-    return tools.catalog.find_live(state, [f.path for f in attempt.files], deletes=deletes)
+    return runtime.catalog_of(state.table).find_live(state, [f.path for f in attempt.files], deletes=deletes)
 
 
-def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools) -> AttemptEvidence:
+def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime) -> AttemptEvidence:
     base_snapshot_id, base_location = attempt.tries[-1] if attempt.tries else (None, None)
     return AttemptEvidence(
         attempted=bool(attempt.tries),
         token=attempt.token,
         base_snapshot_id=base_snapshot_id,
-        reachable_file=min(live - _committed_by_others(attempt, live, state, tools), default=None),
+        reachable_file=min(live - _committed_by_others(attempt, live, state, runtime), default=None),
         base_location=base_location,
     )
 
 
 def _committed_by_others(
-    attempt: Attempt, live: frozenset[str], state: TableState, tools: Tools
+    attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime
 ) -> frozenset[str]:
     """Which of these files another attempt at the batch has committed, one that adopted them or that
     wrote them for this one."""
@@ -203,7 +203,7 @@ def _committed_by_others(
         return live
     return frozenset(
         f.path
-        for other in tools.ledger.attempts_at(state.uuid, attempt.batch_id)
+        for other in runtime.ledger.attempts_at(state.uuid, attempt.batch_id)
         if other.attempt_id != attempt.attempt_id
         and (other.status == BatchStatus.DONE or state.snapshot_by_token(other.token) is not None)
         for f in other.files or ()

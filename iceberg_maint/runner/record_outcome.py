@@ -77,8 +77,8 @@ def _partition_outcomes(decision: Decision, run: Run) -> tuple[tuple[str, Outcom
 
 
 def _record(seen: Assessment, outcome: OperationOutcome, run: Run) -> None:
-    versions = run.tools.engine().versions() if run.outcomes else {}
-    run.tools.ledger.append_record(
+    versions = run.runtime.engine().versions() if run.outcomes else {}
+    run.runtime.ledger.append_record(
         Record(
             record_id=uuid.uuid4().hex,
             run_id=run.request.run_id,
@@ -86,7 +86,7 @@ def _record(seen: Assessment, outcome: OperationOutcome, run: Run) -> None:
             table_uuid=seen.state.uuid,
             operation=outcome.operation,
             started_ms=run.started_ms,
-            ended_ms=run.tools.clock.now_ms(),
+            ended_ms=run.runtime.clock.now_ms(),
             plan_id=run.plan_id,
             policy_digest=digest(seen.policy),
             versions=dict(versions),

@@ -10,7 +10,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
-from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Run:
 
     operation: Operation
     request: Request
-    tools: Tools
+    runtime: Runtime
     observer: Observer
     started_seconds: float
     started_ms: int

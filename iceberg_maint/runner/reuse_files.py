@@ -13,7 +13,7 @@ from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.errors import FenceLostError, StaleBatchError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.runtime import Runtime
 
 ADOPT_WITHIN_SECONDS = 12 * 3600
 """How long files may wait for it, from when the process that wrote them began. Half the age below which
@@ -21,16 +21,16 @@ nobody's orphan pass takes a file, ours (`ORPHAN_AGE_FLOOR_SECONDS`) and Iceberg
 adopted is never about to be removed."""
 
 
-def adopted(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written | None:
+def adopted(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
     """What an earlier process wrote for this very batch, if it can be committed as it is; else the
     batch is to be written. Raises StaleBatchError where the batch itself does not hold any more."""
-    left = tools.ledger.leftover(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    left = runtime.ledger.leftover(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
     # What is not there cannot be proved anew.
     if left is None or not left.files or left.proof is None or not _suffices(left.proof, batch, policy):
         return None
     written = Written(left.files, left.proof, adopted=True)
     try:
-        return written if tools.engine().reuse_files(batch, written) else None
+        return written if runtime.engine().reuse_files(batch, written) else None
     except (FenceLostError, StaleBatchError):
         raise
     except Exception:  # noqa: BLE001 - whatever is wrong with them, they can be written again

@@ -21,8 +21,9 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import Assessment, Tools, make_plans
+from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.request import PlanReady, Run
+from iceberg_maint.runner.runtime import Runtime
 
 _GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
 
@@ -51,7 +52,7 @@ def _halved(cap: int, times: int, enough: int) -> int:
 
 def select_batches(seen: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
     """Open batches that still hold, then a plan for what they do not cover; all persisted."""
-    ledger = run.tools.ledger
+    ledger = run.runtime.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
     for stored in ledger.open_batches(seen.state.uuid, run.operation):
@@ -67,11 +68,11 @@ def select_batches(seen: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...
             ledger.close_batch(lease, batch.batch_id, "the files are to be in another order by now")
         elif batch.operation in HOUSEKEEPING_OPERATIONS:
             ledger.close_batch(lease, batch.batch_id, "what concerns the whole table is planned anew")
-        elif inside and still_valid(batch, seen.state, run.tools):
+        elif inside and still_valid(batch, seen.state, run.runtime):
             resumed.append(batch)
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
-    (plan,) = make_plans(_without(seen, resumed), run.tools)
+    (plan,) = make_plans(_without(seen, resumed), run.runtime)
     ledger.save_plan(lease, plan, run.request.run_id)
     _back_off_gainless(plan, seen, run)
     run.plan_id = plan.plan_id
@@ -85,7 +86,7 @@ def _not_done(plan: Plan, seen: Assessment, run: Run) -> tuple[Batch, ...]:
     did that wants no such commit again at once. The table's next commit makes another plan."""
     if not plan.batches:
         return ()
-    open_batches = run.tools.ledger.open_batches(seen.state.uuid, run.operation)
+    open_batches = run.runtime.ledger.open_batches(seen.state.uuid, run.operation)
     open_ids = {stored.batch.batch_id for stored in open_batches}
     done = [b for b in plan.batches if b.batch_id not in open_ids]
     run.leftovers |= {p: Reason.STALE for b in done for p in b.partitions}
@@ -104,7 +105,7 @@ def _held(batch: Batch, seen: Assessment, run: Run) -> bool:
 
 def waits(batch: Batch, history: TableHistory, run: Run) -> bool:
     """Whether a partition of the batch backs off now."""
-    now_ms = run.tools.clock.now_ms()
+    now_ms = run.runtime.clock.now_ms()
     return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
 
 
@@ -125,12 +126,12 @@ def back_off_stale(seen: Assessment, run: Run) -> None:
 
 
 def _back_off(why: Mapping[str, Reason], seen: Assessment, run: Run) -> None:
-    now_ms = run.tools.clock.now_ms()
+    now_ms = run.runtime.clock.now_ms()
     histories = {
         p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value) for p, reason in why.items()
     }
     if histories:
-        run.tools.ledger.set_partition_history(seen.state.uuid, run.operation, histories)
+        run.runtime.ledger.set_partition_history(seen.state.uuid, run.operation, histories)
 
 
 def _without(seen: Assessment, resumed: list[Batch]) -> Assessment:
@@ -142,7 +143,7 @@ def _without(seen: Assessment, resumed: list[Batch]) -> Assessment:
     return replace(seen, decisions=(replace(seen.decision, partitions=kept, budget_bytes=left),))
 
 
-def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
+def still_valid(batch: Batch, state: TableState, runtime: Runtime) -> bool:
     """Whether an open batch may be executed as it stands: same table, schema and format, its
     snapshot an ancestor of the head, every data file and delete file it stands on live at the head as the
     same file, with no delete it did not know. One stored without the facts to tell is not.
@@ -157,7 +158,7 @@ def still_valid(batch: Batch, state: TableState, tools: Tools) -> bool:
         return False
     if state.snapshot is not None and state.snapshot.snapshot_id == batch.snapshot_id:
         return True
-    live = tools.catalog.live_files(state, batch.partitions)
+    live = runtime.catalog_of(state.table).live_files(state, batch.partitions)
     deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
     planned = {*planned_data_files(batch), *planned_delete_files(batch)}
     return planned <= set(map(PlannedFile.of_live, live)) and (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
+from iceberg_maint.config import load_config
 from iceberg_maint_tests.chaos.journal import Effect
 from iceberg_maint_tests.chaos.lake import (
     FIRST_APPENDED,
@@ -35,7 +37,7 @@ class Appender:
         self._began = time.monotonic()
         self._catalogs: dict[str, Catalog] = {
             name: load_catalog(name, **c.pyiceberg_properties())
-            for name, c in role.app.config.catalogs.items()
+            for name, c in load_config(role.place.config, os.environ).catalogs.items()
         }
 
     def step(self, table: ChaosTable) -> None:

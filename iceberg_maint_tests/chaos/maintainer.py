@@ -17,16 +17,17 @@ from pathlib import Path
 from iceberg_maint.core.model.ids import CYCLE, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.wiring import App, load
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.wiring import load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import TABLES, Place
 
 PAUSE_SECONDS = 4.0
 
 
-def maintained(app: App, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
+def maintained(runtime: Runtime, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
     """One run of all operations on one table."""
-    return maintain(table, app.policy_of(), Request(run_id, operations=CYCLE), app.tools(table))
+    return maintain(table, Request(run_id, operations=CYCLE), runtime)
 
 
 def told(outcome: OperationOutcome) -> dict[str, object]:
@@ -42,17 +43,17 @@ def told(outcome: OperationOutcome) -> dict[str, object]:
 
 def main(folder: str, seed: str, name: str) -> None:
     place = Place(Path(folder))
-    app = load(place.config)
+    runtime = load(place.config)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     journal = Journal(place.journal(name))
     rng = random.Random(f"{seed} {name} {uuid.uuid4()}")
-    jvm = app.session().sparkContext._gateway.proc
+    jvm = runtime.spark.session().sparkContext._gateway.proc
     journal.note(ready=name)
     while not ended.is_set():
         table = TableId.parse(str(rng.choice(TABLES)))
         try:
-            outcomes = maintained(app, table, f"{name}-{uuid.uuid4().hex[:12]}")
+            outcomes = maintained(runtime, table, f"{name}-{uuid.uuid4().hex[:12]}")
             journal.note(table=str(table), outcomes=[told(o) for o in outcomes if o.batches or o.message])
         except Exception as why:  # noqa: BLE001 - the next run settles what this one left
             sys.stderr.write(f"{table}: {traceback.format_exc()}\n")

@@ -17,10 +17,11 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from iceberg_maint.config import Config
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY, FENCE_PROPERTY
 from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import App
 from iceberg_maint_tests.chaos.history import History, Rows, Seen, compare, replay
 from iceberg_maint_tests.chaos.journal import Attempt
 from iceberg_maint_tests.chaos.lake import MODELLED, NAMESPACE, TABLES, TOKEN, ChaosTable, Row
@@ -45,13 +46,14 @@ class Leftovers:
 class Observer:
     """Looks at all tables; `attempts` of all journals are given by the caller."""
 
-    app: App
+    config: Config
+    runtime: Runtime
     histories: dict[ChaosTable, History] = field(default_factory=lambda: {t: History() for t in TABLES})
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
     _known: dict[ChaosTable, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, catalog in self.app.config.catalogs.items():
+        for name, catalog in self.config.catalogs.items():
             self._catalogs[name] = load_catalog(name, **catalog.pyiceberg_properties())
 
     def load(self, table: ChaosTable) -> Table:
@@ -91,7 +93,7 @@ class Observer:
 
     def rows(self, table: ChaosTable, snapshot_id: int) -> list[Row]:
         """The rows of one snapshot."""
-        bridge = Bridge(self.app.session())
+        bridge = Bridge(self.runtime.spark.session())
         loaded = bridge.load_table(str(table))
         names = [loaded.schema().findColumnName(i) for i in MODELLED]
         scan = bridge.iceberg.data.IcebergGenerics.read(loaded)

@@ -145,7 +145,7 @@ def _error(code: int, kind: str, message: str) -> tuple[int, str]:
 
 
 def main(config: str, port: str, uri: str, warehouse: str) -> None:
-    bridge = Bridge(load(Path(config)).session())
+    bridge = Bridge(load(Path(config)).spark.session())
     Server(int(port), Handlers(bridge, uri, warehouse)).serve_forever()
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import App, load
+from iceberg_maint.wiring import load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import MODELLED, NOTE, TABLES, ChaosTable, Place, Row
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -27,7 +28,7 @@ class Role:
     place: Place
     seed: int
     pause_seconds: float
-    app: App
+    runtime: Runtime
     rng: random.Random = field(init=False)
     journal: Journal = field(init=False)
     writers: Writers = field(init=False)
@@ -35,7 +36,7 @@ class Role:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed} {self.name}")
         self.journal = Journal(self.place.journal(self.name))
-        self.writers = Writers(Bridge(self.app.session()))
+        self.writers = Writers(Bridge(self.runtime.spark.session()))
 
     def run(self, step: Callable[[ChaosTable], object], tables: Iterable[ChaosTable] = TABLES) -> None:
         """Steps on one table after the other, in an order of its own, until SIGTERM."""

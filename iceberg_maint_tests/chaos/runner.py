@@ -16,10 +16,12 @@ from uuid import uuid4
 import psutil
 from sqlalchemy import create_engine, text
 
+from iceberg_maint.config import Config, load_config
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import App, load
+from iceberg_maint.wiring import build
 from iceberg_maint_tests.chaos.history import GapError, change_faults, commit_faults
 from iceberg_maint_tests.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
 from iceberg_maint_tests.chaos.maintainer import maintained
@@ -44,7 +46,7 @@ _WAITS = (Reason.LEASE_HELD, Reason.BACK_OFF, Reason.HOT)
 
 
 @contextmanager
-def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, App]]:
+def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, Config, Runtime]]:
     """Servers, tables and an empty crew; ends every process that was started."""
     place = Place(folder)
     run = Run(place, seed, random.Random(f"{seed} conductor"))
@@ -62,18 +64,19 @@ def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, App]]:
         warehouse = f"file://{folder}/warehouse/rest"
         run.start("rest", "rest_catalog", str(place.config), str(port), f"{server}/rest", warehouse)
         os.environ.update(jvm.environment())
-        app = load(place.config)
-        writers = Writers(Bridge(app.session()))
+        config = load_config(place.config, os.environ)
+        runtime = build(config)
+        writers = Writers(Bridge(runtime.spark.session()))
         _wait(lambda: _answers(port), "the REST catalog")
         for table in TABLES:
             writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
-        yield run, app
+        yield run, config, runtime
 
 
 def conduct(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
     """The result of one run, as one JSON row."""
-    with everybody(folder, seed) as (run, app):
-        observer = Observer(app)
+    with everybody(folder, seed) as (run, config, runtime):
+        observer = Observer(config, runtime)
         # The appender first: the others delete what it appended.
         for role in WRITERS:
             run.start(role, role, str(run.place.folder), str(seed))
@@ -92,7 +95,7 @@ def conduct(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
             observer.poll(table)
         _check_history(run, observer)
         heads = _check_all(run, observer)
-        rounds = _drain(app)
+        rounds = _drain(runtime)
         for table in TABLES:
             observer.poll(table)
         heads += _check_all(run, observer)
@@ -191,12 +194,12 @@ def _check_history(run: Run, observer: Observer) -> None:
         run.faults += [f"{table}: {fault}" for fault in found]
 
 
-def _drain(app: App) -> int | None:
+def _drain(runtime: Runtime) -> int | None:
     """Maintains every table until nothing is due; the number of rounds, None where there is no end to it."""
     for number in range(1, _DRAIN_ROUNDS + 1):
         busy = False
         for table in TABLES:
-            outcomes = maintained(app, TableId.parse(str(table)), f"end-{uuid4().hex[:12]}")
+            outcomes = maintained(runtime, TableId.parse(str(table)), f"end-{uuid4().hex[:12]}")
             busy |= any(
                 o.operation in DATA_OPERATIONS and (o.batches or o.reason in _WAITS) for o in outcomes
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.config import Config, load_config
+from iceberg_maint.runner.runtime import Runtime, SparkAccess
 from iceberg_maint.spark.session.settings import catalog_conf
-from iceberg_maint.wiring import App
+from iceberg_maint.wiring import build
 from iceberg_maint_tests.chaos import appender, changer, merger, upserter
 from iceberg_maint_tests.chaos.history import change_faults, commit_faults
 from iceberg_maint_tests.chaos.journal import Answer, Attempt, Reader
@@ -33,17 +35,6 @@ WRITERS = ("appender", "upserter", "merger", "changer")
 USED = (TABLES[0], TABLES[1])
 
 
-class SharedSession(App):
-    """An application on a session that was there before."""
-
-    def __init__(self, config: Config, spark: SparkSession) -> None:
-        super().__init__(config)
-        self._spark = spark
-
-    def session(self) -> SparkSession:
-        return self._spark
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     place = Place(tmp_path)
@@ -52,19 +43,23 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def app(place: Place, spark: SparkSession) -> SharedSession:
-    # A session of its own per test: Spark keeps a catalog as its session first met it, under its name.
-    session = spark.newSession()
-    config = load_config(place.config, {})
-    for name, c in config.catalogs.items():
-        for key, value in catalog_conf(name, c.type, c.uri, c.warehouse, c.properties).items():
-            session.conf.set(key, value)
-    return SharedSession(config, session)
+def config(place: Place) -> Config:
+    return load_config(place.config, {})
 
 
 @pytest.fixture
-def roles(place: Place, app: SharedSession) -> Iterator[dict[str, Role]]:
-    roles = {name: Role(name, place, 7, 0.0, app) for name in WRITERS}
+def runtime(config: Config, spark: SparkSession) -> Runtime:
+    # A session of its own per test: Spark keeps a catalog as its session first met it, under its name.
+    session = spark.newSession()
+    for name, c in config.catalogs.items():
+        for key, value in catalog_conf(name, c.type, c.uri, c.warehouse, c.properties).items():
+            session.conf.set(key, value)
+    return replace(build(config), spark=SparkAccess(session=lambda: session))
+
+
+@pytest.fixture
+def roles(place: Place, runtime: Runtime) -> Iterator[dict[str, Role]]:
+    roles = {name: Role(name, place, 7, 0.0, runtime) for name in WRITERS}
     yield roles
     for role in roles.values():
         role.journal.close()
@@ -80,13 +75,13 @@ def attempts_on(place: Place, table: ChaosTable) -> dict[str, Attempt]:
 
 
 def test_writers_one_after_the_other_leave_what_their_journals_say(
-    place: Place, app: SharedSession, roles: dict[str, Role]
+    place: Place, config: Config, runtime: Runtime, roles: dict[str, Role]
 ) -> None:
     for table in USED:
         roles["appender"].writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
     appends, upserts = appender.Appender(roles["appender"]), upserter.Upserter(roles["upserter"])
     merges, changes = merger.Merger(roles["merger"]), changer.Changer(roles["changer"])
-    observer = Observer(app)
+    observer = Observer(config, runtime)
     for table in USED:
         for role in (appends, upserts, merges, changes, appends, changes, upserts, merges):
             role.step(table)
@@ -105,7 +100,7 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(
         assert observer.leftovers(table) == Leftovers(0, 0, 0)
     # A row that goes behind everybody's back is missed, and whoever took it is nobody.
     table = USED[1]
-    app.session().sql(f"DELETE FROM {table} WHERE id = {appender.FIRST_APPENDED + 20}").collect()
+    runtime.spark.session().sql(f"DELETE FROM {table} WHERE id = {appender.FIRST_APPENDED + 20}").collect()
     observer.poll(table)
     attempts, history = attempts_on(place, table), observer.histories[table]
     assert history.head is not None
@@ -125,12 +120,12 @@ class Few(random.Random):
 
 
 def test_upsert_whose_spec_changes_before_its_commit_is_found_by_the_next_and_by_a_late_look(
-    place: Place, app: SharedSession, roles: dict[str, Role], monkeypatch: pytest.MonkeyPatch
+    place: Place, config: Config, runtime: Runtime, roles: dict[str, Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role, table = roles["upserter"], USED[0]
     role.rng = Few()
     role.writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
-    upserts, observer = upserter.Upserter(role), Observer(app)
+    upserts, observer = upserter.Upserter(role), Observer(config, runtime)
     write = role.writers.data
 
     def evolved(*args: Any) -> Any:

@@ -25,7 +25,8 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
+from iceberg_maint.wiring import policies
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 NOW_MS = 1_800_000_000_000
@@ -122,7 +123,8 @@ UNKNOWN = CommitResult(CommitStatus.UNKNOWN, message="the answer was lost")
 class Lake:
     """One process's world, kept over several calls of the program."""
 
-    app: App
+    config: Config
+    runtime: Runtime
     catalog: FakeCatalog
     engine: SwapEngine
     clock: SetClock
@@ -131,7 +133,7 @@ class Lake:
 
     def __call__(self, *arguments: str) -> Result:
         """The program's result; what it prints is `stdout` and `stderr`."""
-        session = Session(load=lambda _path: self.app)
+        session = Session(load=lambda _path: self.config, build=lambda _config: self.runtime)
         return CliRunner().invoke(iceberg_maint, list(arguments), obj=session)
 
     def json(self, *arguments: str, exit_code: int = 0) -> Any:
@@ -145,7 +147,12 @@ class Lake:
         file.write_text(
             "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n" + text
         )
-        self.app.config = load_config(file, {}, "")
+        self.reconfigure(load_config(file, {}, ""))
+
+    def reconfigure(self, config: Config) -> None:
+        """Another configuration of the same outside systems."""
+        self.config = config
+        self.runtime = replace(self.runtime, policy_for=policies(config))
 
 
 REWRITE = 1
@@ -158,15 +165,15 @@ def lake_of(folder: Path, tables: Mapping[str, Mapping[str, int]]) -> Lake:
     engine, clock = SwapEngine(catalog), SetClock(NOW_MS)
     config: Config = load_config(None, {"ICEBERG_MAINT_HOME": str(folder)}, "")
     orphans = FakeOrphanFiles()
-    app = App(
-        config,
+    runtime = Runtime(
         catalogs={"lake": catalog},
         ledger=AtClock(memory_ledger(), clock),  # type: ignore[arg-type]
         clock=clock,
-        engine=engine,
-        orphans=lambda _table: orphans,
+        policy_for=policies(config),
+        engine=LazyEngine(lambda: engine),
+        orphan_files=lambda _table: orphans,
     )
-    return Lake(app, catalog, engine, clock, folder, orphans)
+    return Lake(config, runtime, catalog, engine, clock, folder, orphans)
 
 
 @pytest.fixture

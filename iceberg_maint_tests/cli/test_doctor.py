@@ -22,8 +22,8 @@ SICK = TableId.parse("lake.db.sick")
 @pytest.fixture(autouse=True)
 def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(lake.app.ledger, "now_ms", lambda: NOW_MS)
-    monkeypatch.setattr(lake.app, "spark_versions", lake.engine.versions)
+    monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr("iceberg_maint.wiring.spark_versions", lambda _config: lake.engine.versions())
 
 
 def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
@@ -76,7 +76,7 @@ def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
     lake: Lake, tmp_path: Path
 ) -> None:
     more = FakeCatalog("more", [])
-    lake.app.catalogs = {"lake": lake.catalog, "more": more}
+    lake.runtime = replace(lake.runtime, catalogs={"lake": lake.catalog, "more": more})
     file = tmp_path / "two.yaml"
     file.write_text(
         "catalogs:\n"
@@ -84,7 +84,7 @@ def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
         "  more: {type: rest, uri: 'http://b'}\n"
         "tables: {lake.db.sick: {paused: true}, lake.db.sik: {}, 'more.*': {}, db.sick: {}}\n"
     )
-    lake.app.config = load_config(file, {}, "")
+    lake.reconfigure(load_config(file, {}, ""))
 
     def warnings(exit_code: int) -> list[str]:
         found = lake.json("doctor", "--no-spark", exit_code=exit_code)["checks"]
@@ -107,7 +107,7 @@ def test_ledger_that_cannot_be_written_fails(
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
     reading = SqlLedger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
     monkeypatch.setattr(reading, "now_ms", lambda: NOW_MS)
-    lake.app.ledger = reading
+    lake.runtime = replace(lake.runtime, ledger=reading)
     status, detail = checks(lake, "--no-spark", exit_code=2)["ledger"]
     assert (status, detail[:7]) == ("failed", "ICM-128")
     reading.close()
@@ -140,7 +140,7 @@ def test_wrong_configuration_is_the_check_that_fails(lake: Lake, monkeypatch: py
     def broken(_self: object) -> Any:
         raise ConfigurationError("ICM-100", "catalogs is missing.", "write it.")
 
-    monkeypatch.setattr("iceberg_maint.cli.context.Session.app", broken)
+    monkeypatch.setattr("iceberg_maint.cli.context.Session.config", broken)
     found = checks(lake, exit_code=2)
     assert found["configuration"] == ("failed", "ICM-100 catalogs is missing. Fix: write it.")
     assert list(found) == ["python", "packages", "configuration"]
@@ -159,7 +159,7 @@ def test_clocks_that_disagree_fail_with_every_time_and_the_fix(lake: Lake) -> No
 
 
 def test_clock_that_moved_backwards_fails_until_a_person_accepts_it(lake: Lake) -> None:
-    lake.app.ledger.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
+    lake.runtime.ledger.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
     status, told = checks(lake, "--no-spark", exit_code=3)["clock"]
     assert (status, "the ledger holds a time 2592000 s later" in told) == ("failed", True)
     assert checks(lake, "--no-spark", "--accept-clock")["clock"] == (
@@ -224,9 +224,9 @@ def test_dagster_instance_without_run_monitoring_is_refused(
 
 
 def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(_config: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(lake.app, "spark_versions", broken)
+    monkeypatch.setattr("iceberg_maint.wiring.spark_versions", broken)
     (failed,) = (c for c in lake.json("doctor", exit_code=1)["checks"] if c["status"] == "failed")
     assert (failed["check"], failed["detail"], failed["code"]) == ("spark", "OSError: no space left", None)

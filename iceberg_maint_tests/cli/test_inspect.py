@@ -26,7 +26,7 @@ def why(lake: Lake, *arguments: str) -> Any:
 def hold(lake: Lake, partition: str, **history: Any) -> None:
     """Back-off or quarantine of one partition of `sick`."""
     uuid = lake.catalog.pin(SICK).uuid
-    lake.app.ledger.set_partition_history(
+    lake.runtime.ledger.set_partition_history(
         uuid, Operation.REWRITE_DATA_FILES, {partition: PartitionHistory(**history)}
     )
 
@@ -90,7 +90,7 @@ def test_tables_use_the_properties_stored_with_the_health(lake: Lake) -> None:
 
 def test_observe_prints_every_metric_by_its_name(lake: Lake) -> None:
     (table,) = lake.json("observe", "db.sick")["tables"]
-    measured = lake.app.ledger.health(SICK)
+    measured = lake.runtime.ledger.health(SICK)
     assert measured is not None
     assert table["snapshot"] == measured.snapshot_id
     assert table["health"].keys() == metric_docs().keys()
@@ -124,7 +124,7 @@ def test_plan_changes_nothing(lake: Lake) -> None:
     lake("plan", "db.sick")
     assert lake.catalog.content[SICK] is before
     assert lake.engine.batches == []
-    assert lake.app.ledger.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
+    assert lake.runtime.ledger.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
 
 
 def test_plan_in_advise_mode_plans_and_says_that_nothing_is_executed(lake: Lake) -> None:
@@ -303,7 +303,7 @@ def test_why_shows_the_cursor_of_each_operation(lake: Lake) -> None:
     (record,) = lake.json("history", "db.sick")["records"]
     last = operation["batches"][-1]
     (cursor,) = why(lake, "db.sick")["cursors"]
-    assert abs(cursor.pop("advanced_ms") - lake.app.ledger.database_ms()) < 60_000  # type: ignore[attr-defined]
+    assert abs(cursor.pop("advanced_ms") - lake.runtime.ledger.database_ms()) < 60_000  # type: ignore[attr-defined]
     assert cursor == {
         "operation": "rewrite_data_files",
         "plan_id": record["plan_id"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.orphans.orphan_pass import OrphanPass
-from iceberg_maint.wiring import App, SystemClock
+from iceberg_maint.runner.runtime import LazyEngine
+from iceberg_maint.wiring import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import NoEngine, StoreClock
 
@@ -36,7 +38,7 @@ def store() -> ShiftedStore:
 
 
 @pytest.fixture
-def app(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) -> App:
+def session(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(stores, "open_store", lambda _io, _location: store)
     file = Path(lake.folder) / "maint.yaml"
     file.write_text(
@@ -44,15 +46,21 @@ def app(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) -> App
         f"catalogs:\n  lake: {{type: jdbc, uri: 'sqlite:///{lake.database}', warehouse: '{lake.folder.as_uri()}'}}\n"
     )
     config = load_config(file, {"ICEBERG_MAINT_HOME": f"{lake.folder}/home"}, "")
-    app = App(config, clock=StoreClock(store), engine=NoEngine())  # type: ignore[arg-type]
-    monkeypatch.setattr(app.ledger, "now_ms", StoreClock(store).now_ms)
-    return app
+    clock, real = StoreClock(store), build(config)
+    runtime = replace(
+        real,
+        clock=clock,
+        engine=LazyEngine(NoEngine),  # type: ignore[arg-type]
+        orphan_files=OrphanPasses(config, real.catalogs, clock),
+    )
+    monkeypatch.setattr(runtime.ledger, "now_ms", clock.now_ms)
+    return Session(load=lambda _path: config, build=lambda _config: runtime)
 
 
 @pytest.fixture
-def program(app: App) -> Program:
+def program(session: Session) -> Program:
     def call(*arguments: str) -> Result:
-        return CliRunner().invoke(iceberg_maint, ["orphans", *arguments], obj=Session(load=lambda _path: app))
+        return CliRunner().invoke(iceberg_maint, ["orphans", *arguments], obj=replace(session))
 
     return call
 
@@ -95,7 +103,9 @@ def test_scan_whose_output_cannot_be_written_is_refused_before_it_looks(
     )
 
 
-def test_files_go_come_back_and_stay(program: Program, lake: Lake, store: ShiftedStore, app: App) -> None:
+def test_files_go_come_back_and_stay(
+    program: Program, lake: Lake, store: ShiftedStore, session: Session
+) -> None:
     moved = document(program("trash", "db.t", "--json"))
     [mark] = moved["trash"]
     assert moved["operation"]["batches"][0]["counts"]["trashed_files"] == mark["files"] == ALL
@@ -112,8 +122,10 @@ def test_files_go_come_back_and_stay(program: Program, lake: Lake, store: Shifte
 
     again = document(program("trash", "db.t", "--json"))
     assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
-    assert isinstance(app.ledger, SqlLedger)
-    [restored] = [r for r in app.ledger.records(None, 10) if r.outcome.message.startswith("put back")]
+    assert isinstance(session.runtime().ledger, SqlLedger)
+    [restored] = [
+        r for r in session.runtime().ledger.records(None, 10) if r.outcome.message.startswith("put back")
+    ]
     assert restored.outcome.message == f"put back {ALL} files of {mark['mark_id']}; 0 are left in the trash"
 
 
@@ -167,11 +179,11 @@ def test_what_cannot_go_back_stays_in_the_trash(program: Program, lake: Lake) ->
 
 
 def test_lease_of_another_run_is_waited_for_and_then_respected(
-    program: Program, lake: Lake, app: App
+    program: Program, lake: Lake, session: Session
 ) -> None:
     program("trash", "db.t")
     uuid = lake.target().state.uuid
-    assert app.ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
+    assert session.runtime().ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
     for call in (("trash",), ("sweep",), ("restore",)):
         assert program(*call, "db.t").exit_code == 3
     assert lake.trashed() == ALL
@@ -200,32 +212,32 @@ def newer_version(lake: Lake, updated_ms: int, sequence_number: int) -> Path:
     return place
 
 
-def whole(app: App, *arguments: str) -> Any:
+def whole(session: Session, *arguments: str) -> Any:
     """The document of a command that is not among those of orphans."""
-    result = CliRunner().invoke(iceberg_maint, [*arguments, "--json"], obj=Session(load=lambda _path: app))
+    result = CliRunner().invoke(iceberg_maint, [*arguments, "--json"], obj=replace(session))
     return json.loads(result.stdout)
 
 
-def remembered(app: App) -> str:
+def remembered(session: Session) -> str:
     """What `why` tells of the last pass."""
     [told] = [
         u["last_pass"]
-        for u in whole(app, "why", "lake.db.t")["housekeeping"]
+        for u in whole(session, "why", "lake.db.t")["housekeeping"]
         if u["operation"] == "remove_orphan_files"
     ]
     return str(told)
 
 
-def owners(app: App) -> list[tuple[str, str, str]]:
+def owners(session: Session) -> list[tuple[str, str, str]]:
     """What `doctor` tells of second owners."""
-    found = whole(app, "doctor", "--no-spark")["checks"]
+    found = whole(session, "doctor", "--no-spark")["checks"]
     return [(c["check"], c["status"], c["detail"]) for c in found if c["check"].startswith("owner")]
 
 
 def test_newer_version_in_no_catalog_is_told_by_trash_why_and_doctor(
-    program: Program, lake: Lake, app: App
+    program: Program, lake: Lake, session: Session
 ) -> None:
-    assert (remembered(app), owners(app)) == (
+    assert (remembered(session), owners(session)) == (
         "",
         [("owners", "ok", "1 tables: no metadata file in their folders that is not in their log")],
     )
@@ -234,32 +246,32 @@ def test_newer_version_in_no_catalog_is_told_by_trash_why_and_doctor(
     told = refused["operation"]["batches"][0]["message"]
     assert told.startswith("ICM-111 lake.db.t: 1 metadata files of this table are not in its metadata log")
     assert f"file://{place} (last sequence number 3, last updated 1970-01-01T00:00:03.000+00:00)" in told
-    assert remembered(app) == told
-    assert owners(app) == [("owner of lake.db.t", "warning", told)]
+    assert remembered(session) == told
+    assert owners(session) == [("owner of lake.db.t", "warning", told)]
     assert lake.trashed() == 0
 
 
 def test_version_beside_the_log_is_told_by_trash_why_and_doctor(
-    program: Program, lake: Lake, app: App
+    program: Program, lake: Lake, session: Session
 ) -> None:
     place = newer_version(lake, 2_000, 2)
     done = document(program("trash", "lake.db.t", "--json"))["operation"]["batches"][0]
     assert done["unlogged"] == {"files": 1, "paths": [f"file://{place}"]}
     assert done["counts"]["trashed_files"] == ALL
-    told = remembered(app)
+    told = remembered(session)
     assert told.startswith(
         f"1 metadata files in the table's folder are not in its metadata log, the newest is file://{place}"
     )
-    assert owners(app) == [("owner of lake.db.t", "warning", told)]
+    assert owners(session) == [("owner of lake.db.t", "warning", told)]
     assert document(program("scan", "lake.db.t", "--json"))["unlogged"] == done["unlogged"]
 
 
-def test_tools_of_the_program_read_the_clock_of_the_store(app: App, store: ShiftedStore) -> None:
-    state = app.catalogs["lake"].pin(TableId.parse("lake.db.t"))
+def test_runtime_of_the_program_reads_the_clock_of_the_store(session: Session, store: ShiftedStore) -> None:
+    state = session.runtime().catalogs["lake"].pin(TableId.parse("lake.db.t"))
     store.ahead_ms = 30 * 86_400_000
-    told = app.tools(state.table).store_now_ms(state)
+    told = session.runtime().store_now_ms(state)
     assert told is not None
-    assert abs(told - app.clock.now_ms()) < 60_000
+    assert abs(told - session.runtime().clock.now_ms()) < 60_000
     assert [p.name for p in Path(state.location.removeprefix("file://")).glob(".iceberg-maint-*")] == []
 
 

@@ -124,7 +124,7 @@ def test_equality_deletes_of_a_dropped_column_are_refused_with_their_code(lake: 
 
 def test_lease_of_another_run_is_refused_with_its_code(lake: Lake) -> None:
     state = lake.catalog.pin(TableId.parse("lake.db.sick"))
-    assert lake.app.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
+    assert lake.runtime.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
     result = lake("run", "db.sick")
     assert result.exit_code == 3
     assert "ICM-109" in result.stderr

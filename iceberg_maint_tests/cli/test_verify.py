@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-
-import pytest
+from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.outcomes.verification import (
@@ -16,6 +14,7 @@ from iceberg_maint.core.outcomes.verification import (
     judge_commit,
     unprovable,
 )
+from iceberg_maint.runner.runtime import SparkAccess
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
 
@@ -36,15 +35,15 @@ class SetVerifier:
         return judge_commit(commit, self.evidence)
 
 
-def verifier(lake: Lake, monkeypatch: pytest.MonkeyPatch, evidence: Evidence | None) -> SetVerifier:
+def verifier(lake: Lake, evidence: Evidence | None) -> SetVerifier:
     found = SetVerifier(evidence)
-    monkeypatch.setattr(lake.app, "verifier", lambda: found)
+    lake.runtime = replace(lake.runtime, spark=SparkAccess(verifier=lambda: found))
     return found
 
 
-def test_verify_of_equal_sides_exits_0_with_both(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_of_equal_sides_exits_0_with_both(lake: Lake) -> None:
     lake("run", "db.sick")
-    asked = verifier(lake, monkeypatch, Evidence(Side(10, 1, ROWS), Side(1, 0, ROWS))).asked
+    asked = verifier(lake, Evidence(Side(10, 1, ROWS), Side(1, 0, ROWS))).asked
     document = lake.json("verify", "db.sick")
     assert (document["status"], document["stored"]) == ("PROVED", "NOT_COMPARABLE")
     assert document["before"] == {
@@ -58,17 +57,17 @@ def test_verify_of_equal_sides_exits_0_with_both(lake: Lake, monkeypatch: pytest
     assert keys_of(document) - contract == set()
 
 
-def test_verify_takes_the_snapshot_asked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_takes_the_snapshot_asked_for(lake: Lake) -> None:
     lake("run", "db.sick", "--set", "windows.max_partitions_per_batch=1")
-    asked = verifier(lake, monkeypatch, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS))).asked
+    asked = verifier(lake, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS))).asked
     newest = lake.json("verify", "db.sick")["snapshot"]
     lake.json("verify", "db.sick", "--snapshot", str(newest - 1))
     assert [c.snapshot_id for c in asked] == [newest, newest - 1]
 
 
-def test_verify_of_different_rows_exits_1_and_shows_both(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_of_different_rows_exits_1_and_shows_both(lake: Lake) -> None:
     lake("run", "db.sick")
-    verifier(lake, monkeypatch, Evidence(Side(10, 0, ROWS), Side(1, 0, OTHERS)))
+    verifier(lake, Evidence(Side(10, 0, ROWS), Side(1, 0, OTHERS)))
     result = lake("verify", "db.sick")
     assert result.exit_code == 1
     assert "DIFFERENT" in result.stdout
@@ -76,9 +75,9 @@ def test_verify_of_different_rows_exits_1_and_shows_both(lake: Lake, monkeypatch
     assert OTHERS.text() in result.stdout
 
 
-def test_verify_of_what_is_gone_exits_3(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_of_what_is_gone_exits_3(lake: Lake) -> None:
     lake("run", "db.sick")
-    verifier(lake, monkeypatch, None)
+    verifier(lake, None)
     assert lake.json("verify", "db.sick", exit_code=3)["status"] == "UNPROVABLE"
 
 

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.config import JarConfig, load_config
+from iceberg_maint.config import Config, JarConfig, load_config
 from iceberg_maint.errors import EXIT_REFUSED, EXIT_USAGE, ConfigurationError, RefusedError
-from iceberg_maint.wiring import App
+from iceberg_maint.wiring import ready_spark_settings
 
 CATALOG = "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n"
 SHA256 = hashlib.sha256(b"jar").hexdigest()
 
 
-def app(folder: Path, jars: str, **environ: str) -> App:
+def config_of(folder: Path, jars: str, **environ: str) -> Config:
     file = folder / "maint.yaml"
     file.write_text(f"{CATALOG}spark: {{jars: {jars}}}\n")
-    return App(load_config(file, environ, ""))
+    return load_config(file, environ, "")
 
 
 def test_jars_are_paths_mappings_or_references(tmp_path: Path) -> None:
     text = f"[/a/b.jar, {{path: /c.jar, sha256: {SHA256.upper()}}}, {{env: JAR}}, {{path: {{env: JAR}}}}]"
-    assert app(tmp_path, text, JAR="/d.jar").config.spark.jars == (
+    assert config_of(tmp_path, text, JAR="/d.jar").spark.jars == (
         JarConfig(Path("/a/b.jar"), None),
         JarConfig(Path("/c.jar"), SHA256),
         JarConfig(Path("/d.jar"), None),
@@ -51,7 +51,7 @@ def test_jars_are_paths_mappings_or_references(tmp_path: Path) -> None:
 )
 def test_wrong_jar_is_refused(tmp_path: Path, jars: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        app(tmp_path, jars)
+        config_of(tmp_path, jars)
     assert (refusal.value.code, refusal.value.exit_code) == ("ICM-100", EXIT_USAGE)
     assert refusal.value.message.startswith(says)
 
@@ -59,9 +59,9 @@ def test_wrong_jar_is_refused(tmp_path: Path, jars: str, says: str) -> None:
 def test_declared_jars_come_after_the_locked_ones(tmp_path: Path) -> None:
     for name in ("one.jar", "two.jar"):
         (tmp_path / name).write_bytes(b"jar")
-    declared = app(tmp_path, f"[{tmp_path}/one.jar, {{path: {tmp_path}/two.jar, sha256: {SHA256}}}]")
-    locked = app(tmp_path, "[]").ready_spark_settings().jars
-    assert declared.ready_spark_settings().jars == (*locked, f"{tmp_path}/one.jar", f"{tmp_path}/two.jar")
+    declared = config_of(tmp_path, f"[{tmp_path}/one.jar, {{path: {tmp_path}/two.jar, sha256: {SHA256}}}]")
+    locked = ready_spark_settings(config_of(tmp_path, "[]")).jars
+    assert ready_spark_settings(declared).jars == (*locked, f"{tmp_path}/one.jar", f"{tmp_path}/two.jar")
     assert len(locked) == 3
 
 
@@ -78,7 +78,7 @@ def test_declared_jar_that_is_not_as_said_is_refused(
 ) -> None:
     (tmp_path / "one.jar").write_bytes(b"jar")
     with pytest.raises(RefusedError) as refusal:
-        app(tmp_path, f"[{{path: {tmp_path}/{name}{sha256}}}]").ready_spark_settings()
+        ready_spark_settings(config_of(tmp_path, f"[{{path: {tmp_path}/{name}{sha256}}}]"))
     assert (refusal.value.code, refusal.value.exit_code) == ("ICM-103", EXIT_REFUSED)
     assert refusal.value.message.startswith("spark.jars: ")
     assert refusal.value.message.endswith(says)
@@ -96,7 +96,7 @@ def test_missing_jar_is_fetched_with_the_java_options_of_the_environment(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     monkeypatch.setenv("JAVA_OPTS", "-Dhttps.proxyHost=localhost -Djavax.net.ssl.trustStore=/mine")
     with pytest.raises(RefusedError) as refusal:
-        app(tmp_path, "[]", ICEBERG_MAINT_CACHE=str(tmp_path / "cache")).ready_spark_settings()
+        ready_spark_settings(config_of(tmp_path, "[]", ICEBERG_MAINT_CACHE=str(tmp_path / "cache")))
     assert refusal.value.code == "ICM-103"
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert arguments[:2] == ["-Dhttps.proxyHost=localhost", "-Djavax.net.ssl.trustStore=/mine"]

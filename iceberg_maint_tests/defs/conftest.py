@@ -21,13 +21,13 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
+from iceberg_maint.runner.runtime import LazyEngine, Runtime, SparkAccess
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 NAMES = IcebergTranslator()
@@ -193,14 +193,14 @@ class World:
         self.instance = instance
         self.table_list = folder / "tables.json"
         self.cursor = None
-        self.lake = Lake(
+        self.runtime = Runtime(
             catalogs={"lake": self.catalog},
             ledger=self.ledger,
             clock=self.clock,
             policy_for=self.policy_for,
-            spark_conf=dict,
-            engine_of=lambda _session: self.engine,
+            engine=LazyEngine(lambda: self.engine),
             orphan_files=lambda _table: self.orphans,
+            spark=SparkAccess(conf=dict, engine_of=lambda _session: self.engine),
         )
 
     def policy_for(self, _table: TableId, properties: Mapping[str, str]) -> Policy:
@@ -209,7 +209,7 @@ class World:
 
     @property
     def definitions(self) -> dg.Definitions:
-        return build_definitions(self.lake, self.catalog.tables(), self.table_list)
+        return build_definitions(self.runtime, self.catalog.tables(), self.table_list)
 
     def observe(
         self,

@@ -54,7 +54,7 @@ def test_every_table_has_all_checks_and_only_the_automated_ones_are_partitioned(
 
 def test_prefix_keeps_asset_keys_apart(world: World) -> None:
     definitions = build_definitions(
-        world.lake, [T], world.table_list, translator=IcebergTranslator(["maintenance"])
+        world.runtime, [T], world.table_list, translator=IcebergTranslator(["maintenance"])
     )
     own = ["maintenance", "lake", "db", "t"]
     assert set(definitions.resolve_all_asset_keys()) == {
@@ -66,7 +66,7 @@ def test_prefix_keeps_asset_keys_apart(world: World) -> None:
 def test_shards_hold_every_table_once(world: World) -> None:
     tables = [TableId("lake", ("db",), f"t{i}") for i in range(50)]
     held = [
-        set(build_definitions(world.lake, tables, world.table_list, shard=(i, 3)).resolve_all_asset_keys())
+        set(build_definitions(world.runtime, tables, world.table_list, shard=(i, 3)).resolve_all_asset_keys())
         for i in range(3)
     ]
     assert sum(map(len, held)) == 100
@@ -78,7 +78,7 @@ def test_shards_hold_every_table_once(world: World) -> None:
 
 def test_building_asks_neither_catalog_nor_ledger(world: World) -> None:
     world.catalog.unreachable = True
-    build_definitions(world.lake, [T], world.table_list).resolve_asset_graph()
+    build_definitions(world.runtime, [T], world.table_list).resolve_asset_graph()
 
 
 def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> None:
@@ -93,12 +93,12 @@ def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> N
 
 
 def test_condition_says_in_words_what_the_checks_say(world: World) -> None:
-    labels = [c.get_label() for c in maintenance_condition(T, world.lake, NAMES).children[1].children]
+    labels = [c.get_label() for c in maintenance_condition(T, world.runtime, NAMES).children[1].children]
     assert labels == ["a check failed", None]
 
 
 def test_automation_can_be_off_at_first(world: World) -> None:
-    definitions = build_definitions(world.lake, [T], world.table_list, automation=False)
+    definitions = build_definitions(world.runtime, [T], world.table_list, automation=False)
     assert {s.default_status for s in definitions.sensors or ()} == {dg.DefaultSensorStatus.STOPPED}
 
 
@@ -184,7 +184,7 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_told_of(
 
 def test_definitions_without_any_table_that_can_be_an_asset_are_refused(world: World) -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="not a valid name"):
-        build_definitions(world.lake, [T], world.table_list, translator=IcebergTranslator(["not plain"]))
+        build_definitions(world.runtime, [T], world.table_list, translator=IcebergTranslator(["not plain"]))
 
 
 class LakeTranslator(IcebergTranslator):
@@ -225,7 +225,7 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
     world.catalog.create("demo.t").add("d1", 8)
     table, names = TableId.parse("lake.demo.t"), LakeTranslator()
 
-    definitions = build_definitions(world.lake, [table], world.table_list, translator=names)
+    definitions = build_definitions(world.runtime, [table], world.table_list, translator=names)
 
     graph = definitions.resolve_asset_graph()
     data, housekeeping = (
@@ -247,7 +247,7 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
 def test_translator_overridden_observe_job_uses_its_names(world: World) -> None:
     world.catalog.create("demo.t").add("d1", 8)
     table = TableId.parse("lake.demo.t")
-    definitions = build_definitions(world.lake, [table], world.table_list, translator=LakeTranslator())
+    definitions = build_definitions(world.runtime, [table], world.table_list, translator=LakeTranslator())
 
     done = definitions.resolve_job_def("observe_iceberg").execute_in_process(instance=world.instance)
 
@@ -266,7 +266,7 @@ def test_translator_that_gives_two_tables_one_pool_leaves_the_second_out(
 
     tables = [TableId.parse("lake.demo.a"), TableId.parse("lake.demo.b")]
 
-    definitions = build_definitions(world.lake, tables, world.table_list, translator=OnePool())
+    definitions = build_definitions(world.runtime, tables, world.table_list, translator=OnePool())
 
     assert set(definitions.resolve_all_asset_keys()) == {
         NAMES.get_asset_key(tables[0]),
@@ -299,9 +299,9 @@ def test_malformed_table_list_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_table_list_is_made_from_the_catalog_once(world: World) -> None:
     world.catalog.create("db.t")
-    assert load_table_list(world.table_list, world.lake.catalogs) == (T,)
+    assert load_table_list(world.table_list, world.runtime.catalogs) == (T,)
     world.catalog.unreachable = True
-    assert load_table_list(world.table_list, world.lake.catalogs) == (T,)
+    assert load_table_list(world.table_list, world.runtime.catalogs) == (T,)
 
 
 def test_backfill_of_a_range_is_one_run(world: World) -> None:

@@ -13,6 +13,7 @@ from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.defs.stored_health import allows
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
@@ -277,11 +278,11 @@ def test_trash_that_could_not_be_read_is_not_shown_as_empty(world: World) -> Non
 def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
     measured = world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files)
     operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
-    assert [world.lake.allows(measured, o) for o in operations] == [True, True, True]
+    assert [allows(world.runtime, measured, o) for o in operations] == [True, True, True]
     world.ledger.keep_clock_mark(None, None, world.clock.ms + 301_000)
-    assert [world.lake.allows(measured, o) for o in operations] == [True, False, False]
+    assert [allows(world.runtime, measured, o) for o in operations] == [True, False, False]
 
 
-def test_tools_of_the_lake_read_the_clock_of_the_store(world: World) -> None:
-    lake = replace(world.lake, store_now_ms=lambda _state: 7)
-    assert lake.tools(T, lambda: world.engine).store_now_ms(world.catalog.pin(T)) == 7
+def test_runtime_on_a_session_of_dagster_reads_the_clock_of_the_store(world: World) -> None:
+    runtime = replace(world.runtime, store_now_ms=lambda _state: 7).on_session(object)
+    assert runtime.store_now_ms(world.catalog.pin(T)) == 7

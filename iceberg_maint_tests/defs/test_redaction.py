@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import dagster as dg
 import pytest
 
+from iceberg_maint.config import redact, redact_error
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.sensors import follow_table_list
 from iceberg_maint.errors import ConfigurationError
@@ -26,7 +27,11 @@ RAISED = (
 
 @pytest.fixture
 def careful(world: World) -> World:
-    world.lake = replace(world.lake, secrets=frozenset({SECRET}))
+    world.runtime = replace(
+        world.runtime,
+        masked=lambda text: redact(text, {SECRET}),
+        redacted_error=lambda error: redact_error(error, {SECRET}),
+    )
     Table(world.catalog, "db.t").add("d1", 8)
     world.observe()
     return world
@@ -89,5 +94,5 @@ def test_observation_that_fails_tells_no_secret(
 
 def test_sensor_that_cannot_list_tells_no_secret(careful: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(careful.catalog, "tables", raising(RAISED[1]))
-    messages = follow_table_list((), careful.lake, careful.table_list, lambda _: True, lambda: "")
+    messages = follow_table_list((), careful.runtime, careful.table_list, lambda _: True, lambda: "")
     assert messages[0].startswith("catalog lake does not answer: ICM-104 catalog refuses ***")

@@ -52,7 +52,7 @@ def follow(world: World, loaded: tuple[TableId, ...], reloads: list[int] | None 
             reloads.append(1)
         return "reloaded"
 
-    return follow_table_list(loaded, world.lake, world.table_list, lambda _table: True, reload)
+    return follow_table_list(loaded, world.runtime, world.table_list, lambda _table: True, reload)
 
 
 def test_tick_requests_new_and_changed_tables_only(world: World) -> None:
@@ -158,7 +158,7 @@ def test_unreadable_list_is_written_anew(world: World) -> None:
 
 def test_changed_tables_leaves_out_dropped_ones(world: World) -> None:
     world.catalog.create("db.t").add("d1", 1)
-    assert [t for t, _ in changed_tables([T, U], world.lake)] == [T]
+    assert [t for t, _ in changed_tables([T, U], world.runtime)] == [T]
 
 
 def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(

@@ -13,17 +13,18 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.demo.build import writers_of
 from iceberg_maint.demo.tables import SMALL, Writers
 from iceberg_maint.demo.workspace import Place, place, table_id
-from iceberg_maint.wiring import App, build
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.wiring import build
 
 
 @dataclass
 class SmallLake:
     place: Place
-    app: App
+    runtime: Runtime
     writers: Writers
 
     def measure(self, name: str) -> Measured:
-        catalog = self.app.catalogs["lake"]
+        catalog = self.runtime.catalogs["lake"]
         return catalog.measure(catalog.pin(table_id(name)), Policy().rewrite_data_files)
 
     def metadata_location(self, name: str) -> str:
@@ -37,6 +38,7 @@ def no_session() -> object:
 @pytest.fixture
 def small_lake(tmp_path: Path) -> SmallLake:
     where = place(tmp_path / "data")
-    app = build(where.prepare(os.environ))
-    writers = writers_of(app, where, SMALL)
-    return SmallLake(where, app, Writers(writers.catalog, no_session, where, SMALL))
+    config = where.prepare(os.environ)
+    runtime = build(config)
+    writers = writers_of(config, runtime, where, SMALL)
+    return SmallLake(where, runtime, Writers(writers.catalog, no_session, where, SMALL))

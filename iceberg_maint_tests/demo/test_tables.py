@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_weather_is_unpartitioned_with_a_file_per_batch(small_lake: SmallLake) -
 
 def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLake) -> None:
     tables.build_weather_by_day(small_lake.writers)
-    seen = look(small_lake.app, table_id("weather_by_day"))
+    seen = look(small_lake.runtime, table_id("weather_by_day"))
     assert seen.decision.verdict is Verdict.SKIP
     assert seen.upkeep == ("rewrite_manifests", "expire_snapshots", "remove_orphan_files")
     health = seen.measured.table_health
@@ -92,7 +93,8 @@ def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
         "uri": "sqlite:///" + conf["uri"].removeprefix("jdbc:sqlite:").split("?")[0],
         "warehouse": conf["warehouse"],
     }
-    small_lake.app.catalogs = {CATALOG: PyIcebergCatalog(CATALOG, properties)}
+    catalogs = {CATALOG: PyIcebergCatalog(CATALOG, properties)}
+    small_lake.runtime = replace(small_lake.runtime, catalogs=catalogs)
     catalog = load_catalog(CATALOG, **properties)
     catalog.create_namespace_if_not_exists(NAMESPACE)
     small_lake.writers = Writers(catalog, lambda: spark, small_lake.place, SMALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import LazyEngine
+from iceberg_maint.wiring import build
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 
 
@@ -46,10 +48,10 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_table(folder, "db.sick", 6)
     make_table(folder, "db.backing_off", 6)
     make_table(folder, "db.quarantined", 6, {"maintenance.retry.quarantine_after": "1"})
-    app = App(load_config(config, {"ICEBERG_MAINT_HOME": str(folder)}), engine=FullDisk())
+    real = build(load_config(config, {"ICEBERG_MAINT_HOME": str(folder)}))
+    runtime = replace(real, engine=LazyEngine(FullDisk))
     for name in ("db.backing_off", "db.quarantined"):
-        table = app.find(name)
-        ended = together(maintain(table, app.policy_of(), Request(f"failing {name}"), app.tools(table)))
+        ended = together(maintain(runtime.find(name), Request(f"failing {name}"), runtime))
         assert ended.outcome is OutcomeStatus.FAILED
     return config
 

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.demo.duckdb_reader import SecondReader, scan
 from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import App
+from iceberg_maint.wiring import build, spark_engine
 from iceberg_maint_tests.kill.points import Kind
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -77,13 +78,14 @@ class Lake:
         """The table's folder."""
         return self.folder / "warehouse" / "db" / kind.value
 
-    def app(self, kind: Kind) -> App:
+    def runtime(self, kind: Kind) -> Runtime:
         """A program's view of one table: each has a ledger of its own, as if it had a program to itself."""
         config = load_config(self.config, os.environ)
-        app = App(config, ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
-        if self.session is not None:
-            app._engine = app.engine_of(self.session)
-        return app
+        runtime = replace(build(config), ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
+        if self.session is None:
+            return runtime
+        session = self.session
+        return replace(runtime, engine=LazyEngine(lambda: spark_engine(runtime.catalogs, session)))
 
     def location(self, kind: Kind) -> str:
         """The table's metadata file."""
@@ -117,11 +119,11 @@ class Lake:
         """Where the table's orphans were put."""
         return [self.place(kind) / "data" / f"nobodys-{n}.parquet" for n in range(ORPHANS)]
 
-    def configured(self) -> App:
+    def configured(self) -> Runtime:
         """The whole lake's program, of a folder that may be new."""
         (self.folder / "warehouse").mkdir(parents=True, exist_ok=True)
         self.config.write_text(CONFIG.format(folder=self.folder), "utf-8")
-        return App(load_config(self.config, os.environ))
+        return build(load_config(self.config, os.environ))
 
     def make(self, bridge: Bridge) -> None:
         """Makes the tables, in a session with the lake's catalog, and keeps a copy to put back."""

@@ -16,7 +16,7 @@ from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import Kind, Point, Seam
 from iceberg_maint_tests.kill.seams import Failpoint, LostAnswerError, observer_of, with_failpoint
@@ -57,29 +57,29 @@ class Gathering:
         assert not self._gone, self._gone
 
 
-def failing_run(lake: Lake, kind: Kind, point: Point, act: Callable[[App], None], name: str) -> str:
+def failing_run(lake: Lake, kind: Kind, point: Point, act: Callable[[Runtime], None], name: str) -> str:
     """Runs until the point, where `act` decides what happens; what came of the run in one line."""
-    app = lake.app(kind)
-    failpoint = Failpoint(point.seam, point.time(kind), lambda: act(app))
-    tools = with_failpoint(app.tools(lake.table(kind)), failpoint, lake.place(kind) / "data")
+    runtime = lake.runtime(kind)
+    failpoint = Failpoint(point.seam, point.time(kind), lambda: act(runtime))
+    broken = with_failpoint(runtime, failpoint, lake.place(kind) / "data")
     request = Request(name, operations=point.asked(kind))
     try:
-        outcomes = maintain(lake.table(kind), app.policy_of(), request, tools, observer_of(failpoint))
+        outcomes = maintain(lake.table(kind), request, broken, observer_of(failpoint))
         came = ", ".join(map(told, outcomes))
     except (Exception, Terminated) as why:  # noqa: BLE001 - how a run fails is what the suite is about
         came = f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"
     finally:
-        app.ledger.close()
+        runtime.ledger.close()
     assert failpoint.reached, f"{point.code} was not reached: {came}"
     return came
 
 
-def lose_answer(point: Point) -> Callable[[App], None]:
+def lose_answer(point: Point) -> Callable[[Runtime], None]:
     """What was asked for is done; the ledger, the engine or the catalog does not say so."""
 
-    def act(app: App) -> None:
+    def act(runtime: Runtime) -> None:
         if point.seam is Seam.WRITING:
-            app.engine().cancel()
+            runtime.engine().cancel()
             return
         if point.seam in _OF_LEDGER:
             raise OperationalError("lost", {}, LostAnswerError("the database went away"))
@@ -88,19 +88,19 @@ def lose_answer(point: Point) -> Callable[[App], None]:
     return act
 
 
-def ask_to_stop(_app: App) -> None:
+def ask_to_stop(_runtime: Runtime) -> None:
     """Terminate: what Dagster and a service manager send."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
-def stopped_in_order(app_of: Callable[[], App | None]) -> Iterator[None]:
+def stopped_in_order(runtime_of: Callable[[], Runtime | None]) -> Iterator[None]:
     """SIGTERM ends the run in the body as it ends the program's."""
 
     def cancel() -> None:
-        app = app_of()
-        if app is not None and app.running_engine is not None:
-            app.running_engine.cancel()
+        runtime = runtime_of()
+        if runtime is not None:
+            runtime.engine.cancel()
 
     with terminated_by_signals(cancel):
         yield
@@ -108,12 +108,12 @@ def stopped_in_order(app_of: Callable[[], App | None]) -> Iterator[None]:
 
 def resume(lake: Lake, kind: Kind, operations: tuple[Operation, ...]) -> tuple[OperationOutcome, ...]:
     """The next run, of a program of its own."""
-    app = lake.app(kind)
+    runtime = lake.runtime(kind)
     try:
         request = Request(f"resuming-{uuid.uuid4().hex}", operations=operations)
-        return maintain(lake.table(kind), app.policy_of(), request, app.tools(lake.table(kind)))
+        return maintain(lake.table(kind), request, runtime)
     finally:
-        app.ledger.close()
+        runtime.ledger.close()
 
 
 def told(outcome: OperationOutcome) -> str:

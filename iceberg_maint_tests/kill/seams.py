@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import event
 
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
@@ -21,8 +22,8 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.orphans.orphan_pass import OrphanPass
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Event, OperationEnded
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.kill.points import Seam
 
 FEW = 2
@@ -54,19 +55,19 @@ class Failpoint:
         return seam is self.seam and self._left == 1 and not self.reached
 
 
-def with_failpoint(tools: Tools, failpoint: Failpoint, data_folder: Path) -> Tools:
-    """The tools of one run on the table whose data files are in this folder."""
-    assert isinstance(tools.ledger, SqlLedger)
-    ledger = _Ledger(tools.ledger, failpoint)
-    engine = _Engine(tools.engine, failpoint, data_folder)
+def with_failpoint(runtime: Runtime, failpoint: Failpoint, data_folder: Path) -> Runtime:
+    """The runtime of one run on the table whose data files are in this folder."""
+    assert isinstance(runtime.ledger, SqlLedger)
+    ledger = _Ledger(runtime.ledger, failpoint)
+    engine = _Engine(runtime.engine, failpoint, data_folder)
 
-    def orphans() -> OrphanPass:
-        real: Any = tools.orphans()
+    def orphan_files(table: TableId) -> OrphanPass:
+        real: Any = runtime.orphan_files(table)
         store_of = real._around.store
         around = replace(real._around, store=lambda state: _Store(store_of(state), failpoint))
         return OrphanPass(around)
 
-    return replace(tools, ledger=ledger, engine=lambda: engine, orphans=orphans)
+    return replace(runtime, ledger=ledger, engine=LazyEngine(lambda: engine), orphan_files=orphan_files)
 
 
 def observer_of(failpoint: Failpoint) -> Callable[[Event], None]:

@@ -15,8 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import App
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.runs import (
@@ -96,7 +96,7 @@ class Suite:
         shutil.rmtree(folder, ignore_errors=True)
         os.environ.update(jvm.environment())
         lake = Lake(folder)
-        return cls.on(lake, Bridge(lake.configured().session()))
+        return cls.on(lake, Bridge(lake.configured().spark.session()))
 
     @classmethod
     def on(cls, lake: Lake, bridge: Bridge) -> Self:
@@ -132,14 +132,14 @@ class Suite:
 
     def _hurt(self, point: Point, mode: Mode, kind: Kind) -> str:
         """In this process, which lives on."""
-        apps: list[App] = []
+        runtimes: list[Runtime] = []
 
-        def act(app: App) -> None:
-            apps.append(app)
-            (ask_to_stop if mode is Mode.SIGTERM else lose_answer(point))(app)
+        def act(runtime: Runtime) -> None:
+            runtimes.append(runtime)
+            (ask_to_stop if mode is Mode.SIGTERM else lose_answer(point))(runtime)
 
         try:
-            with stopped_in_order(lambda: apps[-1] if apps else None):
+            with stopped_in_order(lambda: runtimes[-1] if runtimes else None):
                 return failing_run(self.lake, kind, point, act, f"killed-{kind}")
         finally:
             _hang_up()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.runner import lease
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import POINTS, ZOMBIE_POINTS, Kind, Mode, Point, Seam
 from iceberg_maint_tests.kill.runs import Gathering, failing_run
@@ -37,7 +37,7 @@ def main(folder: str, code: str, fate: str, *names: str) -> None:
         lease.LEASE_TTL_SECONDS = SHORT_TTL_SECONDS
     jvm = None
     if fate != Mode.PYTHON.name or point.seam not in _BEFORE_SPARK:
-        jvm = _start_spark(lake.app(kinds[0]))
+        jvm = _start_spark(lake.runtime(kinds[0]))
     _say(jvm=jvm.pid if jvm else None)
     gathering = Gathering(len(kinds))
     came: dict[str, str] = {}
@@ -65,15 +65,15 @@ def main(folder: str, code: str, fate: str, *names: str) -> None:
 
 def _run(lake: Lake, kind: Kind, point: Point, gathering: Gathering, came: dict[str, str]) -> None:
     try:
-        came[kind] = failing_run(lake, kind, point, lambda _app: gathering.arrive(), f"killed-{kind}")
+        came[kind] = failing_run(lake, kind, point, lambda _runtime: gathering.arrive(), f"killed-{kind}")
     except BaseException as why:
         gathering.missed(f"{kind}: {why!r}")
         raise
 
 
-def _start_spark(app: App) -> Any:
+def _start_spark(runtime: Runtime) -> Any:
     """The process of the JVM."""
-    app.session()
+    runtime.spark.session()
     from pyspark import SparkContext
 
     return SparkContext._gateway.proc

@@ -10,6 +10,7 @@ from pathlib import Path
 from iceberg_maint.catalog.file_store import LocalStore
 from iceberg_maint.catalog.location_claims import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -123,7 +124,7 @@ class Keeper(Maintainer):
         """Their names."""
         return {p.name for p in self.trashed(twin)}
 
-    def orphans(self) -> OrphanPass:
+    def orphan_files(self, _table: TableId) -> OrphanPass:
         """A pass by the set clock."""
         around = Surroundings(
             others=self._claims.others,

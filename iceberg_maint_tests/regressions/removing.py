@@ -164,8 +164,8 @@ REMOVING = (
         "the commit gate reads all clocks again, the store's included",
         off(
             "runner/housekeeping.py",
-            "    clocks = checked_clocks(tools, state, store=True)\n",
-            "    clocks = table_clocks(tools, state, store=True)\n",
+            "    clocks = checked_clocks(runtime, state, store=True)\n",
+            "    clocks = table_clocks(runtime, state, store=True)\n",
             "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_told_at_the_gate",
         ),
     ),
@@ -188,7 +188,7 @@ REMOVING = (
         "the clocks are read again whenever the pass asks for its lease",
         off(
             "runner/housekeeping.py",
-            "    checked_clocks(tools, state, store=False)\n",
+            "    checked_clocks(runtime, state, store=False)\n",
             "",
             "orphans/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
         ),

@@ -137,7 +137,7 @@ def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
     uuid = world.now.state.uuid
     held = {"p=c": PartitionHistory(quarantined=True)}
     world.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
-    seen = assess(TABLE, lambda _state: world.policy, world._tools(Process()))
+    seen = assess(TABLE, world.runtime(Process()))
     assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
     _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())
     assert {p.partition: p.verdict for p in stored.partitions}["p=d"] is Verdict.RUN

@@ -95,7 +95,7 @@ def main() -> None:
     # A database that does not answer, in the words of its driver.
     away = {**os.environ, "LEDGER": os.environ["LEDGER"].replace("127.0.0.1:", "127.0.0.1:1")}
     try:
-        wiring.App(load_config(None, away)).ledger.now_ms()
+        wiring.build(load_config(None, away)).ledger.now_ms()
     except Exception as error:  # noqa: BLE001 - what it says is what is looked at
         print(error)
 

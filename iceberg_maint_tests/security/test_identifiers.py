@@ -38,7 +38,7 @@ def test_there_are_enough_of_them(mark: Path) -> None:
 def test_no_table_is_found_by_a_hostile_name(lake: Lake, mark: Path) -> None:
     for name in names(str(mark)):
         with pytest.raises(UnknownTableError) as refused:
-            lake.app.find(name)
+            lake.runtime.find(name)
         assert (refused.value.code, refused.value.exit_code) == ("ICM-126", EXIT_USAGE)
 
 
@@ -83,7 +83,7 @@ def test_table_that_is_listed_by_such_a_name_is_found_by_exactly_it(tmp_path: Pa
     lake = lake_of(tmp_path, {name: {"1": 10} for name in odd})
     assert len(odd) > 30
     for name in odd:
-        assert lake.app.find(name) == TableId.parse(name)
+        assert lake.runtime.find(name) == TableId.parse(name)
     listed = lake("tables")
     assert listed.exit_code == EXIT_DONE
     assert all(c.isprintable() or c == "\n" for c in listed.stdout)

@@ -16,7 +16,7 @@ from iceberg_maint_tests.cli.conftest import NOW_MS, Lake, lake_of
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     lake = lake_of(tmp_path, {"lake.db.t": {"1": 1}})
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(lake.app.ledger, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
     lake.configure(f"ledger: sqlite:///{tmp_path}/ledger.db\n")
     return lake
 

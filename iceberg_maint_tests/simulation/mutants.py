@@ -270,8 +270,8 @@ def unknown_is_reported_as_failed(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("open attempts are settled first")
 def nothing_is_settled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(maintaining, "settle_open_attempts", lambda _state, _tools, _lease: ())
-    patch.setattr(reconciling, "settle_open_attempts", lambda _state, _tools, _lease: ())
+    patch.setattr(maintaining, "settle_open_attempts", lambda _state, _runtime, _lease: ())
+    patch.setattr(reconciling, "settle_open_attempts", lambda _state, _runtime, _lease: ())
 
 
 @mutant("stale work is planned again a few times only")

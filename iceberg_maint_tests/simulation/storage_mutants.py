@@ -65,7 +65,7 @@ def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 @planted("files of a dead run are adopted", stopped_before_its_swap)
 def nothing_is_adopted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(executing, "adopted", lambda _batch, _policy, _tools, _lease: None)
+    patch.setattr(executing, "adopted", lambda _batch, _policy, _runtime, _lease: None)
 
 
 @planted(
@@ -73,7 +73,7 @@ def nothing_is_adopted(patch: pytest.MonkeyPatch) -> None:
     adoption.test_files_are_not_adopted_while_a_catalog_hides_what_they_are_based_on,
 )
 def resumed_batches_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(preparing, "still_valid", lambda _batch, _state, _tools: True)
+    patch.setattr(preparing, "still_valid", lambda _batch, _state, _runtime: True)
 
 
 @planted(
@@ -81,7 +81,7 @@ def resumed_batches_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     adoption.test_swap_that_comes_late_is_not_the_commit_of_the_dead_process_that_adopted_its_files,
 )
 def shared_files_tell_of_every_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reconciling, "_committed_by_others", lambda _attempt, _live, _state, _tools: frozenset())
+    patch.setattr(reconciling, "_committed_by_others", lambda _attempt, _live, _state, _runtime: frozenset())
 
 
 @planted(
@@ -108,7 +108,7 @@ def readers_do_not_hold_snapshots(patch: pytest.MonkeyPatch) -> None:
     keeping.test_reader_that_registers_between_plan_and_commit_of_an_expiry_keeps_its_snapshot,
 )
 def plan_of_an_expiry_is_believed(patch: pytest.MonkeyPatch) -> None:
-    def may_expire(batch, _policy, _tools, _location):
+    def may_expire(batch, _policy, _runtime, _location):
         return Retention(batch.snapshots, batch.refs, (), ())
 
     patch.setattr(executing, "may_expire", may_expire)
@@ -130,7 +130,7 @@ def expiry_is_settled_as_never_done(patch: pytest.MonkeyPatch) -> None:
     keeping.test_tag_that_went_with_an_expiry_is_told_though_nobody_lived_to_look,
 )
 def expiry_of_the_dead_lost_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reconciling, "_lost_with", lambda _batch, _location, _state, _tools: ())
+    patch.setattr(reconciling, "_lost_with", lambda _batch, _location, _state, _runtime: ())
 
 
 @planted(

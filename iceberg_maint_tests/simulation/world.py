@@ -36,9 +36,9 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner import lease as table_lease
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.reconcile import reconcile, settle_open_attempts
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.simulation.engine import SimEngine
 from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
@@ -198,14 +198,12 @@ class World:
         def observe(event: Event) -> None:
             self.watch.event(process, event)
 
-        outcomes = maintain(
-            process.table, lambda _state: self.policy, process.request, self.tools(process), observe
-        )
+        outcomes = maintain(process.table, process.request, self.runtime(process), observe)
         process.outcomes = outcomes
         process.ended = "; ".join(f"{o.operation} {o.outcome} {o.reason}" for o in outcomes)
 
     def _settle(self, process: Process) -> None:
-        settled = reconcile(process.table, self.tools(process), process.request.run_id)
+        settled = reconcile(process.table, self.runtime(process), process.request.run_id)
         self.watch.settled(settled)
         process.ended = f"settled {len(settled)}"
 
@@ -225,14 +223,15 @@ class World:
             process.ended = repr(why)
             self.watch.broken(process, why)
 
-    def tools(self, process: Process) -> Tools:
+    def runtime(self, process: Process) -> Runtime:
         engine = SimEngine(process)
-        return Tools(
-            catalog=ProcessCatalog(process),
+        return Runtime(
+            catalogs={process.table.catalog: ProcessCatalog(process)},
             ledger=ProcessLedger(process),  # type: ignore[arg-type]
             clock=ProcessClock(process),
-            engine=lambda: engine,
-            orphans=lambda: orphan_pass(process),
+            policy_for=lambda _table, _properties: self.policy,
+            engine=LazyEngine(lambda: engine),
+            orphan_files=lambda _table: orphan_pass(process),
         )
 
     # time
@@ -284,7 +283,7 @@ class World:
     def settle_now(self, state: TableState, lease: Lease) -> None:
         """Settles open attempts in this thread, at no process's steps."""
         process = Process(self, state.table, Request("by hand"))
-        settle_open_attempts(state, replace(self.tools(process), ledger=self.ledger), lease)
+        settle_open_attempts(state, replace(self.runtime(process), ledger=self.ledger), lease)
 
     def run_until_idle(self, limit: int = 5000) -> None:
         """Lets every process that is not stopped end."""

@@ -26,8 +26,8 @@ from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.ports.engine import Written, WrittenFile
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.wiring import SystemClock
 from iceberg_maint_tests.support.spark.equality_deletes import keys, other_engine, rows_of
@@ -74,9 +74,15 @@ class Case:
         self.uuid = shop.catalog.pin(TableId.parse(name)).uuid
 
     def run(self, engine: SparkEngine, ledger: Any = None) -> tuple[BatchOutcome, ...]:
-        tools = Tools(self.shop.catalog, ledger or self.ledger, SystemClock(), lambda: engine)
+        runtime = Runtime(
+            {"lake": self.shop.catalog},
+            ledger or self.ledger,
+            SystemClock(),
+            lambda _table, _properties: self.policy,
+            LazyEngine(lambda: engine),
+        )
         request = Request("dead" if ledger else "next", operations=(self.operation,), force=True)
-        [outcome] = maintain(TableId.parse(self.name), lambda _state: self.policy, request, tools)
+        [outcome] = maintain(TableId.parse(self.name), request, runtime)
         return outcome.batches
 
     def dies(self, after: str) -> tuple[WrittenFile, ...]:

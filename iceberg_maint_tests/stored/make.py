@@ -92,7 +92,7 @@ def _git(*arguments: str) -> str:
 def _make_tables() -> None:
     from iceberg_maint.wiring import load
 
-    spark = load(PLACE / CONFIG).session()
+    spark = load(PLACE / CONFIG).spark.session()
     make_tables(spark)
     spark.stop()
 

@@ -59,10 +59,9 @@ def _work(folder: Path) -> subprocess.Popen[bytes]:
 
     config = make_lake(folder)
     make_table(folder, "db.t", 6)
-    app = load(config)
-    table = app.find("db.t")
-    maintain(table, app.policy_of(), Request("archive"), app.tools(table))
-    spark = app.session()
+    runtime = load(config)
+    maintain(runtime.find("db.t"), Request("archive"), runtime)
+    spark = runtime.spark.session()
     for version in (2, 3):
         name = f"lake.db.v{version}"
         modes = "'write.delete.mode'='merge-on-read','write.update.mode'='merge-on-read'"

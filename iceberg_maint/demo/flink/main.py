@@ -22,7 +22,8 @@ from iceberg_maint.demo.flink.verdict import FlinkResult, judge
 from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_headless
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
-from iceberg_maint.wiring import App, build
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.wiring import build
 
 STREAM = Stream(rows=25_000, ids=499, rows_per_second=250)
 _START_SECONDS = 120
@@ -54,26 +55,27 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     began = time.monotonic()
     where = place(root)
     where.clear()
-    app = build(where.prepare(os.environ))
-    home = flink_home(app.config, flink)
+    config = where.prepare(os.environ)
+    runtime = build(config)
+    home = flink_home(config, flink)
     # Made here, once, instead of by two processes at the same time.
-    make_catalog(app)
-    script = stream.statements(flink_catalog(app.config.catalogs[CATALOG]), TABLES)
+    make_catalog(config)
+    script = stream.statements(flink_catalog(config.catalogs[CATALOG]), TABLES)
     report.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
     healing = Healing()
     at_end_of_job: dict[FlinkTable, Look] = {}
     with started(home, where.root / "flink", script) as job:
         # Spark starts while Flink does.
-        app.session()
-        _wait(lambda: not job.running or _written(app), _START_SECONDS)
-        if _written(app):
-            at_end_of_job = _heal(app, where, job, healing, console)
+        runtime.spark.session()
+        _wait(lambda: not job.running or _written(runtime), _START_SECONDS)
+        if _written(runtime):
+            at_end_of_job = _heal(runtime, where, job, healing, console)
         if not job.succeeded:
             console.print("[red]The job failed.[/] It said:")
             console.print(job.said()[-2000:], markup=False)
         succeeded = job.succeeded
     report.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
-    tables = _judge(app, stream, at_end_of_job)
+    tables = _judge(runtime, stream, at_end_of_job)
     results(console, tables)
     demo = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
     ending(console, where, demo.tables, good=demo.good, seconds=demo.seconds)
@@ -81,21 +83,21 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
 
 
 def _heal(
-    app: App, where: Place, job: FlinkJob, healing: Healing, console: Console
+    runtime: Runtime, where: Place, job: FlinkJob, healing: Healing, console: Console
 ) -> dict[FlinkTable, Look]:
     """Heals beside the job and after it. The tables as they were when the job had ended."""
-    headless = open_headless(app, where)
+    headless = open_headless(runtime, where)
     try:
         report.heading(console, "Healing", "by Dagster's automation, while the job writes")
         while job.running:
             headless.observe()
-            if not heal_once(app, headless, healing, _step(console)):
+            if not heal_once(runtime, headless, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
-        at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
+        at_end_of_job = {table: look(runtime, table_id(table.name)) for table in TABLES}
         report.heading(console, "Healing", "what the job left at its end")
         for _ in range(MAX_TICKS):
             headless.observe()
-            healing.settled = not heal_once(app, headless, healing, _step(console))
+            healing.settled = not heal_once(runtime, headless, healing, _step(console))
             if healing.settled:
                 break
     finally:
@@ -110,19 +112,21 @@ def _step(console: Console) -> Callable[..., None]:
     return step
 
 
-def _judge(app: App, stream: Stream, at_end_of_job: dict[FlinkTable, Look]) -> tuple[FlinkResult, ...]:
+def _judge(
+    runtime: Runtime, stream: Stream, at_end_of_job: dict[FlinkTable, Look]
+) -> tuple[FlinkResult, ...]:
     reader = SecondReader()
     found = []
     for table, ended in at_end_of_job.items():
-        after = look(app, table_id(table.name))
-        state = app.catalogs[CATALOG].pin(table_id(table.name))
+        after = look(runtime, table_id(table.name))
+        state = runtime.catalogs[CATALOG].pin(table_id(table.name))
         found.append(judge(table, stream, ended, after, state, reader))
     reader.close()
     return tuple(found)
 
 
-def _written(app: App) -> bool:
-    catalog = app.catalogs[CATALOG]
+def _written(runtime: Runtime) -> bool:
+    catalog = runtime.catalogs[CATALOG]
     wanted = {table_id(table.name) for table in TABLES}
     return wanted <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in wanted)
 

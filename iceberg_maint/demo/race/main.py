@@ -24,7 +24,8 @@ from iceberg_maint.demo.race.stream import RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
 from iceberg_maint.demo.race.writer import DONE, READY, Acknowledged, acknowledged
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
-from iceberg_maint.wiring import App, build
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.wiring import build
 
 _PAUSE_SECONDS = 1.0
 _STOP_SECONDS = 30
@@ -57,12 +58,13 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
     folder with something else in it, RefusedError ICM-103 without a Java."""
     began = time.monotonic()
     place = RacePlace(root.absolute())
-    app = build(place.prepare(os.environ))
+    config = place.prepare(os.environ)
+    runtime = build(config)
     # Made here, once, instead of by two processes at the same time.
-    make_catalog(app)
+    make_catalog(config)
     raced: list[Raced] = []
     with _writing(place) as writer:
-        session = app.session()
+        session = runtime.spark.session()
         # Spark writes a page for every commit that is refused, which the table tells in a line.
         session.sparkContext.setLogLevel("OFF")
         for way in ways:
@@ -71,9 +73,9 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
         _expect(writer, READY)
         for way in ways:
             general.heading(console, way.title, f"beside a writer of equality deletes, for {seconds:g} s")
-            tried = _race(app, way, writer, seconds)
+            tried = _race(runtime, way, writer, seconds)
             written = acknowledged(place.journal, tables_of(way.name))
-            raced += _judge(app, way, tried, written)
+            raced += _judge(runtime, way, tried, written)
     general.heading(console, "After", "the second reader (DuckDB) has read every maintenance commit")
     results(console, raced)
     report = RaceReport(tuple(raced), time.monotonic() - began)
@@ -82,7 +84,7 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
 
 
 def _race(
-    app: App, way: Way, writer: subprocess.Popen[str], seconds: float
+    runtime: Runtime, way: Way, writer: subprocess.Popen[str], seconds: float
 ) -> dict[RaceTable, tuple[int, str]]:
     """Maintains the way's tables in turn while they are written to; the commits tried on each."""
     tables = tables_of(way.name)
@@ -93,7 +95,7 @@ def _race(
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for table in tables:
-            found = way.maintain(app, table)
+            found = way.maintain(runtime, table)
             commits, failure = tried[table]
             tried[table] = (commits + found.commits, found.failure or failure)
             time.sleep(_PAUSE_SECONDS)
@@ -102,13 +104,18 @@ def _race(
 
 
 def _judge(
-    app: App, way: Way, tried: dict[RaceTable, tuple[int, str]], written: Mapping[str, Acknowledged]
+    runtime: Runtime, way: Way, tried: dict[RaceTable, tuple[int, str]], written: Mapping[str, Acknowledged]
 ) -> list[Raced]:
     reader = SecondReader()
     try:
         return [
             judge(
-                way, table, app.catalogs[CATALOG].pin(_id(table)), written[table.name], tried[table], reader
+                way,
+                table,
+                runtime.catalogs[CATALOG].pin(_id(table)),
+                written[table.name],
+                tried[table],
+                reader,
             )
             for table in tables_of(way.name)
         ]

@@ -11,8 +11,8 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.demo.race.stream import RaceTable
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
 from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, one_line
-from iceberg_maint.wiring import App
 
 _MAX_BATCHES = 10
 
@@ -36,7 +36,7 @@ class Way(Protocol):
     def title(self) -> str:
         """What a person reads."""
 
-    def maintain(self, app: App, table: RaceTable) -> Tried:
+    def maintain(self, runtime: Runtime, table: RaceTable) -> Tried:
         """Does once what is due to the table's data."""
 
 
@@ -48,12 +48,12 @@ class Stock:
     title: str
     options: str = ""
 
-    def maintain(self, app: App, table: RaceTable) -> Tried:
+    def maintain(self, runtime: Runtime, table: RaceTable) -> Tried:
         """One call. One that found nothing to rewrite tried no commit."""
         more = f", options => map({self.options})" if self.options else ""
         call = f"CALL {CATALOG}.system.rewrite_data_files(table => '{NAMESPACE}.{table.name}'{more})"
         try:
-            (row,) = app.session().sql(call).collect()
+            (row,) = runtime.spark.session().sql(call).collect()
         except JVM_ERRORS as error:
             return Tried(1, one_line(error))
         return Tried(int(row["rewritten_data_files_count"] > 0))
@@ -66,11 +66,11 @@ class Ours:
     name: str = "ours"
     title: str = "iceberg_maint"
 
-    def maintain(self, app: App, table: RaceTable) -> Tried:
+    def maintain(self, runtime: Runtime, table: RaceTable) -> Tried:
         """One run of the operations on data."""
         identifier = TableId(CATALOG, (NAMESPACE,), table.name)
         request = Request(f"race-{uuid4().hex[:12]}", max_batches=_MAX_BATCHES)
-        outcomes = maintain(identifier, app.policy_of(), request, app.tools(identifier))
+        outcomes = maintain(identifier, request, runtime)
         batches = [batch for outcome in outcomes for batch in outcome.batches]
         failures = [b.message or b.reason for b in batches if b.snapshot_after is None]
         return Tried(len(batches), failures[-1] if failures else "")

@@ -128,7 +128,7 @@ def acknowledged(journal: Path, tables: Iterable[RaceTable]) -> Mapping[str, Ack
 def main(folder: str) -> None:
     """Upserts as it is told until there is nothing more to read."""
     place = RacePlace(Path(folder))
-    session = load(place.config).session()
+    session = load(place.config).spark.session()
     print(READY, flush=True)
     for line in sys.stdin:
         way, seconds = line.split()

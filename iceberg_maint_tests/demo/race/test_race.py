@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from iceberg_maint.demo.race.strategies import Ours, Stock, Way
 from iceberg_maint.demo.race.stream import HOT_KEYS, RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
 from iceberg_maint.demo.race.writer import Upserter, acknowledged
-from iceberg_maint.wiring import App
+from iceberg_maint.runner.runtime import LazyEngine, SparkAccess
+from iceberg_maint.wiring import build, spark_engine
 
 pytestmark = pytest.mark.spark
 
@@ -35,8 +37,9 @@ class Race:
     def __init__(self, way: Way, spark: SparkSession, folder: Path, lake: Path) -> None:
         config = folder / "config.yaml"
         config.write_text(CONFIG.format(here=folder, lake=lake), "utf-8")
-        self.app = App(load_config(config, {}))
-        self.app.session = lambda: spark  # type: ignore[method-assign]
+        real = build(load_config(config, {}))
+        engine = LazyEngine(lambda: spark_engine(real.catalogs, lambda: spark))
+        self.runtime = replace(real, engine=engine, spark=SparkAccess(session=lambda: spark))
         self.way = way
         self.journal = folder / "journal"
         self.tables = tables_of(way.name)[1:]
@@ -51,7 +54,7 @@ class Race:
             self.writer.round(part)
 
     def judged(self, table: RaceTable) -> Raced:
-        state = self.app.catalogs["lake"].pin(TableId("lake", ("demo",), table.name))
+        state = self.runtime.catalogs["lake"].pin(TableId("lake", ("demo",), table.name))
         reader = SecondReader()
         try:
             told = acknowledged(self.journal, self.tables)[table.name]
@@ -75,7 +78,7 @@ def race(spark: SparkSession, tmp_path: Path, lake_dir: Path) -> Iterator[Race]:
 def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(race: Race) -> None:
     race.rounds(0, 0, 0, 0.3, 0.3, 0.6, 0.6, 0.9)
     for table in race.tables:
-        assert race.way.maintain(race.app, table).commits >= 1
+        assert race.way.maintain(race.runtime, table).commits >= 1
     race.rounds(0.9)
     for table in race.tables:
         raced = race.judged(table)
@@ -86,14 +89,14 @@ def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(
     # Who is not the writer and takes a row, or brings one, is told so.
     table = race.tables[0]
     before = race.judged(table)
-    race.app.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 2, 99, '')")
-    race.app.session().sql(f"DELETE FROM {table.full_name} WHERE v = 7")
+    race.runtime.spark.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 2, 99, '')")
+    race.runtime.spark.session().sql(f"DELETE FROM {table.full_name} WHERE v = 7")
     after = race.judged(table)
     assert (after.landed - before.landed, after.lost, after.back) == (2, 8, 1)
     assert not after.safe
     # What stock lands is counted as well.
     beside = race.tables[1]
     landed = race.judged(beside).landed
-    tried = Stock("stock", "stock", "'rewrite-all', 'true'").maintain(race.app, beside)
+    tried = Stock("stock", "stock", "'rewrite-all', 'true'").maintain(race.runtime, beside)
     assert (tried.commits, tried.failure) == (1, "")
     assert race.judged(beside).landed == landed + 1

@@ -33,7 +33,7 @@ from iceberg_maint_tests.support.spark.workshop import FULL, workshop_of
 from iceberg_maint_tests.support.spark.writers import Writers
 
 if TYPE_CHECKING:
-    from iceberg_maint.runner.assess import Tools
+    from iceberg_maint.runner.runtime import Runtime
 
 pytestmark = pytest.mark.spark
 
@@ -249,12 +249,12 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         sources = paths(shop, name)
         mark(shop, name, {path: [0] for path in sources})
         batch = loads(Batch, dumps(shop.batch(name)))
-        tools = cast("Tools", SimpleNamespace(catalog=shop.catalog))
+        runtime = cast("Runtime", SimpleNamespace(catalog_of=lambda _table: shop.catalog))
         shop.writers.append(shop.writers.load(name), rows_of([99]))
-        assert still_valid(batch, shop.catalog.pin(TableId.parse(name)), tools)
+        assert still_valid(batch, shop.catalog.pin(TableId.parse(name)), runtime)
         for path in sources:
             registered_again(shop, name, path)
-        assert not still_valid(batch, shop.catalog.pin(TableId.parse(name)), tools)
+        assert not still_valid(batch, shop.catalog.pin(TableId.parse(name)), runtime)
         return name, batch
 
     name, batch = case()

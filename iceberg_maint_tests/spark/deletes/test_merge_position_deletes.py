@@ -20,9 +20,9 @@ from iceberg_maint.core.policy.data import (
 )
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import maintain
 from iceberg_maint.runner.request import Request
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.health.measure import SparkHealthSource
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.verify import SparkVerifier
@@ -245,11 +245,17 @@ def test_table_of_void_deletes_is_healed_in_one_run_and_asks_for_no_other(shop: 
     a, b = paths(shop, name)
     mark(shop, name, {a: range(8), b: [1]})
     before = shop.writers.rows(name)
-    tools = Tools(shop.catalog, memory_ledger(), SystemClock(), lambda: shop.engine)
+    runtime = Runtime(
+        {"lake": shop.catalog},
+        memory_ledger(),
+        SystemClock(),
+        lambda _table, _properties: QUICK,
+        LazyEngine(lambda: shop.engine),
+    )
 
     def run(number: int) -> list[tuple[OutcomeStatus, Reason]]:
         request = Request(f"run {number}")
-        outcomes = maintain(TableId.parse(name), lambda _state: QUICK, request, tools)
+        outcomes = maintain(TableId.parse(name), request, runtime)
         return [(o.outcome, o.reason) for o in outcomes]
 
     healthy = (OutcomeStatus.NO_OP, Reason.HEALTHY)

@@ -13,7 +13,6 @@ from typing import Any
 
 from iceberg_maint import wiring
 from iceberg_maint.config import load_config
-from iceberg_maint.definitions import lake_of
 from iceberg_maint.defs import sensors
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.table_list import load_table_list
@@ -72,12 +71,17 @@ class _Engine:
 # Every test waits for a tick.
 sensors.AUTOMATION_INTERVAL_SECONDS = 10
 
-_app = wiring.build(load_config(None, os.environ))
-_lake = lake_of(_app)
-_list = _app.config.home / "tables.json"
+_config = load_config(None, os.environ)
+_runtime = wiring.build(_config)
+_spark = _runtime.spark
+_list = _config.home / "tables.json"
 defs = build_definitions(
-    replace(_lake, ledger=_Ledger(_lake.ledger), engine_of=lambda session: _Engine(_lake.engine_of(session))),
-    load_table_list(_list, _lake.catalogs),
+    replace(
+        _runtime,
+        ledger=_Ledger(_runtime.ledger),
+        spark=replace(_spark, engine_of=lambda session: _Engine(_spark.engine_of(session))),
+    ),
+    load_table_list(_list, _runtime.catalogs),
     _list,
     webserver_url=os.environ["ICEBERG_MAINT_DAGSTER_URL"],
 )

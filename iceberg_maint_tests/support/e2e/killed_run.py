@@ -15,9 +15,9 @@ from typing import Any
 
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.wiring import App, load
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
+from iceberg_maint.wiring import load
 
 POINTS = ("between_batches", "files_written", "before_swap", "after_swap")
 INTENT_SAVED = "intent_saved"
@@ -72,17 +72,16 @@ class _KillingEngine:
 
 
 def main(config: str, table_name: str, point: str, run_id: str) -> None:
-    app: App = load(Path(config))
-    table = app.find(table_name)
-    real = app.tools(table)
+    real = load(Path(config))
     engine = _KillingEngine(real.engine(), point)
-    tools = Tools(
-        real.catalog,
+    runtime = Runtime(
+        real.catalogs,
         _KillingLedger(real.ledger, point),  # type: ignore[arg-type]
         real.clock,
-        lambda: engine,  # type: ignore[return-value, arg-type]
+        real.policy_for,
+        LazyEngine(lambda: engine),  # type: ignore[return-value, arg-type]
     )
-    maintain(table, app.policy_of(), Request(run_id), tools)
+    maintain(real.find(table_name), Request(run_id), runtime)
     raise SystemExit(f"the run ended before it reached {point}")
 
 

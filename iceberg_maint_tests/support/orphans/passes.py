@@ -19,8 +19,8 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.wiring import SystemClock
 from iceberg_maint_tests.support.orphans.layouts import Lake, ShiftedStore
 from iceberg_maint_tests.support.runner.loop import AtClock
@@ -80,18 +80,19 @@ class Passes:
         }
         return OrphanPass(Surroundings(**(around | self.around)), self.scope)
 
-    def tools(self) -> Tools:
-        return Tools(
-            catalog=self.lake.catalog,
+    def runtime(self) -> Runtime:
+        return Runtime(
+            catalogs={TABLE.catalog: self.lake.catalog},
             ledger=AtClock(self.ledger, self.ledger_clock or StoreClock(self.store)),  # type: ignore[arg-type]
             clock=StoreClock(self.store),
-            engine=NoEngine,  # type: ignore[arg-type]
-            orphans=self.orphan_pass,
+            policy_for=lambda _table, _properties: self.policy,
+            engine=LazyEngine(NoEngine),  # type: ignore[arg-type]
+            orphan_files=lambda _table: self.orphan_pass(),
         )
 
     def run(self, *, force: bool = False) -> OperationOutcome:
         request = Request(f"run-{os.getpid()}-{next(_numbers)}", operations=(OPERATION,), force=force)
-        [outcome] = maintain(TABLE, lambda _state: self.policy, request, self.tools())
+        [outcome] = maintain(TABLE, request, self.runtime())
         return outcome
 
     def expire_leases(self) -> None:

@@ -12,7 +12,7 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint.runner.assess import Tools
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.support.runner.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
 
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS
@@ -62,13 +62,14 @@ class UpkeepWorld(World):
         found = self.ledger.history(self.now.state.uuid, str(self.now.state.table), operation)
         return found.of(WHOLE_TABLE)
 
-    def _tools(self, process: Process) -> Tools:
+    def runtime(self, process: Process) -> Runtime:
         engine = UpkeepEngine(self, process)
-        return Tools(
-            catalog=self.catalog,
+        return Runtime(
+            catalogs={self.now.state.table.catalog: self.catalog},
             ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
             clock=self.clock,  # type: ignore[arg-type]
-            engine=lambda: engine,
+            policy_for=lambda _table, _properties: self.policy,
+            engine=LazyEngine(lambda: engine),
             store_now_ms=lambda _state: self.store_clock.now_ms(),
         )
 

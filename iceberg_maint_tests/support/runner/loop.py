@@ -29,9 +29,9 @@ from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.ports.ledger import KnownTable
-from iceberg_maint.runner.assess import Tools
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.reconcile import Settled, reconcile
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.support.core.values import BY_P, NOW_MS, TARGET, data, small, table_of
 
 TABLE = TableId.parse("lake.db.t")
@@ -202,13 +202,11 @@ class World:
     def run(self, process: Process | None = None, **request: Any) -> OperationOutcome:
         process = process or Process()
         asked = Request(f"run-{next(self.runs)}", **request)
-        outcomes = maintain(
-            TABLE, lambda _state: self.policy, asked, self._tools(process), self.events.append
-        )
+        outcomes = maintain(TABLE, asked, self.runtime(process), self.events.append)
         return together(outcomes)
 
     def reconcile(self) -> tuple[Settled, ...]:
-        return reconcile(TABLE, self._tools(Process()), f"run-{next(self.runs)}")
+        return reconcile(TABLE, self.runtime(Process()), f"run-{next(self.runs)}")
 
     def expire_leases(self) -> None:
         """The time a dead process's lease takes to run out has passed."""
@@ -225,13 +223,14 @@ class World:
         found = self.ledger.history(self.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES)
         return found.of(partition)
 
-    def _tools(self, process: Process) -> Tools:
+    def runtime(self, process: Process) -> Runtime:
         engine = LoopEngine(self, process)
-        return Tools(
-            catalog=self.catalog,
+        return Runtime(
+            catalogs={TABLE.catalog: self.catalog},
             ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
             clock=self.clock,  # type: ignore[arg-type]
-            engine=lambda: engine,
+            policy_for=lambda _table, _properties: self.policy,
+            engine=LazyEngine(lambda: engine),
         )
 
 

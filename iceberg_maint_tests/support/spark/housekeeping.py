@@ -24,8 +24,9 @@ from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.runner.assess import Tools, assess, make_plans, no_store_clock
+from iceberg_maint.runner.assess import assess, make_plans
 from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.runner.runtime import LazyEngine, Runtime, no_store_clock
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint_tests.support.orphans.layouts import ShiftedStore
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
@@ -79,32 +80,32 @@ class Keeper:
         """Runs one operation."""
         outcomes = maintain(
             TableId.parse(name),
-            lambda _state: self.policy,
             Request(f"run-{next(self.runs)}", operations=operations, **request),
-            self.tools(name, days),
+            self.runtime(name, days),
         )
         return outcomes[-1]
 
     def batch(self, name: str, operation: Operation, days: float = 0) -> Batch:
         """The one batch that is due."""
-        tools = self.tools(name, days)
-        seen = assess(TableId.parse(name), lambda _state: self.policy, tools, (operation,))
-        ((batch,),) = (plan.batches for plan in make_plans(seen, tools))
+        runtime = self.runtime(name, days)
+        seen = assess(TableId.parse(name), runtime, (operation,))
+        ((batch,),) = (plan.batches for plan in make_plans(seen, runtime))
         return batch
 
     def state(self, name: str) -> TableState:
         return self.workshop.catalog.pin(TableId.parse(name))
 
-    def tools(self, name: str, days: float) -> Tools:
+    def runtime(self, name: str, days: float) -> Runtime:
         engine = Interposed(self.workshop.engine, self.before_commit, self.after_commit)
         newest = max(s.timestamp_ms for s in self.state(name).snapshots)
         clock = SetClock(newest + int(days * DAY_MS))
-        return Tools(
-            catalog=self.workshop.catalog,
+        return Runtime(
+            catalogs={TableId.parse(name).catalog: self.workshop.catalog},
             ledger=AtClock(self.ledger, self.ledger_clock or clock),  # type: ignore[arg-type]
             clock=clock,
-            engine=lambda: engine,  # type: ignore[arg-type, return-value]
-            orphans=lambda: self._orphan_pass(days),
+            policy_for=lambda _table, _properties: self.policy,
+            engine=LazyEngine(lambda: engine),  # type: ignore[arg-type, return-value]
+            orphan_files=lambda _table: self._orphan_pass(days),
             store_now_ms=self.store_now_ms,
         )
 

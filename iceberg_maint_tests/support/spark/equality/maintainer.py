@@ -28,8 +28,8 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
-from iceberg_maint.runner.assess import Tools, no_orphan_pass
 from iceberg_maint.runner.maintain import Observer, Request, maintain
+from iceberg_maint.runner.runtime import LazyEngine, Runtime, no_orphan_pass
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.runner.loop import AtClock
@@ -136,9 +136,9 @@ class Maintainer:
         )
         return Twin(self.writers, name)
 
-    def orphans(self) -> OrphanFiles:
+    def orphan_files(self, table: TableId) -> OrphanFiles:
         """Nothing here removes files."""
-        return no_orphan_pass()
+        return no_orphan_pass(table)
 
     def partitions(self, twin: Twin) -> list[str]:
         """Partition keys of the table, sorted."""
@@ -157,13 +157,19 @@ class Maintainer:
     ) -> tuple[OperationOutcome, ...]:
         """One run over the table, as the command line would start it."""
         engine: Any = self.engine if between is None else Interleaved(self.engine, between)
-        tools = Tools(
-            self.catalog, AtClock(self.ledger, self.clock), self.clock, lambda: engine, self.orphans
-        )
         request = Request(f"run-{next(self._names)}", partitions=partitions, operations=operations)
         # Stock compaction is one of the writers here, and what is done beside it is to be seen.
         beside_others = replace(policy, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
-        return maintain(TableId.parse(twin.name), lambda _state: beside_others, request, tools, observer)
+        table = TableId.parse(twin.name)
+        runtime = Runtime(
+            {table.catalog: self.catalog},
+            AtClock(self.ledger, self.clock),
+            self.clock,
+            lambda _table, _properties: beside_others,
+            LazyEngine(lambda: engine),
+            self.orphan_files,
+        )
+        return maintain(table, request, runtime, observer)
 
     def heal(
         self,

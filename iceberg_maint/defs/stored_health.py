@@ -1,0 +1,67 @@
+"""What the Dagster layer decides from stored health, without a look at the table itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.housekeeping import held_back
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.reasons import Decision
+from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.core.removal.clock_agreement import disagreement
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.ports.ledger import Report
+from iceberg_maint.runner.assess import decide_stored
+from iceberg_maint.runner.clocks import read_clocks
+from iceberg_maint.runner.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+
+def read_pointers(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, str]:
+    """Pointers of the tables whose catalog answers; one round per catalog."""
+    by_catalog: dict[str, list[TableId]] = {}
+    for table in tables:
+        by_catalog.setdefault(table.catalog, []).append(table)
+    found: dict[TableId, str] = {}
+    for name, members in by_catalog.items():
+        try:
+            found.update(runtime.catalog_of(members[0]).pointers(members))
+        except IcebergMaintError as why:
+            _log.warning("catalog %s gives no pointers: %s", name, runtime.masked(str(why)))
+    return found
+
+
+def stored_policy(runtime: Runtime, measured: Measured) -> Policy:
+    """The effective policy as of the stored health."""
+    return runtime.policy_for(measured.table, measured.maintenance_properties)
+
+
+def stored_decision(runtime: Runtime, measured: Measured) -> tuple[TableHistory, Decision]:
+    """The history of the table's data in the ledger and the decision on it; the catalog is not asked."""
+    return decide_stored(measured, stored_policy(runtime, measured), runtime.ledger, runtime.clock.now_ms())
+
+
+def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:
+    """Whether nothing stored holds this operation of housekeeping back."""
+    history = runtime.ledger.history(measured.table_uuid, str(measured.table), operation)
+    policy = stored_policy(runtime, measured)
+    if operation in REMOVING_OPERATIONS and _clocks_disagree(runtime, measured):
+        return False
+    return policy.mode is Mode.ACT and not held_back(
+        operation, measured, policy, history, runtime.clock.now_ms()
+    )
+
+
+def _clocks_disagree(runtime: Runtime, measured: Measured) -> bool:
+    """Whether a run would be refused for its clocks, as far as is stored."""
+    updated_ms = measured.table_health.last_change_ms
+    return disagreement(read_clocks(runtime.clock, runtime.ledger, updated_ms=updated_ms)) is not None
+
+
+def last_orphan_pass(runtime: Runtime, table_uuid: str) -> Report | None:
+    """What the table's last orphan pass reported, whoever ran it."""
+    return runtime.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)

@@ -1,0 +1,148 @@
+"""Runtime: the outside systems and the policies that one process maintains tables with."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.ports.catalog import Catalog
+from iceberg_maint.ports.clock import Clock
+from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.storage import OrphanFiles
+
+SessionFactory = Callable[[], Any]
+"""Returns the Spark session of this process. The first call starts it."""
+
+PolicyFor = Callable[[TableId, Mapping[str, str]], Policy]
+"""The effective policy of a table with these properties."""
+
+
+class LazyEngine:
+    """An engine that the first call makes."""
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._engine: Engine | None = None
+
+    def __call__(self) -> Engine:
+        """The engine, the same at every call."""
+        if self._engine is None:
+            self._engine = self._make()
+        return self._engine
+
+    def cancel(self) -> None:
+        """Cancels the work of the engine, if there is one."""
+        if self._engine is not None:
+            self._engine.cancel()
+
+
+def no_spark(*_arguments: object) -> Any:
+    """For a process without Spark. Raises RuntimeError."""
+    raise RuntimeError("this runtime has no Spark")
+
+
+def no_orphan_pass(_table: TableId) -> OrphanFiles:
+    """For where nothing removes files. Raises RuntimeError."""
+    raise RuntimeError("this runtime has no orphan pass")
+
+
+def no_store_clock(_state: TableState) -> int | None:
+    """For tables without files."""
+    return None
+
+
+def no_secrets(error: Exception) -> Exception:
+    """For a process without secrets: the error itself."""
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAccess:
+    """The Spark of this process: its session, the settings for a session that another program builds,
+    the engine on a given session, and the verifier of commits. Nothing starts before a call."""
+
+    session: SessionFactory = no_spark
+    conf: Callable[[], Mapping[str, str]] = no_spark
+    engine_of: Callable[[SessionFactory], Engine] = no_spark
+    verifier: Callable[[], Verifier] = no_spark
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The ports and the policies of one process. Building a runtime connects to nothing.
+
+    `engine` makes the engine at its first call, `orphan_files` the orphan pass of a table. `store_now_ms`
+    reads the clock of a table's store, None where the table has none. `masked` and `redacted_error` remove
+    secrets from what is logged, raised and stored.
+    """
+
+    catalogs: Mapping[str, Catalog]
+    ledger: Ledger
+    clock: Clock
+    policy_for: PolicyFor
+    engine: LazyEngine
+    orphan_files: Callable[[TableId], OrphanFiles] = no_orphan_pass
+    store_now_ms: Callable[[TableState], int | None] = no_store_clock
+    masked: Callable[[str], str] = str
+    redacted_error: Callable[[Exception], Exception] = no_secrets
+    spark: SparkAccess = SparkAccess()
+
+    def on_session(self, session: SessionFactory) -> Runtime:
+        """The runtime with an engine on another program's session."""
+        return replace(self, engine=LazyEngine(lambda: self.spark.engine_of(session)))
+
+    def catalog_of(self, table: TableId) -> Catalog:
+        """The table's catalog. Raises UnknownTableError for one the configuration lacks."""
+        try:
+            return self.catalogs[table.catalog]
+        except KeyError:
+            raise UnknownTableError(
+                "ICM-126",
+                f"{table}: the configuration has no catalog '{table.catalog}'.",
+                f"one of {', '.join(sorted(self.catalogs))}.",
+            ) from None
+
+    def policy_of(self, state: TableState) -> Policy:
+        """The effective policy of a pinned table."""
+        return self.policy_for(state.table, state.properties)
+
+    def tables(self) -> tuple[TableId, ...]:
+        """Every table of every catalog, sorted."""
+        return tuple(sorted(t for catalog in self.catalogs.values() for t in catalog.tables()))
+
+    def parse(self, name: str) -> TableId:
+        """The table a person names; the catalog may be left out when there is one.
+
+        Raises UnknownTableError ICM-126 for a name that no configured catalog can have.
+        """
+        known = sorted(self.catalogs)
+        parts = name.split(".")
+        if len(known) == 1 and (parts[0] != known[0] or len(parts) == 2):
+            parts = [*known, *parts]
+        if parts[0] not in known or len(parts) < 3 or not all(parts):
+            raise UnknownTableError(
+                "ICM-126",
+                f"'{name}' is no table name of catalog {', '.join(known)}.",
+                "write catalog.namespace.table; see 'iceberg-maint tables'.",
+            )
+        return TableId(parts[0], tuple(parts[1:-1]), parts[-1])
+
+    def find(self, name: str) -> TableId:
+        """The table a person names, which the catalog must list.
+
+        Raises UnknownTableError ICM-126 with the nearest names.
+        """
+        table = self.parse(name)
+        listed = self.catalogs[table.catalog].tables()
+        if table in listed:
+            return table
+        near = difflib.get_close_matches(str(table), map(str, listed), n=3, cutoff=0.6)
+        hint = f"did you mean {', '.join(near)}?" if near else "list the tables with 'iceberg-maint tables'."
+        raise UnknownTableError("ICM-126", f"catalog {table.catalog} has no table '{table}'.", hint)
