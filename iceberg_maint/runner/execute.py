@@ -130,7 +130,7 @@ def _attempt(
         fence=lease.fence,
         run_id=run_id,
         max_tries=policy.retry.commit_tries,
-        holds=lambda: tools.ledger.holds(lease),
+        lease_is_held=lambda: tools.ledger.holds(lease),
         record_try=lambda base, location: tools.ledger.record_try(lease, attempt.attempt_id, base, location),
         retention=lambda location: may_expire(batch, policy, tools, location),
         checks_commit_base=tools.catalog.checks_commit_base,

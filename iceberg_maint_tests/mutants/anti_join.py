@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant("deletes of an unpartitioned spec have a partition", "spark/deletes/key_files.py", 'scope = None if everywhere else f"{spec_id}:{partition}"', 'scope = f"{spec_id}:{partition}"', EVOLVED),
     Mutant("global deletes and those of partitions are one set", "spark/deletes/membership.py", "found.setdefault((delete.equality_ids, delete.scope is None), [])", "found.setdefault((delete.equality_ids, False), [])", EVOLVED),
     Mutant("keys are compared across partitions", "spark/deletes/membership.py", "return len({scope for _, _, scope in self.data}) > 1", "return False", PARTITIONS),
-    Mutant("all partitions of a spec are one scope", "spark/deletes/key_files.py", 'scope = f"{spec_id}:{partition}"\n                found.append(DataFile', 'scope = f"{spec_id}:"\n                found.append(DataFile', PARTITIONS),
+    Mutant("all partitions of a spec are one scope", "spark/deletes/key_files.py", 'scope = f"{spec_id}:{partition}"\n                files.append(DataFile', 'scope = f"{spec_id}:"\n                files.append(DataFile', PARTITIONS),
     Mutant("deletes read by the wrong schema are one set", "spark/deletes/membership.py", "found.setdefault((delete.equality_ids, delete.scope is None), [])", "found.setdefault((deletes[0].equality_ids, delete.scope is None), [])", SCHEMAS),
     # Keys.
     Mutant("NULL equals the empty value", "spark/deletes/keys.py", "    if flags:\n", "    if False:\n", NULLS),
@@ -99,7 +99,8 @@ MUTANTS = (
     Mutant("a damaged vector is read", "spark/scan/positions.py", 'if zlib.crc32(body).to_bytes(4, "big") != checksum:', "if False:", positions("parse_of_a_damaged_blob_is_refused")),
     Mutant("anything is a vector", "spark/scan/positions.py", 'if int.from_bytes(length, "big") != len(body) or body[:4] != _MAGIC:', "if False:", positions("parse_of_a_damaged_blob_is_refused")),
     Mutant("positions of one file are as good as of another", "spark/scan/positions.py", 'path.encode() + b"\\0" + body', "body", positions("fingerprint_tells_files_and_positions_apart_and_adds_up")),
-    Mutant("as many positions are the same positions", "spark/scan/positions.py", "        if wanted != found:\n", "        if len(wanted) != len(found):\n", convert("position_that_is_written_wrong_makes_the_proof_unequal[2]")),
+    Mutant("as many positions are the same positions", "spark/scan/positions.py", "        if expected != actual:\n", "        if len(expected) != len(actual):\n"
+, convert("position_that_is_written_wrong_makes_the_proof_unequal[2]")),
     Mutant("what was found need not be what is written", "spark/deletes/anti_join.py", "difference=positions.difference(wanted, written)", 'difference=""', anti_join("mark_that_is_not_written_makes_the_proof_unequal")),
     Mutant("new and old positions need not add up", "spark/deletes/convert.py", "if not detail and new_count + old_count != count:", "if False:", convert("older_position_that_is_lost_makes_the_proof_unequal")),
     Mutant("marks need not be applied", "spark/engine.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),

@@ -86,8 +86,10 @@ def ran_out(error: BaseException) -> bool:
 def _listener(bridge: Bridge, events: Any) -> Any:
     """A listener of Spark's that adds every event, as a one-element array, to a Java list."""
     handles = MethodHandles(bridge)
+    # Java: (proxy, method, arguments) -> events.add(arguments)
     add = handles.bound(events, "java.util.Vector", "add", "boolean", _ANYTHING)
-    add = handles.after(add.asType(handles.type_of(_ANYTHING, _ARRAY)), _ANYTHING, "java.lang.reflect.Method")
+    add = add.asType(handles.type_of(_ANYTHING, _ARRAY))
+    add = handles.drop_arguments(add, _ANYTHING, "java.lang.reflect.Method")
     return handles.as_proxy("org.apache.spark.scheduler.SparkListenerInterface", add)
 
 
