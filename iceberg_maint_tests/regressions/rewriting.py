@@ -176,7 +176,7 @@ REWRITING = (
         "such a table is refused",
         off(
             "spark/scan/staging.py",
-            "    if twice:\n",
+            "    if duplicates:\n",
             "    if False:\n",
             "spark/scan/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
         ),
