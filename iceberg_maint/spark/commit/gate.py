@@ -118,7 +118,7 @@ class Gate:
 
     def _commit(self, base: Any, metadata: Any) -> None:
         if self._used:
-            raise GateRefusedError("the operation has committed already; a retry needs a new operation")
+            raise GateRefusedError("an operation commits once; a retry needs a new operation")
         self._used = True
         self.base_snapshot_id = int(base.currentSnapshot().snapshotId())
         try:
