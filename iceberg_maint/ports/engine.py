@@ -81,18 +81,19 @@ def _no_retention(_metadata_location: str) -> Retention | None:
 class CommitContext:
     """The right to commit one attempt.
 
-    `holds` asks whether the lease and fence are still ours; `record_try(base_snapshot_id,
-    metadata_location)` persists ATTEMPT and is called before every compare-and-swap; when either
-    raises, nothing is swapped. `retention(metadata_location)` is asked before an expiry is swapped:
-    what may expire of the table as this metadata has it, None when it is no longer the table's.
-    `checks_commit_base` is as of `Catalog`: where it does not hold, what went with an expiry is looked for.
+    `lease_is_held` returns whether this process still holds the lease and its fence.
+    `record_try(base_snapshot_id, metadata_location)` persists ATTEMPT before every compare-and-swap. If
+    either raises, nothing is swapped. `retention(metadata_location)` is called before the swap of an expiry. It
+    returns what may expire of the table in this metadata, or None if the table has other metadata by then.
+    `checks_commit_base` is that of `Catalog`. Where it is false, the engine searches for refs and snapshots that
+    an expiry removed by accident.
     """
 
     token: str
     fence: int
     run_id: str
     max_tries: int
-    holds: Callable[[], bool]
+    lease_is_held: Callable[[], bool]
     record_try: Callable[[int, str], None]
     retention: Callable[[str], Retention | None] = _no_retention
     checks_commit_base: bool = False

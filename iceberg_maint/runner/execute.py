@@ -130,7 +130,7 @@ def _attempt(
         fence=lease.fence,
         run_id=run_id,
         max_tries=policy.retry.commit_tries,
-        holds=lambda: runtime.ledger.holds(lease),
+        lease_is_held=lambda: runtime.ledger.holds(lease),
         record_try=lambda base, location: runtime.ledger.record_try(
             lease, attempt.attempt_id, base, location
         ),

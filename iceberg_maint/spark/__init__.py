@@ -1,1 +1,1 @@
-"""The engine: Spark sessions, the Java bridge, one module per strategy and operation."""
+"""The Spark engine: sessions, the Java bridge, and one module per strategy and operation."""

@@ -1,12 +1,12 @@
-"""Verify: prove a maintenance commit again, from what readers see before and after it.
+"""Verifies a maintenance commit: compares the rows that readers see before and after it.
 
-Both snapshots are planned by `scan`, deletes by the spec. Scan tasks that are the same on both
-sides, the same file with the same deletes, give the same rows; the others are read on each side, deletes applied, and
-what readers see of them compared. That covers the files removed and added, and any other file to
-which different deletes apply, so equality here is equality of the two tables.
+`scan` plans both snapshots, with deletes by the spec. A scan task that both sides have (the same file with the
+same deletes) gives the same rows. The other tasks are read on each side with their deletes applied, and
+the visible rows are compared. They cover the removed files, the added files, and every other file to
+which different deletes apply. Therefore equality of these tasks is equality of the two tables.
 
-Where both sides have the same data files, as after a conversion, their rows are the same but for
-the deleted ones: only the positions of these are compared.
+If both sides have the same data files, as after a conversion, only the deleted rows can differ. Then only their
+positions are compared.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 
 
 class SparkVerifier:
-    """`ports.Verifier` on the session that `session` gives, which starts when it is first needed."""
+    """`ports.Verifier` on the session that `session` returns. The first verification starts it."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
     def verify(self, commit: MaintenanceCommit) -> Verification:
-        """Reads both sides and judges them. Raises RefusedError ICM-102 when the table is another
-        one by now, ICM-124 when its equality deletes do not fit the memory, and what Spark raises for
-        any failure but a missing file.
+        """Reads both sides and compares them.
+
+        Raises RefusedError ICM-102 if the table was replaced by another, ICM-124 if its equality deletes do not fit
+        the memory. Raises what Spark raises for any failure except a missing file.
         """
         bridge = Bridge(self._session())
         table = bridge.load_table(commit.table)
@@ -58,63 +59,63 @@ class SparkVerifier:
         for snapshot_id in (commit.parent_id, commit.snapshot_id):
             if table.snapshot(snapshot_id) is None:
                 return unprovable(commit, f"snapshot {snapshot_id} has been expired just now")
-        looked_at: list[Any] = []
+        task_lists: list[Any] = []
         try:
-            return judge_commit(commit, _evidence(bridge, table, commit, looked_at))
+            return judge_commit(commit, _evidence(bridge, table, commit, task_lists))
         except RefusedError as why:
             if why.code != "ICM-119":
                 raise
             return unprovable(commit, why.message)
         except JVM_ERRORS:
-            missing = _missing(bridge, table, commit, looked_at)
+            missing = _missing_file(bridge, table, commit, task_lists)
             if missing is None:
                 raise
             return unprovable(commit, f"file {missing} is gone")
 
 
-def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: list[Any]) -> Evidence:
-    """`looked_at` receives the Java tasks that are read, for who must tell why reading failed."""
+def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists: list[Any]) -> Evidence:
+    """The rows or deleted positions of both sides. Appends the lists of Java tasks that it reads to `task_lists`, so
+    that the caller can search for a missing file after a failure."""
     lambdas = bridge.once(JavaFunctions)
     before = _Tasks(bridge, table, commit.parent_id)
     after = _Tasks(bridge, table, commit.snapshot_id)
-    same = before.keys & after.keys
-    of_before, of_after = before.beyond(same), after.beyond(same)
-    looked_at += [of_before, of_after]
-    # One list of columns for both sides: lineage is compared where the rows had it before.
-    described = load_table_info(bridge, table, commit.table, commit.parent_id)
-    if _data_files(bridge, of_before) == _data_files(bridge, of_after):
-        return _positions_evidence(bridge, described, of_before, of_after)
+    common = before.keys & after.keys
+    tasks_before, tasks_after = before.without(common), after.without(common)
+    task_lists += [tasks_before, tasks_after]
+    # Both sides use the columns of the parent: lineage is compared if the rows had it before the commit.
+    table_info = load_table_info(bridge, table, commit.table, commit.parent_id)
+    if _data_files(bridge, tasks_before) == _data_files(bridge, tasks_after):
+        return _positions_evidence(bridge, table_info, tasks_before, tasks_after)
     incomparable = None
     if not table.schema().sameSchema(bridge.iceberg.util.SnapshotUtil.schemaFor(table, commit.snapshot_id)):
         incomparable = "the schema has changed since"
-    elif not of_after.stream().allMatch(lambdas.has_no_deletes):
+    elif not tasks_after.stream().allMatch(lambdas.has_no_deletes):
         incomparable = "deletes apply to the files now compared"
     sides = (
-        Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible_rows.rows(bridge, described, tasks))
-        for tasks in (of_before, of_after)
+        Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible_rows.rows(bridge, table_info, tasks))
+        for tasks in (tasks_before, tasks_after)
     )
     return Evidence(next(sides), next(sides), incomparable)
 
 
 def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -> Evidence:
     deletes_before, deletes_after = _deletes(bridge, before), _deletes(bridge, after)
-    gone = visible_rows.deleted_positions(bridge, table, before)
-    gone_after = visible_rows.deleted_positions(bridge, table, after)
+    positions_before = visible_rows.deleted_positions(bridge, table, before)
+    positions_after = visible_rows.deleted_positions(bridge, table, after)
     written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
     added = positions.read_back(bridge, table.java, written)
+    paths = sorted(positions_before.keys() | positions_after.keys())
     return Evidence(
-        Side(int(before.size()), len(deletes_before), positions.fingerprint(gone)),
-        Side(int(after.size()), len(deletes_after), positions.fingerprint(gone_after)),
+        Side(int(before.size()), len(deletes_before), positions.fingerprint(positions_before)),
+        Side(int(after.size()), len(deletes_after), positions.fingerprint(positions_after)),
         compared=Compared.DELETED_POSITIONS,
         added=positions.fingerprint(added),
-        where=next(
-            (p for p in sorted(gone.keys() | gone_after.keys()) if gone.get(p) != gone_after.get(p)), ""
-        ),
+        where=next((p for p in paths if positions_before.get(p) != positions_after.get(p)), ""),
     )
 
 
 class _Tasks:
-    """All scan tasks of a snapshot, each with a key that names its file and its deletes."""
+    """All scan tasks of a snapshot. The key of a task contains its file's path and a digest of its deletes."""
 
     def __init__(self, bridge: Bridge, table: Any, snapshot_id: int) -> None:
         self._lambdas = lambdas = bridge.once(JavaFunctions)
@@ -124,45 +125,47 @@ class _Tasks:
         self._keys = list(zip(self._paths, deletes, strict=True))
         self.keys = Counter(self._keys)
 
-    def beyond(self, same: Counter[tuple[str, str]]) -> Any:
-        """The tasks that have no equal on the other side, as a Java list."""
-        paths = {path for path, _ in self.keys - same}
+    def without(self, common: Counter[tuple[str, str]]) -> Any:
+        """The tasks that the other side does not have, as a Java list. `common` are the keys of both sides."""
+        paths = {path for path, _ in self.keys - common}
         if not paths:
             return self._lambdas.to_list(self._tasks.stream().limit(0))
         return self._lambdas.to_list(self._tasks.stream().filter(self._lambdas.task_location_in(paths)))
 
 
 def _data_files(bridge: Bridge, tasks: Any) -> list[str]:
-    """All that Iceberg says of the tasks' data files, lineage and sequence numbers included."""
+    """Iceberg's text of each of the tasks' data files, which includes lineage and sequence numbers."""
     return sorted(str(task.file().toString()) for task in bridge.iterate(tasks))
 
 
 def _deletes(bridge: Bridge, tasks: Any) -> dict[tuple[str, Any], Any]:
-    """The Java DeleteFiles that apply to the tasks, by location and, of deletion vectors, offset."""
+    """The Java DeleteFiles that apply to the tasks, by location and content offset (None unless a deletion vector)."""
     lambdas = bridge.once(JavaFunctions)
-    # Tasks of one scan share the objects.
-    found = lambdas.to_list(tasks.stream().flatMap(lambdas.task_deletes).distinct())
-    return {(str(d.location()), d.contentOffset()): d for d in bridge.iterate(found)}
+    # Tasks of one scan share the DeleteFile objects.
+    deletes = lambdas.to_list(tasks.stream().flatMap(lambdas.task_deletes).distinct())
+    return {(str(d.location()), d.contentOffset()): d for d in bridge.iterate(deletes)}
 
 
-def _missing(bridge: Bridge, table: Any, commit: MaintenanceCommit, looked_at: Sequence[Any]) -> str | None:
-    """The first file of those needed that is not there: metadata first, then data and deletes."""
+def _missing_file(
+    bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists: Sequence[Any]
+) -> str | None:
+    """The first missing file of those that the verification reads: metadata first, then data and deletes."""
     io = table.io()
 
-    def gone(location: str) -> bool:
+    def is_missing(location: str) -> bool:
         return not io.newInputFile(location).exists()
 
     for snapshot_id in (commit.parent_id, commit.snapshot_id):
         snapshot = table.snapshot(snapshot_id)
         manifest_list = str(snapshot.manifestListLocation())
-        if gone(manifest_list):
+        if is_missing(manifest_list):
             return manifest_list
         for manifest in bridge.iterate(snapshot.allManifests(io)):
-            if gone(manifest.path()):
+            if is_missing(manifest.path()):
                 return str(manifest.path())
-    for tasks in looked_at:
+    for tasks in task_lists:
         for task in bridge.iterate(tasks):
             for file in (task.file(), *bridge.iterate(task.deletes())):
-                if gone(file.location()):
+                if is_missing(file.location()):
                     return str(file.location())
     return None

@@ -165,7 +165,7 @@ class MemoryEngine:
             return CommitResult(CommitStatus.COMMITTED)
         base = table.state.snapshots[-1].snapshot_id
         ticket.record_try(base, table.state.metadata_location)
-        assert ticket.holds()
+        assert ticket.lease_is_held()
         added = [
             LiveFile(
                 f.path, FileKind.DATA, 0, batch.groups[f.group].partition, f.record_count, f.size_bytes,

@@ -113,7 +113,7 @@ MUTANTS = (
     # The swap itself.
     Mutant("the rules are not asked", "spark/commit/gate.py", "        if self.violations:", "        if False:", (f"{_SPARK}/test_gate.py::test_gate_newer_equality_delete_is_never_dropped",)),
     Mutant("an operation commits as often as it likes", "spark/commit/gate.py", "        if self._used:", "        if False:", (f"{_SPARK}/test_gate.py::test_gate_takes_one_commit_only",)),
-    Mutant("a lost lease commits", "spark/commit/gate.py", "        if not self._holds():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
+    Mutant("a lost lease commits", "spark/commit/gate.py", "        if not self._lease_is_held():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
     Mutant("the swap is not recorded first", "spark/commit/gate.py", "        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
     Mutant("a snapshot that has expired is an ancestor", "spark/commit/gate.py", "return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))", "return Lineage(True, reaches_pinned=True, since=tuple(since.values()))", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
     Mutant("a foreign replace is anybody's", "spark/commit/gate.py", "ours=TOKEN_PROPERTY in summary,", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),

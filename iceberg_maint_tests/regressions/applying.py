@@ -69,7 +69,7 @@ APPLYING = (
         "deletes by our plan and by Iceberg's scan are compared before a byte is read",
         off(
             "spark/scan/staging.py",
-            "        if seen.get(path, set()) != expected:\n",
+            "        if applied.get(path, set()) != expected:\n",
             "        if False:\n",
             "spark/scan/test_staging.py::test_plan_tasks_other_position_deletes_than_planned_is_refused",
         ),

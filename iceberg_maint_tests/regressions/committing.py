@@ -26,7 +26,7 @@ COMMITTING = (
         "the table is asked for the attempt's token before anything is said",
         off(
             "spark/commit/retry.py",
-            "        snapshot_id = shown(load(name), base)\n",
+            "        snapshot_id = find_commit(load(name), base)\n",
             "        snapshot_id = None\n",
             f"{COMMIT}_that_throws_after_the_swap_is_committed_by_its_token",
         ),
@@ -39,7 +39,7 @@ COMMITTING = (
         off(
             "spark/commit/retry.py",
             "    if snapshot_id is not None:\n        return CommitResult(CommitStatus.COMMITTED",
-            "    if snapshot_id is not None or raised is None:\n        return CommitResult(CommitStatus.COMMITTED",
+            "    if snapshot_id is not None or error is None:\n        return CommitResult(CommitStatus.COMMITTED",
             f"{COMMIT}_that_is_only_said_to_be_done_is_unknown",
         ),
     ),

@@ -107,8 +107,8 @@ REWRITING = (
         "rows in and rows out are compared by a fingerprint, not by their number",
         off(
             "spark/rewrite/bin_pack.py",
-            "unequal = None if before == after else",
-            "unequal = None if before.records == after.records else",
+            "difference = None if before == after else",
+            "difference = None if before.records == after.records else",
             "spark/rewrite/test_bin_pack.py::test_proof_value_changed_while_writing_is_unequal",
         ),
     ),
@@ -119,7 +119,7 @@ REWRITING = (
         "the input is looked at again before a difference counts",
         off(
             "spark/rewrite/bin_pack.py",
-            '            if found["read_rows"] != planned or (full and fingerprint.fingerprint_of(found) != after):\n',
+            '            if values["read_rows"] != planned or (full and fingerprint.fingerprint_of(values) != after):\n',
             "            if False:\n",
             "spark/rewrite/test_bin_pack.py::test_observation_that_counted_a_retried_stage_twice_is_looked_at_again",
         ),
@@ -176,7 +176,7 @@ REWRITING = (
         "such a table is refused",
         off(
             "spark/scan/staging.py",
-            "    if twice:\n",
+            "    if duplicates:\n",
             "    if False:\n",
             "spark/scan/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
         ),

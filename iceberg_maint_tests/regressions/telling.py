@@ -109,7 +109,7 @@ TELLING = (
         "a local master with another address than loopback is refused",
         off(
             "spark/session/settings.py",
-            "    if not inside:\n",
+            "    if not is_loopback:\n",
             "    if False:\n",
             "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
         ),

@@ -140,7 +140,7 @@ class SimEngine:
                 continue
             assert base.snapshot is not None
             try:
-                if not context.holds():
+                if not context.lease_is_held():
                     raise FenceLostError("the lease was lost before the commit; nothing was committed.")
                 context.record_try(base.snapshot.snapshot_id, base.metadata_location)
             except FenceLostError:

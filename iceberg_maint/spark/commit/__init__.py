@@ -1,1 +1,1 @@
-"""Commits through the gate: one operation object per try, every end classified."""
+"""Commits through the gate. Each try uses a new operation object, and each result is classified."""

@@ -1,9 +1,9 @@
-"""Expiry of snapshots and refs: a commit to a table's metadata that removes exactly the planned ones.
+"""Expires snapshots and refs with a commit to a table's metadata that removes exactly the planned ones.
 
-Iceberg's `RemoveSnapshots` also expires by each branch's own age and count, whatever it is told
-besides, so that it could not be held to a plan. The same changes are made by the metadata's own
-updates (`MetadataUpdate.RemoveSnapshots`, `RemoveSnapshotRef`). No file is deleted: what nothing
-reaches any more is for the orphan pass, and expired schemas and specs stay.
+Iceberg's `RemoveSnapshots` also expires snapshots by each branch's own age and count, in addition to the ids it
+gets. It cannot follow a plan exactly. This module makes the changes with metadata updates
+(`MetadataUpdate.RemoveSnapshots`, `RemoveSnapshotRef`). It deletes no file: the orphan pass removes
+unreachable files. Unused schemas and specs stay.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ def commit_expiry(
     load_table: LoadTable | None = None,
     check: ExpiryCheck = check_expiry,
 ) -> CommitResult:
-    """Removes the batch's snapshots and refs in one commit. COMMITTED means that the table lacks them
-    all, whoever removed them; no snapshot tells of it, so the id is that of the head. Where the catalog
-    applied it to other metadata than it was checked against, the result says what was lost with it.
+    """Removes the batch's snapshots and refs in one commit.
 
-    Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
+    COMMITTED means that the table has none of them, whichever program removed them. An expiry adds no snapshot, so
+    the id in the result is the head's. If the catalog applied the commit to other metadata than the checked
+    metadata, the result lists the refs and snapshots that the commit removed beyond the plan.
+
+    Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
     load = load_table or bridge.load_table
     checked: list[tuple[str, dict[str, Any]]] = []
@@ -64,20 +66,20 @@ def commit_expiry(
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         operations = table.operations()
-        gate = Gate(bridge, operations, inspect, context.holds, context.record_try)
+        gate = Gate(bridge, operations, inspect, context.lease_is_held, context.record_try)
         try:
             base = operations.current()
             gate.commit(base, _without(bridge, base, batch))
-        except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
+        except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
             return gate, why
         return gate, None
 
-    def shown(table: Any, _base_snapshot_id: int | None) -> int | None:
+    def find_commit(table: Any, _base_snapshot_id: int | None) -> int | None:
         document = _document(bridge, table.operations().current())
         head = document.get("current-snapshot-id")
         return (_NO_HEAD if head is None else int(head)) if has_expired(batch, document) else None
 
-    result = commit_with_retry(load, batch.table, context, backoff, try_once, shown)
+    result = commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
     if result.status is not CommitStatus.COMMITTED or context.checks_commit_base:
         return result
     return replace(result, lost=_lost(bridge, load, batch, *checked[-1], backoff))
@@ -86,21 +88,25 @@ def commit_expiry(
 def _lost(
     bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], backoff: Backoff
 ) -> tuple[str, ...]:
-    """What went with the commit that was checked against the metadata at `location`."""
+    """The refs and snapshots that a commit, checked with the metadata at `location`, removed beyond the plan."""
 
-    def look() -> tuple[str, ...]:
+    def compare_metadata() -> tuple[str, ...]:
         table = load(batch.table)
         read = bridge.iceberg.TableMetadataParser.read
         log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
         swapped = applied_to(batch, location, log, lambda before: _document(bridge, read(table.io(), before)))
         return () if swapped is None else lost_with(batch, base, swapped)
 
-    return look_for_lost(look, backoff.after, one_line)
+    return look_for_lost(compare_metadata, backoff.after, one_line)
 
 
 def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:
-    """The metadata without the planned refs and snapshots. The changes cross as Iceberg's JSON: an id
-    below 2^31 would arrive as an Integer in a list, and be found nowhere."""
+    """The metadata without the planned refs and snapshots.
+
+    The changes cross as Iceberg's JSON. In a Java list an id below 2^31 would arrive as an Integer and equal
+    no snapshot id, which is a Long.
+    """
+
     builder = bridge.iceberg.TableMetadata.buildFrom(base)
     updates: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": n} for n in batch.refs]
     if batch.snapshots:

@@ -1,11 +1,12 @@
 """The commit gate between an Iceberg operation and the catalog.
 
-Iceberg calls `commit(base, metadata)` for every attempt, after it has applied its changes to a
-fresh base and before the catalog swaps. There the change is read back from the manifests just
-written and held against the rules of `core.commits.gate`; what breaks one never reaches the catalog.
+Iceberg calls `commit(base, metadata)` for every try, after it has applied its changes to a
+fresh base and before the catalog swaps. The gate reads the change back from the manifests that Iceberg has
+just written and checks it by the rules of `core.commits.gate`. A change that breaks a rule never reaches the
+catalog.
 
-An exception thrown here arrives in Java as a Py4JException, which Iceberg neither retries nor
-takes as leave to clean up, so the gate keeps what it or the catalog raised for the caller.
+An exception raised here arrives in Java as a Py4JException. Iceberg does not retry after it and deletes no
+file because of it. The gate keeps the exception that it or the catalog raised, for the caller.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ _REMOVES = tuple(key.replace("added", "removed") for key in _ADDS)
 
 
 class GateRefusedError(Exception):
-    """The gate did not let a commit through; the reasons are its violations."""
+    """The gate refused a commit. The reasons are the gate's violations."""
 
 
 class BaseMovedError(Exception):
-    """The metadata that a commit builds on is no longer the table's: its swap would be lost."""
+    """The metadata that a commit builds on is no longer the table's current metadata. Its swap would fail."""
 
 
 Inspect = Callable[[Any, Any], tuple[Violation, ...]]
-"""(Java `TableMetadata` a commit builds on, the one it swaps in) → the rules it would break. Raises
-BaseMovedError."""
+"""(Java `TableMetadata` that a commit builds on, the new `TableMetadata`) → the rules that the commit breaks.
+Raises BaseMovedError."""
 
 
 class Gate:
-    """What a table's operations ask when they commit, good for one commit of one operation object.
+    """Checks the commit of a table's operations. A gate serves one commit of one operation object.
 
-    `holds` and `record_try` are the context's; the order at the swap is rules, fence, record, swap.
-    Afterwards: `violations` broken; `moved` whether somebody else had committed before the rules were
-    looked at; `error` what was raised in here; `tried` whether the swap was recorded and may have
-    happened; `base_snapshot_id` what it was based on.
+    `lease_is_held` and `record_try` are the context's. The order at the swap is: rules, fence, record, swap.
+    After the commit, `violations` are the broken rules, `moved` says whether another commit came before the
+    check of the rules, `error` is the exception that was raised in the gate, `tried` says whether the swap was
+    recorded and may have happened, and `base_snapshot_id` is the head of the base metadata.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Gate:
         bridge: Bridge,
         operations: Any,
         inspect: Inspect,
-        holds: Callable[[], bool],
+        lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
     ) -> None:
         self._bridge = bridge
         self._delegate = operations
         self._inspect = inspect
-        self._holds = holds
+        self._lease_is_held = lease_is_held
         self._record_try = record_try
         self._used = False
         self.violations: tuple[Violation, ...] = ()
@@ -83,31 +84,32 @@ class Gate:
 
     def table(self, name: str) -> Any:
         """A Java `Table` whose commits pass this gate."""
-        return self._bridge.iceberg.BaseTable(self._behind.java, name)
+        return self._bridge.iceberg.BaseTable(self._guarded_operations.java, name)
 
     def showing(self, properties: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Inside the block its table shows these properties where it has none of the name: what an operation
-        reads that is made there."""
-        return self._behind.showing(properties)
+        """Inside the block the table has these properties too, unless it sets them. An operation that is
+        created in the block reads them."""
+        return self._guarded_operations.showing(properties)
 
     @cached_property
-    def _behind(self) -> GuardedTableOperations:
+    def _guarded_operations(self) -> GuardedTableOperations:
         return GuardedTableOperations(self._bridge, self, self._delegate)
 
-    # of TableOperations what the table's own do not answer
+    # methods of TableOperations that the gate answers
 
     def requireStrictCleanup(self) -> bool:
-        """Always: nothing is deleted unless the failure says that it may be."""
+        """True: Iceberg deletes files only after a failure that proves that nothing was committed."""
         return True
 
     def commit(self, base: Any, metadata: Any) -> None:
+        """Checks the change, records the try and swaps. Raises what refuses or fails the commit."""
         try:
             self._commit(base, metadata)
         except Exception as why:
             self.error = why
             raise
         except BaseException as why:
-            # py4j answers Java for Exceptions only; an interrupt must not leave it waiting.
+            # py4j returns only an Exception to Java. After another BaseException Java would wait forever.
             self.error = why
             raise GateRefusedError("interrupted") from why
 
@@ -116,7 +118,7 @@ class Gate:
 
     def _commit(self, base: Any, metadata: Any) -> None:
         if self._used:
-            raise GateRefusedError("an operation commits once; a retry needs a new one")
+            raise GateRefusedError("an operation commits once; a retry needs a new operation")
         self._used = True
         self.base_snapshot_id = int(base.currentSnapshot().snapshotId())
         try:
@@ -126,7 +128,7 @@ class Gate:
             raise
         if self.violations:
             raise GateRefusedError("; ".join(f"{v.rule}: {v.fact}" for v in self.violations))
-        if not self._holds():
+        if not self._lease_is_held():
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
@@ -134,7 +136,7 @@ class Gate:
 
 
 class CommitGate(Gate):
-    """The gate of a commit that changes live files, held against the batch's intent."""
+    """The gate of a commit that changes live files. It checks the change by the batch's intent."""
 
     def __init__(
         self,
@@ -143,17 +145,17 @@ class CommitGate(Gate):
         intent: Intent,
         reader: MetadataReader,
         check: Check,
-        holds: Callable[[], bool],
+        lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
     ) -> None:
         def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
             return check(intent, read_change(bridge, base, metadata, intent, reader))
 
-        super().__init__(bridge, operations, inspect, holds, record_try)
+        super().__init__(bridge, operations, inspect, lease_is_held, record_try)
 
 
 def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
-    """What a commit from metadata `base` to `new` does. Raises UnreadableTableError."""
+    """The change that a commit from metadata `base` to `new` makes. Raises UnreadableTableError."""
     specs = spec_values(bridge, bridge.iterate(base.specs()))
     before = table_version(base, specs, reader)
     if not base.specs().equals(new.specs()):
@@ -173,13 +175,13 @@ def _pinned_manifests(
 ) -> Sequence[Manifest] | None:
     if intent.snapshot_id == before.snapshot_id:
         return before.manifests
-    asks = intent.examined or intent.delete_files or intent.deletes
-    snapshot = base.snapshot(intent.snapshot_id) if asks else None
+    needs_manifests = intent.examined or intent.delete_files or intent.deletes
+    snapshot = base.snapshot(intent.snapshot_id) if needs_manifests else None
     return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 
 
 def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: MetadataReader) -> TableVersion:
-    """The head of a Java `TableMetadata` as values; `specs` are all of the table's."""
+    """The head of a Java `TableMetadata` as values. `specs` are all specs of the table."""
     snapshot = metadata.currentSnapshot()
     parent = snapshot.parentId()
     return TableVersion(
@@ -195,21 +197,21 @@ def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: Met
 
 
 def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
-    """The ancestors of a Java `TableMetadata`'s head, newest first, up to the pinned snapshot; `manifests`
+    """The ancestors of a Java `TableMetadata`'s head, newest first, up to the pinned snapshot. `manifests`
     are the head's."""
     pinned_exists = base.snapshot(pinned_id) is not None
-    # What writers that leave the summary out have added shows in the manifests.
-    adding = {m.added_snapshot_id for m in manifests if m.is_deletes and m.added_files != 0}
+    # Manifests show the added delete files of a writer that writes no summary.
+    adding_deletes = {m.added_snapshot_id for m in manifests if m.is_deletes and m.added_files != 0}
     since: dict[int, Since] = {}
-    at = base.currentSnapshot()
-    # Broken metadata can name a snapshot its own ancestor.
-    while at is not None and int(at.snapshotId()) not in since:
-        facts = json.loads(bridge.iceberg.SnapshotParser.toJson(at))
+    snapshot = base.currentSnapshot()
+    # In broken metadata a snapshot can be its own ancestor.
+    while snapshot is not None and int(snapshot.snapshotId()) not in since:
+        facts = json.loads(bridge.iceberg.SnapshotParser.toJson(snapshot))
         if facts["snapshot-id"] == pinned_id:
             return Lineage(pinned_exists, reaches_pinned=True, since=tuple(since.values()))
-        since[facts["snapshot-id"]] = _since(facts, adding)
+        since[facts["snapshot-id"]] = _since(facts, adding_deletes)
         parent = facts.get("parent-snapshot-id")
-        at = base.snapshot(parent) if parent is not None else None
+        snapshot = base.snapshot(parent) if parent is not None else None
     return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))
 
 

@@ -1,10 +1,9 @@
-"""Tries: the loop around every commit, one operation object per try, every end classified.
+"""The retry loop around every commit. It classifies the result of each try.
 
-A try starts from a freshly loaded table with a new operation object, whose `commit()` is called
-once; Iceberg's own retry is off behind a Python gate. What the table shows afterwards decides, not
-the presence or absence of an exception: a table that shows the commit means COMMITTED; without it
-only a lost compare-and-swap is REJECTED, and everything else after the swap was tried is UNKNOWN.
-Nothing is rolled back and no file is deleted here.
+A try loads the table and calls `commit()` once on a new operation object. Iceberg itself does not retry behind
+a Python gate. The table decides the result, not an exception. If the table shows the commit, the
+result is COMMITTED. If it does not, and the exception reports a lost compare-and-swap, the result is REJECTED. Any
+other result after the swap was tried is UNKNOWN. This module rolls nothing back and deletes no file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from iceberg_maint.spark.commit.gate import Gate
 from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, one_line
 
 LoadTable = Callable[[str], Any]
-"""The Java `Table` of a name, fresh at every call."""
+"""Loads the Java `Table` of a name. Every call loads it again."""
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 _LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
@@ -36,15 +35,15 @@ _STALE = frozenset(
         "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
     }
 )
-"""What Iceberg raises before the swap when the plan no longer fits the table."""
+"""Exceptions that Iceberg raises before the swap if the plan no longer fits the table."""
 _NO_ANCESTOR = "is not an ancestor of"
-"""What a row delta says of a pinned snapshot that is gone or was rolled back (BaseRowDelta.validate)
-in an exception that could be anything, IllegalArgumentException."""
+"""Part of the message of a row delta (BaseRowDelta.validate) if the pinned snapshot has expired or was rolled
+back. Its exception, IllegalArgumentException, has other causes too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait after the nth lost try: `base_seconds` · 2ⁿ⁻¹ up to `cap_seconds`, times
+    """The wait after the nth lost try: `base_seconds` · 2ⁿ⁻¹, at most `cap_seconds`, times
     `jitter()` in [0, 1)."""
 
     base_seconds: float
@@ -58,11 +57,11 @@ class Backoff:
 
 
 CommitAttempt = Callable[[Any], tuple[Gate, Exception | None]]
-"""Commits once to a fresh Java `Table`: the gate it went through, and what was raised. Raises
-StaleBatchError where the table tells before that the plan is out of date."""
+"""(a Java `Table` that was just loaded) → (the gate of the commit, the exception that it raised). Commits once.
+Raises StaleBatchError if the table shows before the commit that the plan is out of date."""
 FindCommit = Callable[[Any, int | None], int | None]
-"""(a fresh Java `Table`, the base snapshot's id) → the id of the snapshot at which the table shows
-the commit, None where it does not."""
+"""(a Java `Table` that was just loaded, the base snapshot's id) → the id of the snapshot that contains the
+commit; None if the table does not show the commit."""
 
 
 def commit_with_retry(
@@ -71,25 +70,25 @@ def commit_with_retry(
     context: CommitContext,
     backoff: Backoff,
     try_once: CommitAttempt,
-    shown: FindCommit,
+    find_commit: FindCommit,
 ) -> CommitResult:
-    """Tries until a try does not lose against another commit, `context.max_tries` at most.
+    """Tries the commit again while it loses to another commit, at most `context.max_tries` times.
 
-    Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
+    Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
     tries = 0
     while True:
         tries += 1
         try:
             table = load(name)
-        except Exception as why:  # noqa: BLE001 - nothing was tried on it, whatever it is
+        except Exception as why:  # noqa: BLE001 - nothing was tried, so every exception rejects
             return rejected(_before_swap(why), one_line(why), tries)
         try:
             gate, failure = try_once(table)
         except StaleBatchError as why:
             return rejected(Rejection.STALE, why.message, tries)
         if gate.tried:
-            result = _after_swap(load, name, shown, gate, failure, tries)
+            result = _after_swap(load, name, find_commit, gate, failure, tries)
         else:
             result = _not_tried(gate, failure, tries)
         if result.rejection is not Rejection.CONFLICT or tries >= context.max_tries:
@@ -98,13 +97,13 @@ def commit_with_retry(
 
 
 def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
-    """The catalog was never asked to swap: nothing can have been committed."""
+    """The result of a try whose gate did not call the catalog. Nothing was committed."""
     if gate.moved:
-        return rejected(Rejection.CONFLICT, "somebody committed after the table was loaded", tries)
+        return rejected(Rejection.CONFLICT, "another commit came after the table was loaded", tries)
     if gate.violations:
         stale = rules.is_stale(gate.violations)
-        broken = "; ".join(f"{v.rule}: {v.fact}" for v in gate.violations)
-        return rejected(Rejection.STALE if stale else Rejection.REFUSED, broken, tries)
+        violations = "; ".join(f"{v.rule}: {v.fact}" for v in gate.violations)
+        return rejected(Rejection.STALE if stale else Rejection.REFUSED, violations, tries)
     if gate.error is not None:
         if isinstance(gate.error, FenceLostError) or not isinstance(gate.error, Exception):
             raise gate.error
@@ -125,29 +124,29 @@ def _before_swap(why: BaseException) -> Rejection:
 def _after_swap(
     load: LoadTable,
     name: str,
-    shown: FindCommit,
+    find_commit: FindCommit,
     gate: Gate,
     failure: Exception | None,
     tries: int,
 ) -> CommitResult:
-    """Judges a try by the table: the catalog's answer may be lost, late or a lie."""
-    raised = gate.error or failure
-    if raised is not None and not isinstance(raised, Exception):
-        raise raised
+    """Classifies a try by the table, because the catalog's answer may be lost, late or wrong."""
+    error = gate.error or failure
+    if error is not None and not isinstance(error, Exception):
+        raise error
     base = gate.base_snapshot_id
     message, lost = "", False
     try:
-        if raised is not None:
-            message, lost = one_line(raised), _lost_swap(raised)
-        snapshot_id = shown(load(name), base)
-    except Exception as why:  # noqa: BLE001 - not being able to look is not knowing
+        if error is not None:
+            message, lost = one_line(error), _lost_swap(error)
+        snapshot_id = find_commit(load(name), base)
+    except Exception as why:  # noqa: BLE001 - a table that cannot be read makes the result unknown
         message = f"{message or 'committed'}; the table could not be read back: {one_line(why)}"
         return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)
     if snapshot_id is not None:
         return CommitResult(CommitStatus.COMMITTED, None, snapshot_id, base, tries, message)
     if gate.error is not None and lost:
         return CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, None, base, tries, message)
-    message = message or "the catalog reported success, the table does not show the commit"
+    message = message or "the catalog reported success, but the table does not show the commit"
     return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)
 
 
@@ -157,33 +156,40 @@ def _lost_swap(why: BaseException) -> bool:
 
 
 def find_token(bridge: Bridge, table: Any, token: str, base_snapshot_id: int | None) -> int | None:
-    """The snapshot with our token: among those since the base or, when the head no longer descends
-    from it, among all retained ones."""
-    seen: set[int] = set()
-    at = table.currentSnapshot()
-    # Broken metadata can name a snapshot its own ancestor.
-    while at is not None and at.snapshotId() != base_snapshot_id and at.snapshotId() not in seen:
-        if at.summary().get(TOKEN_PROPERTY) == token:
-            return int(at.snapshotId())
-        seen.add(at.snapshotId())
-        at = table.snapshot(at.parentId()) if at.parentId() is not None else None
-    if at is not None and at.snapshotId() == base_snapshot_id:
-        return None
-    for snapshot in bridge.iterate(table.snapshots()):
+    """The id of the snapshot whose summary has this token.
+
+    Searches the snapshots since the base. If the head no longer descends from the base, searches all
+    retained snapshots.
+    """
+    ancestors: set[int] = set()
+    snapshot = table.currentSnapshot()
+    # In broken metadata a snapshot can be its own ancestor.
+    while (
+        snapshot is not None
+        and snapshot.snapshotId() != base_snapshot_id
+        and snapshot.snapshotId() not in ancestors
+    ):
         if snapshot.summary().get(TOKEN_PROPERTY) == token:
             return int(snapshot.snapshotId())
+        ancestors.add(snapshot.snapshotId())
+        snapshot = table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+    if snapshot is not None and snapshot.snapshotId() == base_snapshot_id:
+        return None
+    for retained in bridge.iterate(table.snapshots()):
+        if retained.summary().get(TOKEN_PROPERTY) == token:
+            return int(retained.snapshotId())
     return None
 
 
 def rejected(rejection: Rejection, message: str, tries: int) -> CommitResult:
-    """Nothing was committed."""
+    """The result of a commit that committed nothing."""
     return CommitResult(CommitStatus.REJECTED, rejection, tries=tries, message=message)
 
 
 @contextmanager
 def quiet_proxies() -> Iterator[None]:
-    """py4j logs a stack trace for every exception that a Python proxy throws; the gate keeps and
-    reports them itself."""
+    """Inside the block py4j does not log the stack trace of each exception that a Python proxy raises. The gate
+    keeps and reports these exceptions."""
     log = logging.getLogger("py4j.clientserver")
     log.addFilter(_not_from_proxy)
     try:

@@ -1,6 +1,6 @@
-"""The commit of one batch that rewrites data files or converts equality deletes, through the gate.
+"""Commits a batch that rewrites data files or converts or merges deletes, through the gate.
 
-How it is tried, and how every end is classified: `spark.commit.retry`.
+`spark.commit.retry` tries the commit and classifies the result.
 """
 
 from __future__ import annotations
@@ -49,48 +49,50 @@ def commit_batch(
     load_table: LoadTable | None = None,
     check: Check = rules.check,
 ) -> CommitResult:
-    """Commits `batch`, for which `written` was written, in one commit.
+    """Commits `batch` with the files of `written` in one commit.
 
-    A rewrite replaces `sources` by `outputs`, Java DataFiles. A conversion has no sources, and its
-    outputs are Java DeleteFiles. One without any only drops equality deletes that delete nothing,
-    and replaces them by nothing, as Iceberg's `RemoveDanglingDeleteFiles` does: a row delta would
-    break streaming readers for it. Position deletes are replaced by `outputs` that mark the same rows,
-    each with the highest sequence number of those whose place it takes, as Iceberg's
-    `RewritePositionDeletesCommitManager` does for a whole group.
+    A rewrite replaces `sources` by `outputs`, both Java DataFiles. A conversion has no sources, and its
+    outputs are Java DeleteFiles. A conversion without outputs drops equality deletes that delete nothing. It is
+    a rewrite that adds no file, as Iceberg's `RemoveDanglingDeleteFiles` is, because a row delta would
+    break streaming readers. A merge replaces position deletes by `outputs` that mark the same rows. Each output
+    has the highest sequence number of the files that it replaces, as in Iceberg's
+    `RewritePositionDeletesCommitManager` for a whole group.
 
     `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop, its
-    position deletes and the position deletes and deletion vectors of its data files. Of the last only
-    the ones go whose data file goes or, deletion vectors, gets a new one; what is scoped to a
-    partition and not the batch's stays.
+    position deletes, and the position deletes and deletion vectors of its data files. The commit removes a
+    position delete or deletion vector of a data file only if it removes the data file, or if it adds a new
+    deletion vector of the data file. A delete that is scoped to a partition stays, unless the batch lists it.
 
-    Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
+    Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
     intent = intent_of(batch, written.files)
     properties = summary_of(batch, written, context)
-    dropped = _to_drop(bridge, batch, written, deletes, intent)
+    removals = _delete_files_to_remove(bridge, batch, written, deletes, intent)
 
     def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:
-            # Iceberg would refuse deletes of the other version before the gate sees them.
+            # Iceberg would refuse deletes of the other version before the gate checks them.
             raise StaleBatchError(
                 f"{rules.Rule.FORMAT_VERSION}: the table's is {version}, was {batch.format_version}"
             )
         if not keeps_data_files(batch) and _gained_row_ids(table, batch):
             raise StaleBatchError("rows have had ids only since the pinned snapshot")
         gate = CommitGate(
-            bridge, table.operations(), intent, reader, check, context.holds, context.record_try
+            bridge, table.operations(), intent, reader, check, context.lease_is_held, context.record_try
         )
-        return gate, _commit_once(bridge, gate, batch, written, intent, sources, outputs, dropped, properties)
+        failure = _commit_once(bridge, gate, batch, written, intent, sources, outputs, removals, properties)
+        return gate, failure
 
-    def shown(table: Any, base_snapshot_id: int | None) -> int | None:
+    def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
         return find_token(bridge, table, context.token, base_snapshot_id)
 
-    return commit_with_retry(load_table or bridge.load_table, batch.table, context, backoff, try_once, shown)
+    load = load_table or bridge.load_table
+    return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
 
 
 def _gained_row_ids(table: Any, batch: Batch) -> bool:
-    """Whether the files read had no row ids and have some by now, which the files written lack."""
+    """Whether the table's rows have ids now and had none in the pinned snapshot. The written files lack them."""
     pinned, head = table.snapshot(batch.snapshot_id), table.currentSnapshot()
     return pinned is not None and pinned.firstRowId() is None and head.firstRowId() is not None
 
@@ -103,34 +105,34 @@ def _commit_once(
     intent: Intent,
     sources: Sequence[Any],
     outputs: Sequence[Any],
-    dropped: Sequence[Any],
+    removals: Sequence[Any],
     properties: Mapping[str, str],
 ) -> Exception | None:
-    """One operation, one `commit()`; what it raised."""
+    """Commits one operation once. Returns the exception that it raised."""
     with bridge.callbacks(), quiet_proxies():
         try:
             table = gate.table(batch.table)
             if is_conversion(batch) and written.files:
-                operation = _row_delta(bridge, table, batch, written, outputs, dropped)
+                operation = _row_delta(bridge, table, batch, written, outputs, removals)
             elif merges_position_deletes(batch):
-                operation = _replace_deletes(table, batch, intent, outputs, dropped)
+                operation = _replace_deletes(table, batch, intent, outputs, removals)
             else:
-                operation = _rewrite(table, batch, sources, outputs, dropped)
+                operation = _rewrite(table, batch, sources, outputs, removals)
             for key, value in properties.items():
                 operation.set(key, value)
             operation.commit()
-        except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
+        except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
             return why
     return None
 
 
 def _rewrite(
-    table: Any, batch: Batch, sources: Sequence[Any], outputs: Sequence[Any], dropped: Sequence[Any]
+    table: Any, batch: Batch, sources: Sequence[Any], outputs: Sequence[Any], removals: Sequence[Any]
 ) -> Any:
     rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
     if batch.format_version > 1:
         rewrite.dataSequenceNumber(batch.snapshot_sequence_number)
-    for file in (*sources, *dropped):
+    for file in (*sources, *removals):
         rewrite.deleteFile(file)
     for file in outputs:
         rewrite.addFile(file)
@@ -138,13 +140,13 @@ def _rewrite(
 
 
 def _replace_deletes(
-    table: Any, batch: Batch, intent: Intent, outputs: Sequence[Any], dropped: Sequence[Any]
+    table: Any, batch: Batch, intent: Intent, outputs: Sequence[Any], removals: Sequence[Any]
 ) -> Any:
-    """A rewrite: no row is deleted that was not before, and streaming readers see none of it. Another
-    writer's deletion vector of a file that has one since is refused by Iceberg all the same."""
+    """A rewrite: it deletes no further row, and streaming readers skip it. Iceberg still refuses it if another
+    writer has added a deletion vector to one of the files since."""
     numbers = {d.identity: d.data_sequence_number for d in intent.deletes}
     rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
-    for file in dropped:
+    for file in removals:
         rewrite.deleteFile(file)
     for file in outputs:
         rewrite.addFile(file, numbers[_identity(file)])
@@ -162,40 +164,43 @@ def _row_delta(
     batch: Batch,
     written: Written,
     outputs: Sequence[Any],
-    dropped: Sequence[Any],
+    removals: Sequence[Any],
 ) -> Any:
-    """Not a rewrite: its deletes would go unseen by other writers' validation, which looks at
-    operations `overwrite` and `delete` only. Concurrent deletion vectors conflict everywhere (no
-    conflict filter is set)."""
-    marked = bridge.list(f.referenced_data_file for f in written.files)
+    """A row delta, not a rewrite: the validation of other writers reads the deletes of operations
+    `overwrite` and `delete` only. A concurrent deletion vector of any file conflicts, because no
+    conflict filter is set."""
+    data_files = bridge.list(f.referenced_data_file for f in written.files)
     delta = table.newRowDelta().validateFromSnapshot(batch.snapshot_id)
-    delta.validateDeletedFiles().validateDataFilesExist(marked)
+    delta.validateDeletedFiles().validateDataFilesExist(data_files)
     for file in outputs:
         delta.addDeletes(file)
-    for file in dropped:
+    for file in removals:
         delta.removeDeletes(file)
     return delta
 
 
-def _to_drop(
+def _delete_files_to_remove(
     bridge: Bridge, batch: Batch, written: Written, deletes: Sequence[Any], intent: Intent
 ) -> list[Any]:
-    """Which of the delete files go: equality deletes and merged position deletes by the plan, others
-    with the one data file they belong to, or replaced by a new deletion vector of it."""
+    """The delete files that the commit removes.
+
+    The plan lists equality deletes and merged position deletes. A delete of one data file is removed with
+    that data file, or if a new deletion vector of that data file replaces it.
+    """
     if merges_position_deletes(batch):
         return [d for d in deletes if _identity(d) in intent.replaced]
     planned = {d.path for d in batch.equality_deletes if d.drop}
     data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
     if is_conversion(batch):
         is_vector = bridge.iceberg.util.ContentFileUtil.isDV
-        renewed = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
-        return [d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in renewed)]
+        replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
+        return [d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in replaced)]
     paths = batch.paths()
     return [d for d in deletes if d.location() in planned or data_file(d) in paths]
 
 
 def summary_of(batch: Batch, written: Written, context: CommitContext) -> dict[str, str]:
-    """What our commits leave in their snapshot's summary."""
+    """The properties that this program writes to the summary of its snapshots."""
     return {
         TOKEN_PROPERTY: context.token,
         FENCE_PROPERTY: str(context.fence),

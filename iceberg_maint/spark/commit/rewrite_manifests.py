@@ -1,8 +1,8 @@
 """Regroups manifests by partition, in one commit through the gate.
 
-Data manifests are written by Iceberg's own `RewriteManifests`, whose entries keep their sequence
-numbers, row ids and snapshots, in runs of partitions that fill a manifest each. It leaves delete
-manifests alone; these go through Iceberg's Spark action. Both need Iceberg 1.12: earlier ones gave
+Iceberg's `RewriteManifests` writes data manifests. Their entries keep sequence
+numbers, row ids and snapshots. Each manifest gets a run of partitions that fills it. `RewriteManifests` does not
+rewrite delete manifests; Iceberg's Spark action does. Both need Iceberg 1.12, because earlier versions gave
 rows of format v3 new ids.
 """
 
@@ -42,7 +42,7 @@ from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.pruning import spec_values
 
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
-"""Avro's own level is 9, at which regrouping takes half as long again (decision 0018)."""
+"""Avro's default level is 9. At level 9 regrouping takes 1.5 times as long (decision 0018)."""
 
 RegroupCheck = Callable[[Batch, Regrouping], tuple[Violation, ...]]
 
@@ -58,9 +58,9 @@ def commit_regrouping(
     load_table: LoadTable | None = None,
     check: RegroupCheck = check_regrouping,
 ) -> CommitResult:
-    """Writes the batch's manifests anew, all of one spec and kind, and swaps them in.
+    """Rewrites the batch's manifests, which have one spec and one kind, and swaps them in.
 
-    Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
+    Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
     load = load_table or bridge.load_table
     planned = frozenset(batch.manifests)
@@ -68,39 +68,38 @@ def commit_regrouping(
         listed = _manifests(reader, load(batch.table).currentSnapshot())
         manifests = [m for m in listed if m.path in planned]
         if len(manifests) < len(planned):
-            return rejected(Rejection.STALE, "a manifest of the plan is no longer of the table", 0)
-        # What is read once holds for every try: a manifest never changes.
+            return rejected(Rejection.STALE, "the table no longer has a manifest of the plan", 0)
+        # One read serves every try, because a manifest never changes.
         before = planned_entries(_entries(reader, manifests), batch.format_version)
-    except Exception as why:  # noqa: BLE001 - nothing was tried, whatever it is
+    except Exception as why:  # noqa: BLE001 - nothing was tried, so every exception rejects
         return rejected(Rejection.ERROR, one_line(why), 0)
-    commit = partial(
-        _of_deletes if manifests[0].is_deletes else _of_data, bridge, batch, manifests, before.partitions
-    )
+    commit_manifests = _commit_delete_manifests if manifests[0].is_deletes else _commit_data_manifests
+    commit = partial(commit_manifests, bridge, batch, manifests, before.partitions)
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
         old, new = (
             table_version(m, spec_values(bridge, bridge.iterate(m.specs())), reader) for m in (base, metadata)
         )
-        known = {m.path for m in old.manifests}
-        added = [m for m in new.manifests if m.path not in known]
-        after = digest_entries(_entries(reader, added), before.without_row_ids)
+        old_paths = {m.path for m in old.manifests}
+        new_manifests = [m for m in new.manifests if m.path not in old_paths]
+        after = digest_entries(_entries(reader, new_manifests), before.without_row_ids)
         return check(batch, Regrouping(old, new, before.digest, after))
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
-        gate = Gate(bridge, table.operations(), inspect, context.holds, context.record_try)
+        gate = Gate(bridge, table.operations(), inspect, context.lease_is_held, context.record_try)
         with bridge.callbacks(), quiet_proxies():
             try:
                 commit(gate, summary_of(batch, written, context))
-            except Exception as why:  # noqa: BLE001 - classified by the caller, with the table's word
+            except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
                 return gate, why
         return gate, None
 
-    def shown(table: Any, base_snapshot_id: int | None) -> int | None:
+    def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
         return find_token(bridge, table, context.token, base_snapshot_id)
 
-    return commit_with_retry(load, batch.table, context, backoff, try_once, shown)
+    return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
 
 
 def _manifests(reader: MetadataReader, snapshot: Any) -> Sequence[Manifest]:
@@ -108,11 +107,11 @@ def _manifests(reader: MetadataReader, snapshot: Any) -> Sequence[Manifest]:
 
 
 def _entries(reader: MetadataReader, manifests: Iterable[Manifest]) -> Iterator[LiveEntry]:
-    """One manifest after the other: of a table's live entries only those of one are ever held."""
+    """The live entries of the manifests, read one manifest at a time. Memory holds the entries of one manifest."""
     return (entry for manifest in manifests for entry in reader.live_entries(manifest))
 
 
-def _of_data(
+def _commit_data_manifests(
     bridge: Bridge,
     batch: Batch,
     manifests: Sequence[Manifest],
@@ -131,7 +130,7 @@ def _of_data(
     operation.commit()
 
 
-def _of_deletes(
+def _commit_delete_manifests(
     bridge: Bridge,
     batch: Batch,
     manifests: Sequence[Manifest],
@@ -152,56 +151,59 @@ def _starts(
 ) -> Any:
     """The partitions at which a new manifest starts, as a `TreeMap` in Iceberg's order of partitions."""
     java_spec = table.specs().get(manifests[0].spec_id)
-    kind = java_spec.partitionType()
-    starts = bridge.jvm.java.util.TreeMap(bridge.iceberg.types.Comparators.forType(kind))
+    partition_type = java_spec.partitionType()
+    starts = bridge.jvm.java.util.TreeMap(bridge.iceberg.types.Comparators.forType(partition_type))
     clusters = clusters_of(manifests, target_manifest_bytes(dict(table.properties())))
     [spec] = spec_values(bridge, [java_spec]).values()
     runs = cuts(partitions, clusters)
-    # NULL in all fields comes before everything else.
+    # The partition with NULL in every field is the first of all.
     for document in ({}, *(single_values(spec, partition) for partition in runs)):
         if document is not None:
-            start = bridge.iceberg.SingleValueParser.fromJson(kind, json.dumps(document))
+            start = bridge.iceberg.SingleValueParser.fromJson(partition_type, json.dumps(document))
             starts.put(start, start)
     return starts
 
 
 def single_values(spec: PartitionSpec, partition: Partition) -> dict[str, Any] | None:
-    """A partition as JSON (spec: "JSON single-value serialization"); None where a value has no such
-    form, as NaN or a date beyond Python's: a run that does not start there is just a longer one."""
-    found: dict[str, Any] = {}
+    """A partition as JSON (spec: "JSON single-value serialization").
+
+    None if a value has no such form, for example NaN or a date that Python cannot represent. No run starts at
+    such a partition, so the run before it is longer.
+    """
+    values: dict[str, Any] = {}
     for field, value in zip(spec.fields, partition, strict=True):
         if value is None:
             continue
         try:
-            found[str(field.field_id)] = _single_value(field.result_type, value)
+            values[str(field.field_id)] = _single_value(field.result_type, value)
         except (OverflowError, ValueError):
             return None
-    return found
+    return values
 
 
-def _single_value(kind: str, value: object) -> Any:
-    if isinstance(value, bool | str) or kind in ("int", "long"):
+def _single_value(type_name: str, value: object) -> Any:
+    if isinstance(value, bool | str) or type_name in ("int", "long"):
         return value
     if isinstance(value, int):
-        return _temporal(kind, value)
+        return _temporal(type_name, value)
     if isinstance(value, bytes):
-        if kind in ("float", "double"):
+        if type_name in ("float", "double"):
             raise ValueError("runs do not start at floats")
         return value.hex()
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, UUID):
         return str(value)
-    raise ValueError(f"{kind} {value!r}")
+    raise ValueError(f"{type_name} {value!r}")
 
 
-def _temporal(kind: str, value: int) -> str:
-    if kind == "date":
+def _temporal(type_name: str, value: int) -> str:
+    if type_name == "date":
         return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
-    digits = 9 if kind.endswith("_ns") else 6
+    digits = 9 if type_name.endswith("_ns") else 6
     seconds, fraction = divmod(value, 10**digits)
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
     clock = f"{moment:%H:%M:%S}.{fraction:0{digits}d}"
-    if kind == "time":
+    if type_name == "time":
         return clock
-    return f"{moment.date().isoformat()}T{clock}{'+00:00' if 'tz' in kind else ''}"
+    return f"{moment.date().isoformat()}T{clock}{'+00:00' if 'tz' in type_name else ''}"

@@ -1,7 +1,7 @@
-"""What Iceberg sees of a table whose commits pass a gate: Java's own operations but for the commit.
+"""The `TableOperations` of a table whose commits pass a gate: Java answers every read, Python the commit.
 
-A rewrite of manifests asks for the metadata and the FileIO once per manifest and holds a lock as it
-does; each answer from Python would be a way over a socket and back.
+A rewrite of manifests reads the metadata and the FileIO once per manifest and holds a lock while it does. An
+answer from Python would cost a round trip over a socket each time.
 """
 
 from __future__ import annotations
@@ -28,52 +28,63 @@ _READS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("newSnapshotId", "long", ()),
     ("temp", _OPERATIONS, (_METADATA,)),
 )
-"""What the table's own operations answer: name, result, arguments (org.apache.iceberg.TableOperations)."""
+"""Methods that the table's own operations answer: name, result, arguments (org.apache.iceberg.TableOperations)."""
 
 
 class GuardedTableOperations:
-    """`TableOperations` that hand everything to a table's own but what changes the table or asks about
-    changing it (`commit`, `requireStrictCleanup`, and whatever a later Iceberg adds): that is asked of
-    `gate`, a Python object that implements these. `java` is what Iceberg is given."""
+    """`TableOperations` that pass reads to the table's own operations and every other call to `gate`.
+
+    `gate` is a Python object. It implements `commit`, `requireStrictCleanup`, and any method that a later
+    Iceberg adds. `java` is the Java object for Iceberg.
+    """
 
     def __init__(self, bridge: Bridge, gate: Any, operations: Any) -> None:
         self._operations = operations
         self._handles = handles = MethodHandles(bridge)
+        # Java: (proxy, method, arguments) -> python.invoke(proxy, method, arguments)
         python = bridge.jvm.java.lang.reflect.Proxy.getInvocationHandler(gate)
-        answer = handles.bound(
+        dispatch = handles.bound(
             python, "java.lang.reflect.InvocationHandler", "invoke", _ANYTHING, _ANYTHING, _METHOD, _ARRAY
         )
-        name = handles.getter(_METHOD, "getName", _TEXT)
-        own = {
-            method: handles.bound(operations, _OPERATIONS, method, result, *takes)
-            for method, result, takes in _READS
+        # Java: method -> method.getName()
+        method_name = handles.getter(_METHOD, "getName", _TEXT)
+        # Java: (arguments…) -> operations.<name>(arguments…)
+        reads = {
+            name: handles.bound(operations, _OPERATIONS, name, result, *arguments)
+            for name, result, arguments in _READS
         }
-        self._own_current = own["current"]
-        self._current = handles.invoke.VolatileCallSite(self._own_current)
-        own["current"] = self._current.dynamicInvoker()
-        for method, read in own.items():
+        self._table_current = reads["current"]
+        self._current = handles.invoke.VolatileCallSite(self._table_current)
+        reads["current"] = self._current.dynamicInvoker()
+        for name, read in reads.items():
+            # Java: (proxy, method, arguments) -> "<name>".equals(method.getName())
+            #           ? operations.<name>(arguments[0], …)
+            #           : <the dispatch of the names before>(proxy, method, arguments)
             spread = read.asSpreader(handles.class_of(_ARRAY), read.type().parameterCount())
-            same = handles.bound(method, _ANYTHING, "equals", "boolean", _ANYTHING)
-            asked = handles.then(name, same.asType(handles.type_of("boolean", _TEXT)))
-            answer = handles.invoke.MethodHandles.guardWithTest(
-                handles.after(asked, _ANYTHING),
-                handles.after(spread.asType(handles.type_of(_ANYTHING, _ARRAY)), _ANYTHING, _METHOD),
-                answer,
+            equals = handles.bound(name, _ANYTHING, "equals", "boolean", _ANYTHING)
+            has_name = handles.compose(method_name, equals.asType(handles.type_of("boolean", _TEXT)))
+            dispatch = handles.invoke.MethodHandles.guardWithTest(
+                handles.drop_arguments(has_name, _ANYTHING),
+                handles.drop_arguments(spread.asType(handles.type_of(_ANYTHING, _ARRAY)), _ANYTHING, _METHOD),
+                dispatch,
             )
-        self.java = handles.as_proxy(_OPERATIONS, answer)
+        self.java = handles.as_proxy(_OPERATIONS, dispatch)
 
     @contextmanager
     def showing(self, properties: Mapping[str, str]) -> Iterator[None]:
-        """Inside the block the current metadata shows these table properties, where the table has none of
-        the name. For an operation that is made there and reads its settings as it is made: what it commits is
-        built on metadata that it refreshes later."""
+        """Inside the block the current metadata has these table properties too, unless the table sets them.
+
+        An operation that is created in the block reads its settings from them. It commits metadata that it
+        refreshes later, so the commit does not contain these properties.
+        """
         metadata = self._operations.current()
-        shown = metadata.replaceProperties(
+        overlay = metadata.replaceProperties(
             self._handles.bridge.map({**properties, **dict(metadata.properties())}.items())
         )
         handles = self._handles
-        self._current.setTarget(handles.invoke.MethodHandles.constant(handles.class_of(_METADATA), shown))
+        # Java: () -> overlay
+        self._current.setTarget(handles.invoke.MethodHandles.constant(handles.class_of(_METADATA), overlay))
         try:
             yield
         finally:
-            self._current.setTarget(self._own_current)
+            self._current.setTarget(self._table_current)

@@ -1,1 +1,1 @@
-"""Equality and position deletes: found, applied, converted, merged."""
+"""Finds, applies, converts and merges equality and position deletes."""

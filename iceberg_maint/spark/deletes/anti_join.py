@@ -1,8 +1,8 @@
-"""The anti-join: rows that equality deletes delete are marked first, then the native rewrite runs.
+"""The anti-join: writes the rows that equality deletes delete as deletion vectors, for the native rewrite.
 
-Deletion vectors that nobody commits stand in for the equality deletes of a task: Iceberg's reader
-applies them row by row in place, whatever the table's format version, so that no row is shuffled,
-the order of rows is kept, and all that the native rewrite proves is proved here too.
+The vectors replace the equality deletes in the scan tasks. No commit adds them to the table. Iceberg's reader
+applies them row by row, in every format version of the table. Therefore no row is shuffled,
+the rows keep their order, and the proof of the native rewrite holds here too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.planning.plan import FileGroup
-from iceberg_maint.spark.deletes.marked_rows import DeleteWork, find_already_deleted, find_marks, kept_deletes
+from iceberg_maint.spark.deletes.marked_rows import (
+    DeleteWork,
+    find_already_deleted,
+    find_deleted_rows,
+    kept_deletes,
+)
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan import positions
@@ -23,9 +28,10 @@ from iceberg_maint.spark.scan.staging import GroupTasks
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The groups with tasks that carry marks in place of equality deletes. `difference` is ""
-    when the marks written are those found; they are the files `scratch`, of so many bytes by
-    location, and of no commit. `marked_records` rows are deleted by them.
+    """The groups with tasks that have deletion vectors instead of equality deletes.
+
+    `scratch` are the sizes of the vectors' files by location. No commit adds these files. `difference` is ""
+    if the written vectors contain the computed positions. The vectors delete `marked_records` rows.
     """
 
     planned: tuple[GroupTasks, ...]
@@ -35,26 +41,29 @@ class Marked:
 
 
 def mark(bridge: Bridge, work: DeleteWork) -> Marked:
-    """Finds and writes the marks of all groups."""
+    """Finds the rows that the equality deletes of all groups delete, and writes them as deletion vectors."""
     java = work.table.java
-    marks = find_marks(bridge, work)
-    # A reader takes one deletion vector and nothing beside it.
-    wanted = positions.union((marks.new, find_already_deleted(bridge, work, marks)))
-    files = positions.write_deletion_vectors(bridge, java, wanted, marks.data_files)
+    deleted_rows = find_deleted_rows(bridge, work)
+    # A reader applies one deletion vector per data file and no other position delete.
+    expected = positions.union((deleted_rows.new, find_already_deleted(bridge, work, deleted_rows)))
+    files = positions.write_deletion_vectors(bridge, java, expected, deleted_rows.data_files)
     written = positions.read_back(bridge, java, files)
     vectors = {str(f.referencedDataFile()): f for f in files}
     return Marked(
-        planned=tuple(_with_marks(bridge, java, group_tasks, vectors) for group_tasks in work.planned),
+        planned=tuple(_with_vectors(bridge, java, group_tasks, vectors) for group_tasks in work.planned),
         scratch={str(f.location()): int(f.fileSizeInBytes()) for f in files},
         marked_records=positions.count(written),
-        difference=positions.difference(wanted, written),
+        difference=positions.difference(expected, written),
     )
 
 
 def discard(work: DeleteWork, marked: Marked) -> None:
-    """Deletes the marks once no task reads them any more. No intent and no metadata ever named them, so
-    nobody else can. What cannot be deleted is left to the orphan pass."""
-    # Whatever ended the tasks, an interrupt perhaps, must not give way to a JVM that died with them.
+    """Deletes the vectors' files after the last task has read them.
+
+    No intent and no metadata names these files, so no other process needs them. The orphan pass removes a file
+    that cannot be deleted here.
+    """
+    # An error of a JVM that died must not replace the exception that ended the tasks, for example an interrupt.
     failures = (*JVM_ERRORS, OSError, EOFError)
     with suppress(*failures):
         io = work.table.java.io()
@@ -63,22 +72,21 @@ def discard(work: DeleteWork, marked: Marked) -> None:
                 io.deleteFile(location)
 
 
-def _with_marks(
+def _with_vectors(
     bridge: Bridge, table: Any, group_tasks: GroupTasks, vectors: Mapping[str, Any]
 ) -> GroupTasks:
-    """The group with its equality deletes out and the vectors in. Tasks without equality deletes
-    stay as they are."""
+    """The group with the vectors instead of its equality deletes. Tasks without equality deletes do not change."""
     lambdas = bridge.once(JavaFunctions)
-    with_equality = lambdas.has_equality_deletes
-    tasks = lambdas.to_list(group_tasks.tasks.stream().filter(with_equality.negate()))
-    for task in bridge.iterate(lambdas.to_list(group_tasks.tasks.stream().filter(with_equality))):
+    has_equality_deletes = lambdas.has_equality_deletes
+    tasks = lambdas.to_list(group_tasks.tasks.stream().filter(has_equality_deletes.negate()))
+    for task in bridge.iterate(lambdas.to_list(group_tasks.tasks.stream().filter(has_equality_deletes))):
         path = str(task.file().location())
         deletes = [vectors[path]] if path in vectors else kept_deletes(bridge, task)
         tasks.add(scan_task(bridge, table, task.file(), deletes))
-    return GroupTasks(_group_with_marks(group_tasks.group, vectors), tasks)
+    return GroupTasks(_group_with_vectors(group_tasks.group, vectors), tasks)
 
 
-def _group_with_marks(group: FileGroup, vectors: Mapping[str, Any]) -> FileGroup:
+def _group_with_vectors(group: FileGroup, vectors: Mapping[str, Any]) -> FileGroup:
     files = tuple(
         replace(f, delete_files=(str(vectors[f.path].location()),)) if f.path in vectors else f
         for f in group.files

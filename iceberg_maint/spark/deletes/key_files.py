@@ -1,6 +1,6 @@
-"""Files whose key columns are read: what decides which deletes apply to them, and their scan tasks.
+"""Files whose key columns are read: the facts that decide which deletes apply to them, and their scan tasks.
 
-Facts and tasks of all files are made inside the JVM, in a handful of calls.
+A few calls make the facts and tasks of all files inside the JVM. The `# Java:` comments show the equal Java code.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _JACKSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind."
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file: `scope` is its spec and partition, `has_deletes` whether the reader deletes
-    rows of it by position deletes or a deletion vector."""
+    """A data file. `scope` is its spec and partition. `has_deletes` says whether position deletes or a deletion
+    vector apply to it."""
 
     path: str
     sequence_number: int
@@ -37,9 +37,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """An equality delete file. `scope` is None when it applies everywhere, being of an
-    unpartitioned spec; `without_null` are the key columns of which it says that no key has NULL
-    there. `as_data` is the file as JSON of a data file with the same rows.
+    """An equality delete file.
+
+    `scope` is None if the spec is unpartitioned: the deletes then apply in every partition. `without_null` are
+    the key columns that have no NULL according to the file's metrics. `as_data` is the content-file JSON of a
+    data file with the same rows.
     """
 
     path: str
@@ -51,7 +53,7 @@ class DeleteFile:
 
 
 class KeyFiles(JavaFunctions):
-    """Files of one table by the JVM's own loops."""
+    """Reads the facts of one table's files with loops in the JVM."""
 
     def __init__(self, bridge: Bridge, table: Table) -> None:
         super().__init__(bridge)
@@ -60,13 +62,13 @@ class KeyFiles(JavaFunctions):
 
     def data_files(self, tasks: Any) -> list[DataFile]:
         """The data files of a `java.util.List<FileScanTask>`."""
-        found = []
+        files = []
         for spec_id in self._specs:
-            own = self.to_list(tasks.stream().filter(self._of_spec(spec_id, self._task_file)))
-            if own.isEmpty():
+            spec_tasks = self.to_list(tasks.stream().filter(self._has_spec(spec_id, self._task_file)))
+            if spec_tasks.isEmpty():
                 continue
             columns = (
-                self.texts(own.stream().map(f))
+                self.texts(spec_tasks.stream().map(f))
                 for f in (
                     self.task_location,
                     self._sequence_number(self._task_file),
@@ -76,82 +78,86 @@ class KeyFiles(JavaFunctions):
             )
             for path, number, partition, deletes in zip(*columns, strict=True):
                 scope = f"{spec_id}:{partition}"
-                found.append(DataFile(path, int(number), scope, deletes != SEPARATOR_WITHIN))
-        return found
+                files.append(DataFile(path, int(number), scope, deletes != SEPARATOR_WITHIN))
+        return files
 
     def delete_files(self, deletes: Sequence[Any]) -> list[DeleteFile]:
-        """These Java DeleteFiles, of equality deletes."""
-        whole, found = self.bridge.list(deletes), []
+        """The facts of these Java DeleteFiles, which contain equality deletes."""
+        java_files, files = self.bridge.list(deletes), []
         file = self._identity(_FILE)
         for spec_id, spec in self._specs.items():
-            own = self.to_list(whole.stream().filter(self._of_spec(spec_id, file)))
-            if own.isEmpty():
+            spec_files = self.to_list(java_files.stream().filter(self._has_spec(spec_id, file)))
+            if spec_files.isEmpty():
                 continue
             columns = (
-                self.texts(own.stream().map(f))
+                self.texts(spec_files.stream().map(f))
                 for f in (self._json(spec), self._sequence_number(file), self._partition(spec_id, file))
             )
             everywhere = bool(spec.isUnpartitioned())
             for content, number, partition in zip(*columns, strict=True):
                 scope = None if everywhere else f"{spec_id}:{partition}"
-                found.append(_delete_file(json.loads(content), int(number), scope))
-        return found
+                files.append(_delete_file(json.loads(content), int(number), scope))
+        return files
 
     def data_tasks(self, tasks: Any, paths: Collection[str]) -> Any:
-        """Of these scan tasks those of these files, without their equality deletes."""
+        """The scan tasks of these files, without their equality deletes."""
         result = self.bridge.jvm.java.util.ArrayList()
-        own = self.to_list(tasks.stream().filter(self.task_location_in(paths)))
+        path_tasks = self.to_list(tasks.stream().filter(self.task_location_in(paths)))
         for spec_id, spec in self._specs.items():
-            of_spec = own.stream().filter(self._of_spec(spec_id, self._task_file))
-            result.addAll(self.to_list(of_spec.map(self._without_equality_deletes(spec))))
+            spec_tasks = path_tasks.stream().filter(self._has_spec(spec_id, self._task_file))
+            result.addAll(self.to_list(spec_tasks.map(self._without_equality_deletes(spec))))
         return result
 
     def delete_tasks(self, deletes: Iterable[DeleteFile]) -> Any:
-        """Scan tasks that read the rows of delete files. Of no partition: what Iceberg's reader
-        takes from that in place of the file's own values is not what the file deletes.
+        """Scan tasks that read the rows of delete files.
+
+        The tasks have no partition. Iceberg's reader would replace column values of the file by partition
+        values, and the file deletes by its own values.
         """
         return self.to_list(texts_of(self.bridge, (d.as_data for d in deletes)).map(self._reading_json()))
 
-    # functions; `file` is a handle that gives the file of what a stream holds
+    # functions; `file` is a handle from an element of the stream to its file
 
-    def _identity(self, kind: str) -> Any:
-        return self.invoke.MethodHandles.identity(self.class_of(kind))
+    def _identity(self, class_name: str) -> Any:
+        # Java: value -> value
+        return self.invoke.MethodHandles.identity(self.class_of(class_name))
 
-    def _of_spec(self, spec_id: int, file: Any) -> Any:
+    def _has_spec(self, spec_id: int, file: Any) -> Any:
+        # Java: element -> Integer.valueOf(specId).equals(file.apply(element).specId())
         spec = self.getter(_FILE, "specId", "int")
         equals = self.bound(spec_id, "java.lang.Integer", "equals", "boolean", "java.lang.Object")
-        same = self.then(spec, equals.asType(self.type_of("boolean", "int")))
-        return self.as_interface("java.util.function.Predicate", self.then(file, same))
+        has_spec = self.compose(spec, equals.asType(self.type_of("boolean", "int")))
+        return self.as_interface("java.util.function.Predicate", self.compose(file, has_spec))
 
     def _sequence_number(self, file: Any) -> Any:
+        # Java: element -> String.valueOf(file.apply(element).dataSequenceNumber())
         number = self.getter(_FILE, "dataSequenceNumber", "java.lang.Long")
         text = self._static("java.lang.String", "valueOf", "java.lang.String", "java.lang.Object")
         text = text.asType(self.type_of("java.lang.String", "java.lang.Long"))
-        return self.as_interface(_FUNCTION, self.then(file, self.then(number, text)))
+        return self.as_interface(_FUNCTION, self.compose(file, self.compose(number, text)))
 
     def _partition(self, spec_id: int, file: Any) -> Any:
-        """The partition as JSON of its values by field id: equal texts are equal partitions."""
+        """A function: the partition as JSON of its values by field id. Equal texts are equal partitions."""
+        # Java: element -> SingleValueParser.toJson(spec.partitionType(), file.apply(element).partition())
         struct = "org.apache.iceberg.StructLike"
         names = ("java.lang.String", "org.apache.iceberg.types.Type", "java.lang.Object")
         text = self._static("org.apache.iceberg.SingleValueParser", "toJson", *names)
-        text = self.given(text, 0, self._specs[spec_id].partitionType())
+        text = self.bind_argument(text, 0, self._specs[spec_id].partitionType())
         text = text.asType(self.type_of("java.lang.String", struct))
-        return self.as_interface(
-            _FUNCTION, self.then(file, self.then(self.getter(_FILE, "partition", struct), text))
-        )
+        partition = self.getter(_FILE, "partition", struct)
+        return self.as_interface(_FUNCTION, self.compose(file, self.compose(partition, text)))
 
     def _json(self, spec: Any) -> Any:
+        # Java: file -> ContentFileParser.toJson(file, spec)
         names = ("java.lang.String", _FILE, "org.apache.iceberg.PartitionSpec")
-        return self.as_interface(
-            _FUNCTION,
-            self.given(
-                self._static("org.apache.iceberg.ContentFileParser", "toJson", *names),
-                1,
-                json_spec(self.bridge, spec),
-            ),
-        )
+        to_json = self._static("org.apache.iceberg.ContentFileParser", "toJson", *names)
+        return self.as_interface(_FUNCTION, self.bind_argument(to_json, 1, json_spec(self.bridge, spec)))
 
     def _without_equality_deletes(self, spec: Any) -> Any:
+        """A function: a scan task as one without its equality deletes."""
+        # Java: task -> new BaseFileScanTask((DataFile) task.file(),
+        #           (DeleteFile[]) task.deletes().stream().filter(isEqualityDelete.negate()).toArray(DeleteFile[]::new),
+        #           schemaJson, specJson, residuals)
         stream, array = "java.util.stream.Stream", "[Lorg.apache.iceberg.DeleteFile;"
         make_array = self.invoke.MethodHandles.arrayConstructor(self.class_of(array))
         steps = (
@@ -165,36 +171,40 @@ class KeyFiles(JavaFunctions):
         )
         deletes = self._deletes_stream
         for method, result, parameter, argument in steps:
-            kind = self.type_of(result, f"java.util.function.{parameter}")
-            step = self.lookup.findVirtual(self.class_of(stream), method, kind)
-            deletes = self.then(deletes, self.given(step, 1, argument))
+            step_type = self.type_of(result, f"java.util.function.{parameter}")
+            step = self.lookup.findVirtual(self.class_of(stream), method, step_type)
+            deletes = self.compose(deletes, self.bind_argument(step, 1, argument))
         parts = (
             self._task_file.asType(self.type_of(_DATA_FILE, _TASK)),
             deletes.asType(self.type_of(array, _TASK)),
         )
         handles = self.invoke.MethodHandles
-        of_two = handles.filterArguments(
+        # Java: (task1, task2) -> newTask(file of task1, deletes of task2), then called with one task twice
+        of_two_tasks = handles.filterArguments(
             self._task_maker(spec), 0, self.bridge.array(self.invoke.MethodHandle, parts)
         )
-        both = handles.permuteArguments(of_two, self.type_of(_BASE_TASK, _TASK), self.bridge.ints((0, 0)))
-        return self.as_interface(_FUNCTION, both)
+        of_one_task = handles.permuteArguments(
+            of_two_tasks, self.type_of(_BASE_TASK, _TASK), self.bridge.ints((0, 0))
+        )
+        return self.as_interface(_FUNCTION, of_one_task)
 
     def _reading_json(self) -> Any:
-        """A function: a data file in JSON, of no partition, as a scan task."""
+        """A function: the JSON of an unpartitioned data file as a scan task."""
+        # Java: json -> newTask((DataFile) ContentFileParser.fromJson(mapper.readTree(json), spec), new DeleteFile[0])
         spec = self.bridge.iceberg.PartitionSpec.unpartitioned()
         mapper, node = self.bridge.iceberg.util.JsonUtil.mapper(), f"{_JACKSON}JsonNode"
-        reading = self.bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, "java.lang.String")
+        read_tree = self.bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, "java.lang.String")
         names = (_FILE, node, "org.apache.iceberg.PartitionSpec")
-        parsing = self.given(
-            self._static("org.apache.iceberg.ContentFileParser", "fromJson", *names), 1, spec
-        )
+        from_json = self._static("org.apache.iceberg.ContentFileParser", "fromJson", *names)
+        from_json = self.bind_argument(from_json, 1, spec)
         no_deletes = self.bridge.array(self.bridge.iceberg.DeleteFile, ())
-        making = self.given(self._task_maker(spec), 1, no_deletes)
-        file = self.then(reading, parsing).asType(self.type_of(_DATA_FILE, "java.lang.String"))
-        return self.as_interface(_FUNCTION, self.then(file, making))
+        new_task = self.bind_argument(self._task_maker(spec), 1, no_deletes)
+        file = self.compose(read_tree, from_json).asType(self.type_of(_DATA_FILE, "java.lang.String"))
+        return self.as_interface(_FUNCTION, self.compose(file, new_task))
 
     def _task_maker(self, spec: Any) -> Any:
         """A handle: a data file and its delete files as a scan task."""
+        # Java: (file, deletes) -> new BaseFileScanTask(file, deletes, schemaJson, specJson, residuals)
         iceberg = self.bridge.iceberg
         names = (
             _DATA_FILE,
@@ -204,12 +214,12 @@ class KeyFiles(JavaFunctions):
             "org.apache.iceberg.expressions.ResidualEvaluator",
         )
         maker = self.lookup.findConstructor(self.class_of(_BASE_TASK), self.type_of("void", *names))
-        everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
+        all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(
             iceberg.expressions.Expressions.alwaysTrue()
         )
-        rest = (self._table.schema_json, iceberg.PartitionSpecParser.toJson(spec), everything)
+        constants = (self._table.schema_json, iceberg.PartitionSpecParser.toJson(spec), all_rows)
         return self.invoke.MethodHandles.insertArguments(
-            maker, 2, self.bridge.array(self.bridge.jvm.java.lang.Object, rest)
+            maker, 2, self.bridge.array(self.bridge.jvm.java.lang.Object, constants)
         )
 
     def _static(self, owner: str, method: str, result: str, *arguments: str) -> Any:
@@ -217,12 +227,19 @@ class KeyFiles(JavaFunctions):
 
 
 def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | None) -> DeleteFile:
-    kept = ("file-path", "file-format", "file-size-in-bytes", "record-count", "key-metadata", "split-offsets")
+    fields = (
+        "file-path",
+        "file-format",
+        "file-size-in-bytes",
+        "record-count",
+        "key-metadata",
+        "split-offsets",
+    )
     as_data = {
         "spec-id": 0,
         "content": "data",
         "partition": [],
-        **{k: content[k] for k in kept if k in content},
+        **{name: content[name] for name in fields if name in content},
     }
     counts = content.get("null-value-counts", {"keys": (), "values": ()})
     nulls = dict(zip(counts["keys"], counts["values"], strict=True))

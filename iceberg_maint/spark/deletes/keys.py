@@ -1,7 +1,7 @@
 """Key columns of equality deletes as Spark expressions that a plain hash join compares.
 
-Two keys are equal when Iceberg's generic reader finds one in the set of the other
-(`StructLikeSet`): NULL equals NULL, and a NULL struct is not a struct of NULLs.
+Two keys are equal if they are equal in Iceberg's generic reader (`StructLikeSet`): NULL equals NULL, and a NULL
+struct does not equal a struct of NULLs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _EMPTY |= dict.fromkeys(("timestamp", "timestamp_ntz"), "1970-01-01 00:00:00")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key column: its names from the top of the schema down, which of these may be NULL by
-    the schema, and Spark's name of its type. `never_null`: no delete has NULL in it.
+    """One key column.
+
+    `path` are its names from the top of the schema. `optional` says which of them the schema allows to be
+    NULL. `kind` is Spark's name of its type. `never_null` says that no delete has NULL in the column.
     """
 
     path: tuple[str, ...]
@@ -34,11 +36,11 @@ class Key:
 
     @property
     def is_optional(self) -> bool:
-        """Whether the schema allows NULL for it or around it."""
+        """Whether the schema allows NULL for the column or for a struct that contains it."""
         return any(self.optional)
 
     def column(self, depth: int | None = None) -> Column:
-        """The value, or the struct around it at this depth."""
+        """The value, or the enclosing struct at this depth."""
         from pyspark.sql import functions as F
 
         return F.col(".".join(map(quoted, self.path[:depth])))
@@ -48,7 +50,7 @@ Place = tuple[tuple[str, ...], tuple[bool, ...]]
 
 
 def keys_of(schema_json: str) -> dict[int, Place]:
-    """By field id, the path and the optional parts of all columns outside lists and maps."""
+    """The path and the optional parts of every column outside lists and maps, by field id."""
     return dict(_walk(json.loads(schema_json), (), ()))
 
 
@@ -58,16 +60,16 @@ def _walk(
     for field in struct["fields"]:
         place = (*path, field["name"]), (*optional, not field["required"])
         yield int(field["id"]), place
-        kind = field["type"]
-        if isinstance(kind, dict) and kind["type"] == "struct":
-            yield from _walk(kind, *place)
+        field_type = field["type"]
+        if isinstance(field_type, dict) and field_type["type"] == "struct":
+            yield from _walk(field_type, *place)
 
 
 def key_terms(keys: Sequence[Key], *, checked: bool = False) -> list[Column]:
-    """Columns `k0…` without NULL, and `nulls`, the set of what is NULL as bits, where something
-    can be. Equal keys have equal terms, and no others have.
+    """Columns `k0…` without NULL, and `nulls`, a bit set of the NULL parts, if any part can be NULL. Two keys
+    are equal if and only if their terms are equal.
 
-    Of a column that is never NULL the bare value is taken; `checked` ends the job where it is.
+    The term of a column that is never NULL is its value. With `checked` the job fails if that column is NULL.
     """
     from pyspark.sql import functions as F
 
@@ -77,10 +79,10 @@ def key_terms(keys: Sequence[Key], *, checked: bool = False) -> list[Column]:
         value = key.column()
         if key.is_optional and key.never_null:
             if checked:
-                lie = F.raise_error(
+                failure = F.raise_error(
                     F.lit("an equality delete has NULL keys, and its metadata says it has none")
                 )
-                value = F.coalesce(value, lie.cast(key.kind))
+                value = F.coalesce(value, failure.cast(key.kind))
         elif key.is_optional:
             for depth, optional in enumerate(key.optional, start=1):
                 if optional:
@@ -96,7 +98,7 @@ def key_terms(keys: Sequence[Key], *, checked: bool = False) -> list[Column]:
 
 
 def can_match(keys: Sequence[Key]) -> Column:
-    """False where a row has NULL in a column in which no delete has."""
+    """Whether a delete can match a row: false if the row has NULL in a column in which no delete has NULL."""
     from pyspark.sql import functions as F
 
     present = (k.column().isNotNull() for k in keys if k.is_optional and k.never_null)

@@ -1,4 +1,4 @@
-"""Marks: the positions that a batch's equality deletes delete, next to what is deleted already."""
+"""The positions that a batch's equality deletes delete, and the positions that other deletes delete already."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from iceberg_maint.spark.scan.table import Table
 
 @dataclass(frozen=True, slots=True)
 class DeleteWork:
-    """A batch whose equality deletes are applied: its planned tasks, the Java DeleteFiles by path,
-    and how to do it within memory (None where there is nothing to apply)."""
+    """A batch whose equality deletes are applied.
+
+    `planned` are its scan tasks, `deletes` its Java DeleteFiles by path. `preflight` says how to apply the deletes
+    within memory; it is None if there is nothing to apply.
+    """
 
     table: Table
     batch: Batch
@@ -31,8 +34,8 @@ class DeleteWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """Positions that equality deletes delete and nothing else does (`new`), by data file, and the
+class DeletedRows:
+    """The positions that equality deletes delete and no other delete does (`new`), by data file, and the
     Java scan tasks of these data files.
     """
 
@@ -41,57 +44,60 @@ class Marks:
 
     @property
     def data_files(self) -> dict[str, Any]:
-        """The Java DataFiles, by path."""
+        """The Java DataFiles by path."""
         return {path: task.file() for path, task in self.tasks.items()}
 
 
-def find_marks(bridge: Bridge, work: DeleteWork) -> Marks:
-    """Holds the key columns of the planned tasks against the equality deletes that may match
-    them; reads nothing where none may. Raises what `marked_rows` raises."""
+def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
+    """Joins the key columns of the planned tasks with the equality deletes that may match them. Reads nothing if
+    none may match. Raises what `marked_rows` raises."""
     lambdas = bridge.once(JavaFunctions)
     tasks = bridge.list(())
     for group_tasks in work.planned:
         tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
     if tasks.isEmpty():
-        return Marks()
-    # Not to apply a delete that Iceberg applies would bring rows back.
+        return DeletedRows()
+    # If Iceberg applies a delete and this code does not, rows would come back.
     assert work.preflight is not None, "files under equality deletes without a preflight"
     applied = [work.deletes[path] for path in sorted(lambdas.equality_delete_paths(tasks))]
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
-    found = marked_numbers(bridge, work.table, work.batch, tasks, applied, work.preflight)
-    with found as (rows, numbered_paths):
+    membership = marked_numbers(bridge, work.table, work.batch, tasks, applied, work.preflight)
+    with membership as (rows, numbered_paths):
         partitions = _partitions(bridge, work)
         new = gather_numbered(rows.where("not _already"), numbered_paths, partitions)
-    return Marks(new, {path: tasks.get(i) for i, path in enumerate(paths) if path in new})
+    return DeletedRows(new, {path: tasks.get(i) for i, path in enumerate(paths) if path in new})
 
 
-def find_already_deleted(bridge: Bridge, work: DeleteWork, marks: Marks) -> Positions:
-    """What position deletes and deletion vectors delete of the marked data files: vectors are
-    read as they are, position deletes are left to Spark's reader to apply. Raises RefusedError
-    ICM-101 when a vector does not hold as many as metadata says."""
+def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: DeletedRows) -> Positions:
+    """The positions that position deletes and deletion vectors delete in the data files of `deleted_rows`.
+
+    The function reads deletion vectors directly. Spark's reader applies position deletes. Raises RefusedError
+    ICM-101 if a vector does not have as many positions as metadata says.
+    """
     java = work.table.java
     is_vector = bridge.iceberg.util.ContentFileUtil.isDV
     vectors, tasks = [], {}
-    for path, task in marks.tasks.items():
+    for path, task in deleted_rows.tasks.items():
         deletes = kept_deletes(bridge, task)
         if any(is_vector(d) for d in deletes):
             vectors += deletes
         elif deletes:
             tasks[path] = scan_task(bridge, java, task.file(), deletes)
-    known = read_back(bridge, java, vectors)
-    held = sum(int(v.recordCount()) for v in vectors)
-    if count(known) != held:
+    vector_positions = read_back(bridge, java, vectors)
+    listed = sum(int(v.recordCount()) for v in vectors)
+    if count(vector_positions) != listed:
         raise RefusedError(
             "ICM-101",
-            f"{work.batch.table}: {len(vectors)} deletion vectors hold {held} positions, {count(known)} were read",
+            f"{work.batch.table}: {len(vectors)} deletion vectors hold {listed} positions, "
+            f"{count(vector_positions)} were read",
             "report this; nothing was committed.",
         )
     if not tasks:
-        return known
+        return vector_positions
     with staged(bridge, java, bridge.list(tasks.values())) as group_id:
         frame = read_staged(bridge, java, work.table.name, group_id)
         deleted = frame.select("_file", "_pos", "_deleted").where("_deleted")
-        return union((known, gather(bridge, deleted, list(tasks), _partitions(bridge, work))))
+        return union((vector_positions, gather(bridge, deleted, list(tasks), _partitions(bridge, work))))
 
 
 def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:
@@ -101,5 +107,5 @@ def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:
 
 
 def _partitions(bridge: Bridge, work: DeleteWork) -> int:
-    wanted = work.preflight.partitions if work.preflight else 1
-    return max(wanted, int(bridge.spark.sparkContext.defaultParallelism))
+    partitions = work.preflight.partitions if work.preflight else 1
+    return max(partitions, int(bridge.spark.sparkContext.defaultParallelism))

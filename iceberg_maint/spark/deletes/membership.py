@@ -1,13 +1,13 @@
-"""Membership: which rows, by data file and position, a set of equality deletes deletes.
+"""Membership: finds the rows, by data file and position, that a set of equality deletes deletes.
 
-Only key columns are read. Delete files are read as data, deduplicated to key → latest delete, and
-held against the data by a hash join whose build side is that key set, evenly hashed over as many
-partitions as the pre-flight asks for; the data side carries the key and one long.
+Only key columns are read. Delete files are read as data and reduced to key → latest delete. A hash join
+compares them with the data. Its build side is that key set, hashed evenly over the number of partitions that the
+pre-flight requires. Its data side has the key and one long.
 
 An equality delete applies to data of a strictly lower sequence number, in its own spec and
-partition or, of an unpartitioned spec, everywhere (spec: Scan Planning; Iceberg's
-`DeleteFileIndex`). Data files are numbered in order of their sequence number, so that "strictly
-lower" is "numbered below a limit", and a row's place is that number and its position in one long.
+partition, or everywhere if its spec is unpartitioned (spec: Scan Planning; Iceberg's
+`DeleteFileIndex`). Data files are numbered in order of their sequence number, so "strictly
+lower" means "a number below a limit". The place of a row is the number of its file and its position in one long.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ POSITION_BITS = 40
 _FILE_SHIFT = POSITION_BITS + 1
 
 _MOST_FILES = 1 << (63 - _FILE_SHIFT)
-"""As many as their numbers have bits for in a place."""
+"""The number of data files that a place has bits for."""
 
 _FALSE_POSITIVES = 0.03
-"""Of rows without a matching key that are distributed all the same; seven bits per key."""
+"""The share of rows without a matching key that the Bloom filter keeps, at seven bits per key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DeleteSet:
-    """Delete files that one join applies: of the same key columns, and all everywhere or none."""
+    """Delete files that one join applies. They have the same key columns, and either all or none apply everywhere."""
 
     equality_ids: tuple[int, ...]
     everywhere: bool
@@ -54,26 +54,29 @@ class _DeleteSet:
 
     @property
     def without_null(self) -> frozenset[int]:
-        """The key columns in which none of the files has NULL."""
+        """The key columns in which no file has NULL."""
         return frozenset.intersection(*(f.without_null for f in self.files))
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Delete files and the data files they may apply to, each with its number and scope: numbers
-    of data files as in places, of delete files the first place they do not apply to."""
+    """Delete files and the data files that they may apply to, each as (file, number, scope).
+
+    The number of a data file is the one in its places. The number of a delete file is the first place that it does
+    not apply to.
+    """
 
     deletes: Sequence[tuple[DeleteFile, int, int]]
     data: Sequence[tuple[DataFile, int, int]]
 
     @property
     def has_scopes(self) -> bool:
-        """Whether keys are only to be compared within a scope."""
+        """Whether keys are compared only within a scope, because there are several."""
         return len({scope for _, _, scope in self.data}) > 1
 
 
 class _Membership:
-    """What one call works on."""
+    """The files, tasks and frames of one call of `marked_numbers`."""
 
     def __init__(
         self,
@@ -102,37 +105,37 @@ class _Membership:
         self.sets = _delete_sets(self.files.delete_files(deletes))
 
     def places(self) -> DataFrame:
-        """Places of all rows that are deleted, each once."""
-        pairs = [(one, pair) for one in self.sets if (pair := _pair(one, self.data)) is not None]
+        """The places of all deleted rows, each once."""
+        pairs = [(s, pair) for s in self.sets if (pair := _pair(s, self.data)) is not None]
         if not pairs:
             return self.bridge.spark.range(0).selectExpr("id as place")
         passes = []
         for number in range(self.preflight.passes):
-            hits = (self._hits(one, pair, number) for one, pair in pairs)
-            whole = reduce(lambda a, b: a.unionByName(b), hits)
-            passes.append(whole if self.preflight.passes == 1 else self._done(whole))
-        whole = reduce(lambda a, b: a.unionByName(b), passes)
+            frames = (self._matches(delete_set, pair, number) for delete_set, pair in pairs)
+            places = reduce(lambda a, b: a.unionByName(b), frames)
+            passes.append(places if self.preflight.passes == 1 else self._checkpoint(places))
+        places = reduce(lambda a, b: a.unionByName(b), passes)
         if len(pairs) == 1:
-            return whole
+            return places
         # Two sets of deletes may delete the same row, also in different passes.
-        return whole.repartition(self.preflight.partitions, "place").dropDuplicates(["place"])
+        return places.repartition(self.preflight.partitions, "place").dropDuplicates(["place"])
 
-    def _done(self, places: DataFrame) -> DataFrame:
-        """The places of one pass, found now and kept on disk, so that its shuffle files can go
-        before the next pass writes its own."""
+    def _checkpoint(self, places: DataFrame) -> DataFrame:
+        """Computes the places of one pass and stores them on disk. Then removes its shuffle files, before the
+        next pass writes more."""
         from pyspark import StorageLevel
 
-        kept = {} if self.bridge.is_spark_3 else {"storageLevel": StorageLevel.DISK_ONLY}
-        done = places.localCheckpoint(eager=True, **kept)
-        blocks = done._jdf.queryExecution().logical().rdd()
+        level = {} if self.bridge.is_spark_3 else {"storageLevel": StorageLevel.DISK_ONLY}
+        checkpoint = places.localCheckpoint(eager=True, **level)
+        blocks = checkpoint._jdf.queryExecution().logical().rdd()
         self.stack.callback(blocks.unpersist, False)
         cleaner = self.bridge.spark.sparkContext._jsc.sc().cleaner().get()
         for shuffle in _shuffles(places._jdf.queryExecution().executedPlan()):
             cleaner.doCleanupShuffle(shuffle, True)
-        return done
+        return checkpoint
 
     def rows(self) -> DataFrame:
-        """Number of the data file, position and whether the row was deleted before, of all places."""
+        """The rows of all places: number of the data file, position, and whether the row was deleted before."""
         from pyspark.sql import functions as F
 
         return self.places().select(
@@ -141,11 +144,11 @@ class _Membership:
             (F.col("place").bitwiseAND(1) == 1).alias("_already"),
         )
 
-    def _hits(self, one: _DeleteSet, pair: _Pair, number: int) -> DataFrame:
-        """Places of the rows that one set of deletes deletes, in one of the passes."""
+    def _matches(self, delete_set: _DeleteSet, pair: _Pair, number: int) -> DataFrame:
+        """The places of the rows that one set of deletes deletes, in one of the passes."""
         from pyspark.sql import functions as F
 
-        columns = self._keys(one)
+        columns = self._keys(delete_set)
         row = F.shiftleft("_pos", 1)
         if any(f.has_deletes for f, _, _ in pair.data):
             row += F.when(F.col("_deleted"), F.lit(1)).otherwise(F.lit(0))
@@ -159,31 +162,31 @@ class _Membership:
         rows = rows.select(*names, (F.col("number") + F.col("row")).alias("place"))
         keys = keys.select(*names, F.col("number").alias("limit"))
         if self.preflight.passes > 1:
-            chosen = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
-            keys, rows = keys.where(chosen), rows.where(chosen)
+            in_pass = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
+            keys, rows = keys.where(in_pass), rows.where(in_pass)
         count = sum(d.record_count for d in self.batch.equality_deletes) // self.preflight.passes
         if self.preflight.filtered and count and not self.bridge.is_spark_3:
-            rows = rows.where(_may_hold(self.bridge, keys, names, count))
+            rows = rows.where(_may_contain(self.bridge, keys, names, count))
         return _join(rows, keys, names, self.preflight)
 
     def _read(
         self,
         tasks: Any,
         files: Sequence[tuple[DataFile | DeleteFile, int, int]],
-        wanted: Column,
+        condition: Column,
         columns: Sequence[Column],
     ) -> DataFrame:
-        """Columns of the wanted rows of these tasks, which read these files, and of each row's
-        file the `number` and `scope`."""
+        """These columns of the rows that meet the condition, and the `number` and `scope` of each row's file.
+        The tasks read these files."""
         from pyspark.sql import functions as F
 
         group_id = self.stack.enter_context(staged(self.bridge, self.table.java, tasks))
-        frame = read_staged(self.bridge, self.table.java, self.table.name, group_id).where(wanted)
-        # From here on all names are ours.
+        frame = read_staged(self.bridge, self.table.java, self.table.name, group_id).where(condition)
+        # The frame has no column of the table's names from here on.
         frame = frame.select(*columns, F.xxhash64("_file").alias("file"))
         check_reads_staged(self.batch, frame, group_id)
-        listed = ((file.path, number, scope) for file, number, scope in files)
-        facts = local_frame(self.bridge, "path string, number long, scope int", listed)
+        file_rows = ((file.path, number, scope) for file, number, scope in files)
+        facts = local_frame(self.bridge, "path string, number long, scope int", file_rows)
         facts = facts.select(F.xxhash64("path").alias("file"), "number", "scope")
         if len({row[0] for row in facts.select("file").collect()}) != len(files):
             raise RefusedError(
@@ -191,30 +194,33 @@ class _Membership:
                 f"{self.batch.table}: of {len(files)} files two have paths with the same 64-bit hash",
                 "take on fewer files per batch.",
             )
-        # A row of a file that was not asked for, left out in silence, would come back once its
-        # delete is dropped.
+        # The job fails on a row of a file that is not among these. If it dropped the row silently, the row
+        # would come back when its delete is dropped.
         frame = frame.join(F.broadcast(facts), "file", "left")
-        lost = F.raise_error(F.lit("a row was read of a file that was not planned"))
-        known = (F.coalesce(c, lost.cast(k)).alias(c) for c, k in (("number", "long"), ("scope", "int")))
-        return frame.select(*(c for c in frame.columns if c not in ("number", "scope")), *known)
+        failure = F.raise_error(F.lit("a row was read of a file that was not planned"))
+        file_columns = (
+            F.coalesce(name, failure.cast(type_name)).alias(name)
+            for name, type_name in (("number", "long"), ("scope", "int"))
+        )
+        return frame.select(*(c for c in frame.columns if c not in ("number", "scope")), *file_columns)
 
-    def _keys(self, one: _DeleteSet) -> list[Key]:
+    def _keys(self, delete_set: _DeleteSet) -> list[Key]:
         schema, convert = self.table.java.schema(), self.bridge.iceberg.spark.SparkSchemaUtil.convert
-        found = keys_of(self.table.schema_json)
+        places = keys_of(self.table.schema_json)
         keys = []
-        for field_id in one.equality_ids:
-            if field_id not in found:
+        for field_id in delete_set.equality_ids:
+            if field_id not in places:
                 raise RefusedError(
                     "ICM-119",
-                    f"{self.batch.table}: {one.files[0].path} deletes rows by column number {field_id}, which "
-                    "the table's schema does not have",
+                    f"{self.batch.table}: {delete_set.files[0].path} deletes rows by column number {field_id}, "
+                    "which the table's schema does not have",
                     "have the deletes applied by the engine that wrote them.",
                 )
-            path, optional = found[field_id]
-            kind = str(convert(schema.findType(field_id)).simpleString())
-            # Of a nested column the count does not say which NULL it is.
-            never_null = field_id in one.without_null and len(path) == 1
-            keys.append(Key(path, optional, kind, never_null))
+            path, optional = places[field_id]
+            type_name = str(convert(schema.findType(field_id)).simpleString())
+            # The NULL count of a nested column includes the NULLs of the enclosing structs.
+            never_null = field_id in delete_set.without_null and len(path) == 1
+            keys.append(Key(path, optional, type_name, never_null))
         return keys
 
 
@@ -227,8 +233,7 @@ def marked_numbers(
     deletes: Sequence[Any],
     preflight: Preflight,
 ) -> Iterator[tuple[DataFrame, tuple[str, ...]]]:
-    """As `marked_rows`, with `number` (long) in place of `_file`: an index of the paths that come
-    with the frame."""
+    """As `marked_rows`, with `number` (long) instead of `_file`. It is an index of the paths, the second value."""
     with ExitStack() as stack:
         membership = _Membership(bridge, table, batch, tasks, deletes, preflight, stack)
         yield membership.rows(), tuple(f.path for f in membership.data)
@@ -243,13 +248,12 @@ def marked_rows(
     deletes: Sequence[Any],
     preflight: Preflight,
 ) -> Iterator[DataFrame]:
-    """The rows that equality deletes delete, as columns `_file` (string), `_pos` (long) and
-    `_already` (boolean: position deletes or a deletion vector delete the row as well), each once.
+    """The rows that equality deletes delete, each once.
 
-    `tasks` is the `java.util.List` of the scan tasks, as Iceberg plans them at the batch's
-    snapshot, `deletes` the equality DeleteFiles. The frame can be used inside the block; what it
-    reads is staged for that long. Raises RefusedError ICM-119 for a key column the schema does not
-    have.
+    The columns are `_file` (string), `_pos` (long) and `_already` (boolean: position deletes or a deletion vector
+    delete the row too). `tasks` is the `java.util.List` of the scan tasks, as Iceberg plans them at the batch's
+    snapshot. `deletes` are the equality DeleteFiles. The frame is valid inside the block, while the tasks
+    that it reads are staged. Raises RefusedError ICM-119 for a key column that the schema does not have.
     """
     from pyspark.sql import functions as F
 
@@ -259,10 +263,10 @@ def marked_rows(
 
 
 def _join(rows: DataFrame, keys: DataFrame, names: Sequence[str], preflight: Preflight) -> DataFrame:
-    """Places of the rows with a key that a delete deletes which applies to their file.
+    """The places of the rows whose key is deleted by a delete that applies to their file.
 
-    Keys are made unique, so that an inner join gives no row twice; a semi-join would be moved
-    below the distribution by Spark's optimizer, and with it the number of partitions be lost.
+    Keys are unique, so an inner join returns no row twice. Spark's optimizer would move a semi-join
+    below the distribution, which would change the number of partitions.
     """
     from pyspark.sql import functions as F
 
@@ -275,9 +279,11 @@ def _join(rows: DataFrame, keys: DataFrame, names: Sequence[str], preflight: Pre
     return rows.join(keys, matches & (rows["place"] < keys["limit"])).select("place")
 
 
-def _may_hold(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: int) -> Column:
-    """Whether a key is among these, which are at most `count`, by a Bloom filter: never wrong in
-    saying no. It is Spark's own runtime filter, which its optimizer makes for no join like ours."""
+def _may_contain(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: int) -> Column:
+    """Whether a key may be one of these, by a Bloom filter: false is always right. There are at most `count` keys.
+
+    It is Spark's runtime filter. Spark's optimizer does not add one to a join of this form.
+    """
     from pyspark.sql import Column
     from pyspark.sql import functions as F
 
@@ -285,13 +291,13 @@ def _may_hold(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: int)
     hashed = keys.select(F.xxhash64(*names).alias("hash"))
     if not hashed.take(1):
         return F.lit(False)
-    held = hashed._jdf.stat().bloomFilter("hash", count, _FALSE_POSITIVES)
+    bloom_filter = hashed._jdf.stat().bloomFilter("hash", count, _FALSE_POSITIVES)
     stream = jvm.java.io.ByteArrayOutputStream()
-    held.writeTo(stream)
+    bloom_filter.writeTo(stream)
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    holds = jvm.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain
+    might_contain = jvm.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain
     parts = (F.lit(bytearray(stream.toByteArray())), F.xxhash64(*names))
-    return Column(expressions.column(holds(*(expressions.expression(c._jc) for c in parts))))
+    return Column(expressions.column(might_contain(*(expressions.expression(c._jc) for c in parts))))
 
 
 def _shuffles(plan: Any) -> Iterator[int]:
@@ -304,27 +310,27 @@ def _shuffles(plan: Any) -> Iterator[int]:
 
 
 def _delete_sets(deletes: Sequence[DeleteFile]) -> list[_DeleteSet]:
-    found: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
+    by_keys: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
     for delete in deletes:
-        found.setdefault((delete.equality_ids, delete.scope is None), []).append(delete)
-    return [_DeleteSet(ids, everywhere, tuple(files)) for (ids, everywhere), files in found.items()]
+        by_keys.setdefault((delete.equality_ids, delete.scope is None), []).append(delete)
+    return [_DeleteSet(ids, everywhere, tuple(files)) for (ids, everywhere), files in by_keys.items()]
 
 
-def _pair(one: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
-    """What the deletes may apply to by scope and sequence number; None where that is nothing."""
+def _pair(delete_set: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
+    """The deletes, and the data files they may apply to by scope and sequence number; None if there are none."""
     sequence_numbers = [f.sequence_number for f in data]
-    scopes = {f.scope: number for number, f in enumerate(one.files)}
+    scopes = {f.scope: number for number, f in enumerate(delete_set.files)}
     limits: dict[int, int] = {}
     deletes = []
-    for file in one.files:
+    for file in delete_set.files:
         limit, scope = bisect_left(sequence_numbers, file.sequence_number), scopes[file.scope]
         limits[scope] = max(limits.get(scope, 0), limit)
         deletes.append((file, limit << _FILE_SHIFT, scope))
-    facing = []
+    candidates = []
     for number, data_file in enumerate(data):
-        at = scopes.get(None if one.everywhere else data_file.scope)
-        if at is not None and number < limits[at]:
-            facing.append((data_file, number << _FILE_SHIFT, at))
-    reached = {at for _, _, at in facing}
-    applying = [d for d in deletes if d[2] in reached and d[1]]
-    return _Pair(applying, facing) if facing else None
+        scope_number = scopes.get(None if delete_set.everywhere else data_file.scope)
+        if scope_number is not None and number < limits[scope_number]:
+            candidates.append((data_file, number << _FILE_SHIFT, scope_number))
+    candidate_scopes = {scope for _, _, scope in candidates}
+    applicable = [d for d in deletes if d[2] in candidate_scopes and d[1]]
+    return _Pair(applicable, candidates) if candidates else None

@@ -1,8 +1,8 @@
-"""The merge: what position deletes mark of live data files, written anew in one file per data file.
+"""Merges position deletes: rewrites the positions of live data files into one delete file per data file.
 
-The contents of the delete files are read once, as Iceberg's `rewritePositionDeletes` reads them, and
-held against the data files that the plan examined. What they mark of those becomes position delete
-files of one data file each (v2) or deletion vectors (v3); what else they name has no live data file.
+The merge reads the contents of the delete files once, as Iceberg's `rewritePositionDeletes` does, and joins
+them with the data files that the plan examined. It writes the positions of those data files as position delete
+files of one data file each (v2) or as deletion vectors (v3). Other paths in the delete files have no live data file.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ def merge(
     deletes: Mapping[Identity, Any],
     proof: ProofLevel,
 ) -> Converted:
-    """Writes what the batch's position deletes (Java DeleteFiles) mark of the planned tasks' data
-    files; commits nothing. Raises RefusedError ICM-101 when a delete file does not hold as many
-    positions as metadata says.
+    """Writes the positions that the batch's position deletes (Java DeleteFiles) delete in the planned tasks' data
+    files. Commits nothing.
+
+    Raises RefusedError ICM-101 if the delete files do not have as many positions as metadata says.
     """
-    read = {d.path for d in batch.position_deletes if not d.void}
-    files = {f.path: f for g in batch.groups for f in g.files if not read.isdisjoint(f.delete_files)}
+    sources = {d.path for d in batch.position_deletes if not d.void}
+    files = {f.path: f for g in batch.groups for f in g.files if not sources.isdisjoint(f.delete_files)}
     if not files:
         return Converted((), _proof(batch, {}, proof, ""))
     tasks = {
@@ -56,34 +57,39 @@ def merge(
         for task in bridge.iterate(group_tasks.tasks)
     }
     data_files = {path: tasks[path].file() for path in files}
-    wanted = _marked(bridge, table, batch, [d for d in deletes.values() if str(d.location()) in read], files)
+    source_files = [d for d in deletes.values() if str(d.location()) in sources]
+    expected = _deleted_positions(bridge, table, batch, source_files, files)
     write = (
         positions.write_deletion_vectors if batch.format_version >= 3 else positions.write_position_deletes
     )
-    written_files = write(bridge, table.java, wanted, data_files)
+    written_files = write(bridge, table.java, expected, data_files)
     written = positions.read_back(bridge, table.java, written_files)
-    detail = positions.difference(wanted, written)
+    detail = positions.difference(expected, written)
     if not detail and proof is ProofLevel.FULL:
-        detail = _difference_to_readers(bridge, table, {path: tasks[path] for path in files}, read, written)
+        file_tasks = {path: tasks[path] for path in files}
+        detail = _difference_for_readers(bridge, table, file_tasks, sources, written)
     return Converted(written_files, _proof(batch, written, proof, detail))
 
 
-def _marked(
+def _deleted_positions(
     bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any], files: Mapping[str, InputFile]
 ) -> dict[str, BitMap64]:
-    """The positions of these data files in the delete files, each of which applies to data no newer
-    than it is: of the file it is scoped to, or of its own spec and partition whatever it names."""
+    """The positions that the delete files delete in these data files.
+
+    A delete file applies to data that is not newer than it: to the file it is scoped to, or to every file it
+    names in its own spec and partition.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     paths = list(files)
     scopes = {f.path: _scope(g) for g in batch.groups for f in g.files}
-    numbered = local_frame(
+    data_facts = local_frame(
         bridge,
         "number long, file_path string, data_number long, data_scope string",
         ((n, path, files[path].data_sequence_number, scopes[path]) for n, path in enumerate(paths)),
     )
-    numbers = local_frame(
+    delete_facts = local_frame(
         bridge,
         "delete_file_path string, delete_number long, delete_scope string, named string",
         (
@@ -98,19 +104,19 @@ def _marked(
     tasks = bridge.list(_scan_task(bridge, position_deletes, d) for d in deletes)
     with staged(bridge, position_deletes, tasks) as group_id:
         rows = _read(bridge, group_id)
-        seen = Observation()
+        observation = Observation()
         applied = (
-            rows.observe(seen, F.count(F.lit(1)).alias("rows"))
-            .join(F.broadcast(numbers), "delete_file_path")
-            .join(F.broadcast(numbered), "file_path")
+            rows.observe(observation, F.count(F.lit(1)).alias("rows"))
+            .join(F.broadcast(delete_facts), "delete_file_path")
+            .join(F.broadcast(data_facts), "file_path")
             .where((F.col("data_number") <= F.col("delete_number")) & in_scope)
             .select("number", F.col("pos").alias("_pos"))
         )
         partitions = int(bridge.spark.sparkContext.defaultParallelism)
-        found = positions.gather_numbered(applied, paths, partitions)
-        count = int(seen.get["rows"])
+        deleted = positions.gather_numbered(applied, paths, partitions)
+        count = int(observation.get["rows"])
         if count != listed:
-            # A retried stage is counted twice by an observation: look again before judging.
+            # An observation counts a retried stage twice. Count the rows before the batch is refused.
             count = rows.count()
     if count != listed:
         raise RefusedError(
@@ -118,61 +124,65 @@ def _marked(
             f"{batch.table}: {len(deletes)} position delete files hold {listed} positions, {count} were read",
             "report this; nothing was committed.",
         )
-    return found
+    return deleted
 
 
-def _scope(of: FileGroup | PositionDeleteFile) -> str:
-    return f"{of.spec_id} {of.partition}"
+def _scope(source: FileGroup | PositionDeleteFile) -> str:
+    return f"{source.spec_id} {source.partition}"
 
 
 def _read(bridge: Bridge, group_id: str) -> DataFrame:
-    """The staged position deletes. Spark 3.5 takes the id as an option, 4.1 as the table's name."""
+    """The staged position deletes. Spark 3.5 reads the id from an option, Spark 4.1 from the table's name."""
     reader = bridge.spark.read.format("iceberg").option("scan-task-set-id", group_id)
     return reader.load(group_id).select("delete_file_path", "file_path", "pos")
 
 
 def _position_deletes_table(bridge: Bridge, java_table: Any) -> Any:
-    """The metadata table `position_deletes`, by which alone Spark reads these files as data."""
-    kind = bridge.iceberg.MetadataTableType.POSITION_DELETES
-    return bridge.iceberg.MetadataTableUtils.createMetadataTableInstance(java_table, kind)
+    """The metadata table `position_deletes`. Spark reads position delete files as data only through it."""
+    table_type = bridge.iceberg.MetadataTableType.POSITION_DELETES
+    return bridge.iceberg.MetadataTableUtils.createMetadataTableInstance(java_table, table_type)
 
 
 def _scan_task(bridge: Bridge, position_deletes: Any, delete: Any) -> Any:
-    """A scan task that reads one delete file whole. Its constructor is not public, and a scan that
+    """A scan task that reads one whole delete file. The constructor is not public. A scan that
     makes such tasks would read every delete manifest of the table."""
     iceberg = bridge.iceberg
     [constructor] = bridge.java_class(_TASK).getDeclaredConstructors()
     constructor.setAccessible(True)
-    everything = iceberg.expressions.ResidualEvaluator.unpartitioned(
+    all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(
         iceberg.expressions.Expressions.alwaysTrue()
     )
     arguments = (
         delete,
         iceberg.SchemaParser.toJson(position_deletes.schema()),
         iceberg.PartitionSpecParser.toJson(position_deletes.specs()[delete.specId()]),
-        everything,
+        all_rows,
     )
     return constructor.newInstance(bridge.array(bridge.jvm.java.lang.Object, arguments))
 
 
-def _difference_to_readers(
+def _difference_for_readers(
     bridge: Bridge, table: Table, tasks: Mapping[str, Any], replaced: set[str], written: Positions
 ) -> str:
-    """How what readers see deleted now differs from what they will: the positions written and those
-    of the deletes that stay."""
-    now = {path: kept_deletes(bridge, task) for path, task in tasks.items()}
-    stay = {path: [d for d in of if str(d.location()) not in replaced] for path, of in now.items()}
-    before = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, now))
-    beside = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, stay))
-    return positions.difference(before, positions.union((written, beside)))
+    """How the positions that are deleted for readers would change; "" if they would not.
+
+    After the commit readers apply the written positions and the deletes that the commit does not replace.
+    """
+    current = {path: kept_deletes(bridge, task) for path, task in tasks.items()}
+    remaining = {
+        path: [d for d in deletes if str(d.location()) not in replaced] for path, deletes in current.items()
+    }
+    before = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, current))
+    unreplaced = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, remaining))
+    return positions.difference(before, positions.union((written, unreplaced)))
 
 
 def _tasks(
     bridge: Bridge, table: Table, tasks: Mapping[str, Any], deletes: Mapping[str, Sequence[Any]]
 ) -> Any:
-    """A Java list of scan tasks of the data files that have deletes, with these only."""
+    """A Java list of scan tasks with these deletes only, for the data files that have any."""
     return bridge.list(
-        scan_task(bridge, table.java, tasks[path].file(), of) for path, of in deletes.items() if of
+        scan_task(bridge, table.java, tasks[path].file(), files) for path, files in deletes.items() if files
     )
 
 

@@ -1,5 +1,7 @@
-"""What is refused before a batch's equality deletes are read: keys that cannot be compared, and
-more of them than the declared memory or scratch space takes."""
+"""Checks a batch's equality deletes before they are read.
+
+Refuses keys that cannot be compared, and deletes that do not fit the declared memory or scratch space.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,7 @@ from iceberg_maint.spark.session.executor_memory import (
 )
 
 _UNCOMPARABLE = frozenset({"float", "double"})
-"""Iceberg allows no equality on these (spec: Equality Delete Files): NaN and -0.0 have several forms."""
-
+"""Iceberg allows no equality deletes by these types (spec: Equality Delete Files): NaN and -0.0 have several forms."""
 
 _SETTINGS = {
     "memory": "equality_deletes.memory",
@@ -39,8 +40,8 @@ _SETTINGS = {
 
 
 def check_keys(bridge: Bridge, table: Any, batch: Batch) -> None:
-    """Raises RefusedError ICM-119 for an equality delete by a column that was dropped, is of a
-    floating-point type, or lies in a list or map, naming both.
+    """Raises RefusedError ICM-119 for an equality delete by a column that was dropped, has a
+    floating-point type, or is inside a list or map. The error names the file and the column.
     """
     schema = table.schema()
     by_keys = {d.equality_ids: d.path for d in batch.equality_deletes}
@@ -60,15 +61,15 @@ def _fault(table: Any, schema: Any, parents: Any, field_id: int) -> str | None:
     field = schema.findField(field_id)
     if field is None:
         return f"column {_former_name(table, field_id)}, which was dropped"
-    name, kind = schema.findColumnName(field_id), field.type()
-    if not kind.isPrimitiveType() or str(kind.toString()) in _UNCOMPARABLE:
-        return f"column {name} of type {kind.toString()}"
-    around = parents.get(field_id)
-    while around is not None:
-        outer = schema.findField(around).type()
-        if not outer.isStructType():
-            return f"column {name}, which is inside a {'list' if outer.isListType() else 'map'}"
-        around = parents.get(around)
+    name, field_type = schema.findColumnName(field_id), field.type()
+    if not field_type.isPrimitiveType() or str(field_type.toString()) in _UNCOMPARABLE:
+        return f"column {name} of type {field_type.toString()}"
+    parent_id = parents.get(field_id)
+    while parent_id is not None:
+        parent_type = schema.findField(parent_id).type()
+        if not parent_type.isStructType():
+            return f"column {name}, which is inside a {'list' if parent_type.isListType() else 'map'}"
+        parent_id = parents.get(parent_id)
     return None
 
 
@@ -80,18 +81,19 @@ def _former_name(table: Any, field_id: int) -> str:
 def preflight_of(
     bridge: Bridge, table: Table, batch: Batch, policy: EqualityDeletesPolicy, deletes: Sequence[Any]
 ) -> Preflight | None:
-    """How the batch's equality deletes (Java DeleteFiles) are applied within what policy declares, by
-    what metadata says of them; None where there is nothing to apply. Raises RefusedError ICM-124 with
-    both numbers.
+    """How the batch's equality deletes (Java DeleteFiles) are applied within the memory that policy declares.
+
+    The estimate comes from metadata. None if there is nothing to apply. Raises RefusedError ICM-124 with the
+    required and the declared number of bytes.
     """
     if not (batch.equality_deletes and batch.groups):
         return None
     if batch.memory is None:
-        raise ValueError(f"batch {batch.batch_id} does not say what its equality deletes need of memory")
+        raise ValueError(f"batch {batch.batch_id} does not say how much memory its equality deletes need")
     executor = executor_memory(bridge)
     memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
     try:
-        found = preflight(
+        estimate = preflight(
             batch.memory,
             memory_bytes=memory_bytes,
             scratch_bytes=policy.scratch,
@@ -102,7 +104,7 @@ def preflight_of(
         )
         files = batch.input_files + len(batch.equality_deletes)
         needed_bytes = driver_bytes(files, batch.memory.rows)
-        declared_bytes = driver_memory_bytes(bridge, found.estimated_bytes)
+        declared_bytes = driver_memory_bytes(bridge, estimate.estimated_bytes)
         if needed_bytes > declared_bytes:
             raise DoesNotFitError("driver memory", needed_bytes, declared_bytes)
     except DoesNotFitError as why:
@@ -113,15 +115,15 @@ def preflight_of(
             f"raise {_SETTINGS[why.resource]}, or take on less per batch (windows.max_partitions_per_batch, "
             "windows.max_files_per_batch).",
         ) from why
-    return found
+    return estimate
 
 
 def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any]) -> int:
-    """What a row of keys takes in the join beside them: for which are NULL, where one may be, and for
-    the scope, where there are several (`membership`)."""
+    """The bytes of a key's row in the join in addition to the key: the set of NULL parts, if any key may be NULL,
+    and the scope, if there are several (`membership`)."""
     schema = keys_of(table.schema_json)
     widest = max(beside_bytes(table.types[i] for i in d.equality_ids) for d in batch.equality_deletes)
     scopes = {(d.spec_id, d.partition) for d in batch.equality_deletes if not d.everywhere}
-    found = KeyFiles(bridge, table).delete_files(deletes)
-    with_null = any(any(schema[i][1]) for d in found for i in d.equality_ids if i not in d.without_null)
+    files = KeyFiles(bridge, table).delete_files(deletes)
+    with_null = any(any(schema[i][1]) for d in files for i in d.equality_ids if i not in d.without_null)
     return widest + FIELD_BYTES * ((len(scopes) > 1) + with_null)

@@ -1,7 +1,7 @@
-"""What readers see of scan tasks, and what they do not, in bounded memory.
+"""The rows of scan tasks that readers see, and the rows that are deleted for them, in bounded memory.
 
-Iceberg's reader holds all equality deletes of a task in memory. Up to a number of them it is the
-one that decides; beyond, it is spared them, and `membership` finds the rows they delete.
+Iceberg's reader keeps all equality deletes of a task in memory. Up to a number of them, Iceberg's reader applies
+them. Beyond that number `membership` finds the rows that they delete.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 READER_EQUALITY_DELETES = 200_000
-"""Rows of equality deletes that Iceberg's reader is given at most; some 60 MB of its sets."""
+"""The most rows of equality deletes that Iceberg's reader applies. They take about 60 MB in its sets."""
 
 
 def rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
     """The fingerprint of the rows that readers of the tasks (a Java list) see.
 
-    Raises what `membership.marked_rows` raises, and RefusedError ICM-124 when the equality deletes
-    do not fit half of Spark's memory however they are taken.
+    Raises what `membership.marked_rows` raises, and RefusedError ICM-124 if the equality deletes
+    do not fit half of Spark's memory in any number of passes.
     """
     from pyspark.sql import functions as F
 
@@ -50,23 +50,23 @@ def rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
         columns = [quoted(c) for c in (*table.columns, *table.lineage)]
         schema = frame.select(*columns).schema
         if marked is None:
-            seen, measures = frame.select(*columns), fingerprint.measures(schema, table.field_ids)
+            visible, measures = frame.select(*columns), fingerprint.measures(schema, table.field_ids)
         else:
-            # What is shuffled is the hashes of a row, not the row.
+            # Spark shuffles the hashes of a row, not the row.
             names = [f"hash{lane}" for lane in range(fingerprint.LANES)]
             hashes = [
                 fingerprint.row_hash(schema, table.field_ids, lane).alias(n) for lane, n in enumerate(names)
             ]
             place = [F.xxhash64("_file").alias("file"), F.col("_pos")]
-            seen = frame.select(*place, *hashes).join(marked.select(*place), ["file", "_pos"], "left_anti")
+            visible = frame.select(*place, *hashes).join(marked.select(*place), ["file", "_pos"], "left_anti")
             measures = fingerprint.sums([F.col(n) for n in names])
-        # One sum per Spark partition: a sum over all rows of a commit may not fit 64 bits.
-        parts = seen.groupBy(F.spark_partition_id()).agg(*measures).collect()
+        # One sum per Spark partition, because a sum over all rows of a commit may not fit 64 bits.
+        parts = visible.groupBy(F.spark_partition_id()).agg(*measures).collect()
     return fingerprint.total([fingerprint.fingerprint_of(row.asDict()) for row in parts])
 
 
 def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
-    """The positions of the rows that readers of the tasks (a Java list) do not see. Raises what
+    """The positions of the rows that are deleted for readers of the tasks (a Java list). Raises what
     `rows` raises."""
     if tasks.isEmpty():
         return {}
@@ -81,26 +81,28 @@ def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
 
 @contextmanager
 def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame, DataFrame | None]]:
-    """The tasks' rows by Iceberg's reader and, where it is spared the equality deletes, the rows
-    that these alone delete, as `_file` and `_pos`."""
+    """The tasks' rows by Iceberg's reader, and the rows that only equality deletes delete, as `_file` and `_pos`.
+
+    The second frame is None if Iceberg's reader applies the equality deletes itself.
+    """
     lambdas = bridge.once(JavaFunctions)
     applied = tasks.stream().flatMap(lambdas.task_deletes).filter(lambdas.is_equality_delete)
     by_path = {str(d.location()): d for d in bridge.iterate(lambdas.to_list(applied.distinct()))}
     deletes = list(by_path.values())
     few = sum(int(d.recordCount()) for d in deletes) <= READER_EQUALITY_DELETES
-    # The reader of Spark 3.5 fails for a key that was dropped; `marked_rows` says so.
+    # The reader of Spark 3.5 fails for a key column that was dropped. `marked_rows` raises ICM-119 for it.
     if few and not (bridge.is_spark_3 and _by_dropped_column(bridge, table, deletes)):
         with staged(bridge, table.java, tasks) as group_id:
             yield read_staged(bridge, table.java, table.name, group_id), None
         return
     under_deletes = lambdas.to_list(tasks.stream().filter(lambdas.has_equality_deletes))
-    spared = lambdas.to_list(tasks.stream().filter(lambdas.has_equality_deletes.negate()))
+    without_equality = lambdas.to_list(tasks.stream().filter(lambdas.has_equality_deletes.negate()))
     for task in bridge.iterate(under_deletes):
-        spared.add(scan_task(bridge, table.java, task.file(), kept_deletes(bridge, task)))
-    how = _preflight(bridge, table, under_deletes, deletes)
+        without_equality.add(scan_task(bridge, table.java, task.file(), kept_deletes(bridge, task)))
+    estimate = _preflight(bridge, table, under_deletes, deletes)
     with (
-        staged(bridge, table.java, spared) as group_id,
-        marked_rows(bridge, table, _as_batch(table), under_deletes, deletes, how) as marked,
+        staged(bridge, table.java, without_equality) as group_id,
+        marked_rows(bridge, table, _as_batch(table), under_deletes, deletes, estimate) as marked,
     ):
         frame = read_staged(bridge, table.java, table.name, group_id)
         yield frame, marked.where("not _already").select("_file", "_pos")
@@ -111,7 +113,7 @@ def _by_dropped_column(bridge: Bridge, table: Table, deletes: list[Any]) -> bool
 
 
 def _as_batch(table: Table) -> Batch:
-    """A batch without a file: of one that is marked only the table's name is asked for."""
+    """A batch without files. `marked_rows` reads only the table's name of it."""
     return Batch(
         batch_id="",
         table=table.name,
@@ -148,6 +150,6 @@ def _preflight(bridge: Bridge, table: Table, tasks: Any, deletes: list[Any]) -> 
         raise RefusedError(
             "ICM-124",
             f"{table.name}: applying {len(deletes)} equality delete files needs {why.needed_bytes} bytes "
-            f"of {why.resource}, {why.declared_bytes} are there",
+            f"of {why.resource}, {why.declared_bytes} are available",
             "give Spark more memory.",
         ) from why

@@ -1,11 +1,12 @@
-"""Health from Spark's metadata tables: the second implementation, for tables whose manifests do
-not fit one process, and the oracle of the first.
+"""Measures health from Spark's metadata tables.
 
-Spark aggregates the `entries` table; what is left, one row per partition and kind, is judged here
-by the same definitions (`core.health.metrics`). Partition values are taken as stored, so that dates beyond
-Python's calendar and times in any zone make the same keys. Spark does not tell 0.0 from -0.0, nor
-one NaN from another: a table partitioned by a floating-point column may show fewer partitions. It
-cannot read uuid partitions at all ("Wrong class, expected java.lang.CharSequence").
+It is the second implementation of health, for tables whose manifests do not fit one process, and the
+oracle of the first. Spark aggregates the `entries` table to one row per partition and kind. This module computes
+health from these rows by the same definitions (`core.health.metrics`).
+
+Partition values are read as stored, so dates beyond Python's calendar and times in any zone have the same keys.
+Spark does not distinguish 0.0 from -0.0, nor one NaN from another, so a table that is partitioned by a floating-point
+column may show fewer partitions. Spark cannot read uuid partitions ("Wrong class, expected java.lang.CharSequence").
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DELETE_FILE_PATH = 2147483546
 """Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
 Scope = tuple[int, str]
-"""Spec id and partition key, within which deletes apply."""
+"""Spec id and partition key. Deletes apply within a scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class _Delete:
 
 @dataclass(frozen=True, slots=True)
 class _Oldest:
-    """Of the data files of a scope, the lowest data sequence number, and the lowest of the commits
+    """The lowest data sequence number of a scope's data files, and the lowest sequence number of the commits
     that added them."""
 
     data: int
@@ -62,14 +63,14 @@ class _Oldest:
 
 
 class SparkHealthSource:
-    """Measures tables by Spark's metadata tables."""
+    """Measures tables with Spark's metadata tables."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._bridge = Bridge(spark)
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """Health of the pinned snapshot; equal to what `PyIcebergCatalog.measure` finds."""
+        """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`."""
         target = target_file_size_bytes(policy, dict(state.properties))
         limits = size_limits(policy, target)
         partitions: dict[str, PartitionHealth] = {}
@@ -100,14 +101,14 @@ class SparkHealthSource:
         )
 
     def _layout(self, state: TableState, order: LayoutOrder) -> dict[str, dict[str, Any]]:
-        """The layout metrics by partition key; specs that have the same key, as those without
-        partitions do, are one."""
+        """The layout metrics by partition key. Unpartitioned specs have the same key and count as one spec."""
         from pyspark.sql import functions as F
 
         entries = self._metadata_table(state, "entries")
         file = F.col("data_file")
-        one = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
-        spec_id = F.when(file["spec_id"].isin(one), one[0] if one else None).otherwise(file["spec_id"])
+        unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
+        first_id = unpartitioned[0] if unpartitioned else None
+        spec_id = F.when(file["spec_id"].isin(unpartitioned), first_id).otherwise(file["spec_id"])
         files = entries.where((F.col("status") != _DELETED) & (file["content"] == 0)).select(
             spec_id.alias("spec_id"),
             *self._partition_columns(state, entries),
@@ -119,7 +120,7 @@ class SparkHealthSource:
         return {_scope(state, row)[1]: {name: row[name] for name in METRICS} for row in rows}
 
     def _entries(self, state: TableState) -> DataFrame:
-        """Live entries, flat; the value of partition field 1000 is column `p_1000`."""
+        """The live entries as flat rows. The value of partition field 1000 is column `p_1000`."""
         from pyspark.sql import functions as F
 
         assert state.snapshot is not None
@@ -176,17 +177,17 @@ class SparkHealthSource:
     def _table_health(self, state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
         from pyspark.sql import functions as F
 
-        found = None
+        totals = None
         if state.snapshot is not None:
             deletes = F.sum((F.col("content") == 1).cast("int"))
             manifests = self._metadata_table(state, "manifests")
-            found = manifests.agg(F.count("*"), deletes, F.sum("length")).collect()[0]
+            totals = manifests.agg(F.count("*"), deletes, F.sum("length")).collect()[0]
         return TableHealth(
             partitions=len(partitions),
             snapshots=len(state.snapshots),
-            manifests=found[0] if found else 0,
-            delete_manifests=(found[1] or 0) if found else 0,
-            manifest_bytes=(found[2] or 0) if found else 0,
+            manifests=totals[0] if totals else 0,
+            delete_manifests=(totals[1] or 0) if totals else 0,
+            manifest_bytes=(totals[2] or 0) if totals else 0,
             metadata_bytes=state.metadata_bytes,
             refs=len(state.refs),
             live_specs=len({i for p in partitions.values() for i in p.spec_ids}),
@@ -225,18 +226,18 @@ def _groups(
 
 
 def _only_path(file: Column, puffin: Column) -> Column:
-    """The one data file whose rows a position delete file marks, from its bounds of `file_path`:
-    Spark leaves `referenced_data_file` out."""
+    """The path of the data file of a position delete file that names only one. It is the bounds of `file_path`,
+    because Spark omits `referenced_data_file`."""
     from pyspark.sql import functions as F
 
     lower, upper = (file[name].getItem(_DELETE_FILE_PATH) for name in ("lower_bounds", "upper_bounds"))
-    only = (file["content"] == 1) & ~puffin & (lower == upper)
-    return F.when(only, lower.cast("string"))
+    names_one_file = (file["content"] == 1) & ~puffin & (lower == upper)
+    return F.when(names_one_file, lower.cast("string"))
 
 
 def _with_references(entries: DataFrame) -> DataFrame:
-    """The delete files, with whether each names no single data file (`shared`), or one that is not
-    live or newer than it is (`unreferenced`)."""
+    """The delete files with two flags. `shared`: the position delete file names several data files.
+    `unreferenced`: the data file that it names is not live, or is newer than the delete file."""
     from pyspark.sql import functions as F
 
     is_data = F.col("kind") == FileKind.DATA.value
@@ -252,7 +253,7 @@ def _with_references(entries: DataFrame) -> DataFrame:
 
 
 def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
-    """One row per scope, kind and commit of delete files, and what they name."""
+    """One row per scope, kind, commit and pair of flags of delete files."""
     from pyspark.sql import functions as F
 
     by = ("spec_id", "kind", *names, "sequence_number", "snapshot_id", "shared", "unreferenced")
@@ -260,7 +261,7 @@ def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
 
 
 def _named_files(deletes: DataFrame, names: list[str]) -> DataFrame:
-    """Per scope, how many live data files its position delete files name."""
+    """The number of live data files that a scope's position delete files name, one row per scope."""
     from pyspark.sql import functions as F
 
     naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
@@ -303,14 +304,16 @@ def _partitions(
     oldest = {
         s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA
     }
-    own: dict[str, list[_Delete]] = defaultdict(list)
+    deletes_of_key: dict[str, list[_Delete]] = defaultdict(list)
     everywhere: list[_Delete] = []
     for delete in deletes:
-        own[delete.scope[1]].append(delete)
+        deletes_of_key[delete.scope[1]].append(delete)
         if delete.kind is FileKind.EQUALITY_DELETES and state.specs[delete.scope[0]].is_unpartitioned:
             everywhere.append(delete)
     return {
-        key: _partition(state, {k: groups[k] for k in by_key[key]}, oldest, own[key], everywhere, named)
+        key: _partition(
+            state, {k: groups[k] for k in by_key[key]}, oldest, deletes_of_key[key], everywhere, named
+        )
         for key in sorted(by_key)
     }
 
@@ -323,15 +326,15 @@ def _partition(
     everywhere: list[_Delete],
     named: Mapping[Scope, int],
 ) -> PartitionHealth:
-    """Health from the groups and delete files of one key and the global equality deletes."""
-    own_oldest = min((oldest[s].data for s, _ in groups if s in oldest), default=None)
+    """The health of one partition key, from its groups, its delete files and the global equality deletes."""
+    oldest_data = min((oldest[s].data for s, _ in groups if s in oldest), default=None)
 
     def total(name: str, kind: FileKind) -> int:
-        return sum(row[name] for (_, of), row in groups.items() if of is kind)
+        return sum(row[name] for (_, group_kind), row in groups.items() if group_kind is kind)
 
     local = (d for d in deletes if d.kind is FileKind.EQUALITY_DELETES and d not in everywhere)
     applicable = [
-        d for d in (*local, *everywhere) if own_oldest is not None and own_oldest < d.sequence_number
+        d for d in (*local, *everywhere) if oldest_data is not None and oldest_data < d.sequence_number
     ]
     dangling = [d for d in deletes if _dangles(state, d, oldest)]
     unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
@@ -364,7 +367,7 @@ def _partition(
             d.records for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
         ),
         mergeable_delete_files=used - sum(named.get(s, 0) for s in {scope for scope, _ in groups}),
-        min_data_sequence_number=own_oldest or 0,
+        min_data_sequence_number=oldest_data or 0,
         max_data_sequence_number=max(row["newest"] for row in groups.values()),
         spec_ids=tuple(sorted({spec_id for (spec_id, _), _ in groups})),
         size_histogram=tuple(
@@ -377,14 +380,14 @@ def _partition(
 
 
 def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, _Oldest]) -> bool:
-    of_scope = oldest.get(delete.scope)
+    scope_oldest = oldest.get(delete.scope)
     if delete.kind is FileKind.EQUALITY_DELETES:
         everywhere = state.specs[delete.scope[0]].is_unpartitioned
-        reached = oldest.values() if everywhere else [of_scope] if of_scope else []
-        return not any(o.data < delete.sequence_number for o in reached)
-    if of_scope is None or delete.unreferenced:
+        candidates = oldest.values() if everywhere else [scope_oldest] if scope_oldest else []
+        return not any(o.data < delete.sequence_number for o in candidates)
+    if scope_oldest is None or delete.unreferenced:
         return True
-    return delete.sequence_number < (of_scope.added if delete.shared else of_scope.data)
+    return delete.sequence_number < (scope_oldest.added if delete.shared else scope_oldest.data)
 
 
 def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:
@@ -394,7 +397,7 @@ def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:
 
 
 def _commit_ms(state: TableState, snapshot_id: int, sequence_number: int) -> int | None:
-    found = state.snapshot_by_id(snapshot_id)
-    if found is None and sequence_number:
-        found = next((s for s in state.snapshots if s.sequence_number == sequence_number), None)
-    return found.timestamp_ms if found else None
+    snapshot = state.snapshot_by_id(snapshot_id)
+    if snapshot is None and sequence_number:
+        snapshot = next((s for s in state.snapshots if s.sequence_number == sequence_number), None)
+    return snapshot.timestamp_ms if snapshot else None

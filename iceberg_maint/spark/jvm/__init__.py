@@ -1,1 +1,1 @@
-"""The JVM of a Spark session: the bridge to it, and loops that run inside it."""
+"""The JVM of a Spark session: the bridge to it, and the loops that run inside it."""

@@ -1,8 +1,8 @@
-"""The bridge to the JVM of a Spark session, and the only module that speaks py4j.
+"""The bridge to the JVM of a Spark session. No other module uses py4j.
 
-Iceberg and Spark are driven through their public Java classes. Values cross as Java objects or
-JSON text; what crosses per file costs about 0.3 ms each way, so loops over files stay in the JVM
-or in one JSON document where that is possible.
+The bridge calls the public Java classes of Iceberg and Spark. Values cross as Java objects or as
+JSON text. A value that crosses per file costs about 0.3 ms each way. Therefore loops over files run in the JVM,
+or the files cross in one JSON document.
 """
 
 from __future__ import annotations
@@ -24,89 +24,93 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 JVM_ERRORS = (Py4JError, CapturedException)
-"""What a call into the JVM may raise: an exception of Java's, or a broken connection."""
+"""What a call into the JVM may raise: a Java exception, or a broken connection."""
 
 _callback_lock = threading.Lock()
 _callback_users = 0
 
 
 class Names:
-    """Classes by their dotted names, each part asked for once. py4j asks the JVM about every part every
-    time, and the JVM looks for a class of that name in all jars: 0.3 ms for each `org` and `apache`.
+    """Java classes by their dotted names. Each part of a name is looked up once.
+
+    py4j looks up every part in the JVM every time, and the JVM searches all jars for a class of that name:
+    0.3 ms for each `org` and `apache`.
     """
 
-    def __init__(self, known: Any) -> None:
-        self._known = known
+    def __init__(self, package: Any) -> None:
+        self._package = package
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._known, name)
-        if isinstance(found, JavaPackage):
-            found = Names(found)
-        elif not isinstance(found, JavaClass):
-            return found
-        setattr(self, name, found)  # Python looks here first
-        return found
+        member = getattr(self._package, name)
+        if isinstance(member, JavaPackage):
+            member = Names(member)
+        elif not isinstance(member, JavaClass):
+            return member
+        setattr(self, name, member)  # Python finds an attribute before it calls __getattr__
+        return member
 
 
 class Bridge:
-    """MethodHandles into one Spark session's JVM. No state but what was looked up, safe from any thread."""
+    """Access to the JVM of one Spark session. Its only state is a cache of lookups. Any thread may use it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         assert spark._jvm is not None, "a classic session, not Spark Connect"
         self.jvm: Any = Names(spark._jvm)
-        # PySpark asks for these by every column it makes, by names the JVM looks for in every package
-        # imported: a millisecond each.
+        # PySpark looks these names up for every column it makes. The JVM searches every imported package
+        # for them, which takes a millisecond each.
         for name in ("PythonUtils", "functions", "py4j"):
             setattr(spark._jvm, name, getattr(self.jvm, name))
         self.gateway: Any = spark.sparkContext._gateway
         self.session: Any = spark._jsparkSession
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self._classes: dict[str, Any] = {}
-        self._made: dict[Callable[[Bridge], Any], Any] = {}
+        self._singletons: dict[Callable[[Bridge], Any], Any] = {}
 
     @property
     def is_spark_3(self) -> bool:
-        """Whether this is Spark 3.5, whose ways differ here and there."""
+        """Whether this is Spark 3.5, which differs from Spark 4 in some calls."""
         return str(self.spark.version).startswith("3.")
 
     def conf(self) -> dict[str, str]:
-        """All of the session's settings; Spark 3.5 tells Python of one at a time."""
+        """All settings of the session. The Python interface of Spark 3.5 returns one at a time only."""
         entries = str(self.session.conf().getAll().mkString("\0")).split("\0")
         return {key: value for key, _, value in (entry.partition(" -> ") for entry in entries)}
 
     def activate(self) -> None:
-        """Makes the session that of the calling thread. Without one Spark looks up catalogs in
-        built-in settings, where the catalog that staged writes go to is missing.
+        """Makes this session the active session of the calling thread. In a thread without an active session
+        Spark looks up catalogs in its built-in settings, which lack the catalog of staged writes.
         """
         self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
 
     def once(self, make: Callable[[Bridge], T]) -> T:
-        """What is made of a bridge and serves as long as it: made at the first call, kept for the next."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        made: T = self._made[make]
-        return made
+        """The object that `make` builds for this bridge. The first call builds it; later calls return the same."""
+        if make not in self._singletons:
+            self._singletons[make] = make(self)
+        singleton: T = self._singletons[make]
+        return singleton
 
     # tables
 
     def load_table(self, identifier: str) -> Any:
-        """The Java `Table` behind `catalog.namespace.table`, freshly loaded (the catalog's cache
-        is off) from the session's catalog. Not by way of Spark's parser, which puts settings in the
-        place of `${…}` in a name. Raises what the catalog raises, as one of `JVM_ERRORS`."""
-        catalog, *names = identifier.split(".")
-        loaded = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog)
+        """Loads the Java `Table` of `catalog.namespace.table` from the session's catalog, whose cache is off.
+
+        It does not use Spark's parser, which replaces `${…}` in a name by settings. Raises what the catalog
+        raises, as one of `JVM_ERRORS`.
+        """
+        catalog_name, *names = identifier.split(".")
+        catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
         parts = self.array(self.jvm.java.lang.String, names)
-        return loaded.loadTable(self.iceberg.catalog.TableIdentifier.of(parts))
+        return catalog.loadTable(self.iceberg.catalog.TableIdentifier.of(parts))
 
     # Java values
 
     def static(self, class_name: str, method: str) -> Callable[..., Any]:
-        """A static method whose name an instance method shares, which py4j cannot tell apart."""
+        """A static method that shares its name with an instance method. py4j does not distinguish the two."""
         return JavaMember(method, None, f"z:{class_name}", self.gateway._gateway_client)
 
     def java_class(self, class_name: str) -> Any:
-        """The `Class` object, found by the loader that knows the session's jars."""
+        """The `Class` object, from the class loader that has the session's jars."""
         if class_name not in self._classes:
             loader = self.jvm.Thread.currentThread().getContextClassLoader()
             self._classes[class_name] = self.jvm.java.lang.Class.forName(class_name, True, loader)
@@ -139,8 +143,10 @@ class Bridge:
         return self.array(self.jvm.int, items)
 
     def iterate(self, iterable: Any) -> Iterator[Any]:
-        """Elements of a Java `Iterable`. py4j's own `for` fails on CloseableIterable and on
-        Iceberg's file sets; a closeable one is closed at the end."""
+        """The elements of a Java `Iterable`. A closeable one is closed at the end.
+
+        py4j's own iteration fails on CloseableIterable and on Iceberg's file sets.
+        """
         iterator = iterable.iterator()
         try:
             while iterator.hasNext():
@@ -153,13 +159,13 @@ class Bridge:
 
     @contextmanager
     def callbacks(self) -> Iterator[None]:
-        """Java may call Python objects inside this block. The server it needs listens on
-        loopback, is started by the first user and closed by the last one, on any thread."""
+        """Java may call Python objects inside this block. This needs a server, which listens on loopback. The
+        first block on any thread starts the server; the last one stops it."""
         global _callback_users  # noqa: PLW0603 - one server per process, as in py4j
         with _callback_lock:
             if _callback_users == 0:
                 ensure_callback_server_started(self.gateway)
-                # py4j listens on a thread of its own, which may come later than Java's first call.
+                # py4j's server thread may start to listen after the first call from Java.
                 self.gateway._callback_server.server_socket.listen(5)
             _callback_users += 1
         try:
@@ -172,22 +178,22 @@ class Bridge:
 
     def _stop_callback_server(self) -> None:
         server = self.gateway._callback_server
-        # py4j closes the stream of each connection while its reader waits in it, which never
-        # ends; a reader whose socket is shut down leaves first.
+        # py4j closes the stream of each connection while the reader waits in it, and that close never
+        # returns. Shutting down the socket first ends the reader.
         for connection in list(server.connections):
-            with suppress(OSError, AttributeError):  # it has none any more when its JVM has died
+            with suppress(OSError, AttributeError):  # the socket is None after its JVM has died
                 connection.socket.shutdown(socket.SHUT_RDWR)
         self.gateway.shutdown_callback_server()
         self.gateway._callback_server = None
 
 
 def sql_name(identifier: str) -> str:
-    """`catalog.namespace.table` as Spark's parser reads it: every part quoted, quotes doubled."""
+    """`catalog.namespace.table` for Spark's parser: every part in backquotes, backquotes in it doubled."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in identifier.split("."))
 
 
 def java_exception(error: BaseException) -> Any | None:
-    """The Java `Throwable` behind a Python exception, None when there is none."""
+    """The Java `Throwable` that a Python exception wraps; None if it wraps none."""
     if isinstance(error, Py4JJavaError):
         return error.java_exception
     if isinstance(error, CapturedException):
@@ -196,16 +202,16 @@ def java_exception(error: BaseException) -> Any | None:
 
 
 def causes(error: BaseException) -> tuple[tuple[str, str], ...]:
-    """(class name, message) of the Java exception and its causes, outermost first; () when the
+    """(class name, message) of the Java exception and its causes, outermost first; () if the
     exception did not come from Java."""
-    found: list[tuple[str, str]] = []
+    chain: list[tuple[str, str]] = []
     throwable = java_exception(error)
     if isinstance(throwable, Py4JJavaError):
         throwable = throwable.java_exception
-    while throwable is not None and len(found) < 32:
-        found.append((str(throwable.getClass().getName()), str(throwable.getMessage() or "")))
+    while throwable is not None and len(chain) < 32:
+        chain.append((str(throwable.getClass().getName()), str(throwable.getMessage() or "")))
         throwable = throwable.getCause()
-    return tuple(found)
+    return tuple(chain)
 
 
 def cause_classes(error: BaseException) -> tuple[str, ...]:
@@ -214,12 +220,12 @@ def cause_classes(error: BaseException) -> tuple[str, ...]:
 
 
 def connection_lost(error: BaseException) -> bool:
-    """Whether the JVM cannot be talked to any more: what it did last is unknown."""
+    """Whether the connection to the JVM is lost. The result of the last call is then unknown."""
     return isinstance(error, (Py4JNetworkError, ConnectionError, EOFError))
 
 
 def one_line(error: BaseException) -> str:
-    """The innermost cause in one line: its class and the first line of its message."""
+    """The innermost cause as one line: its class and the first line of its message."""
     chain = causes(error)
     if chain:
         name, message = chain[-1]

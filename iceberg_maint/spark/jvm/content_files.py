@@ -1,4 +1,4 @@
-"""Data and delete files as Iceberg's content-file JSON, and back (`ContentFileParser`)."""
+"""Converts data and delete files to Iceberg's content-file JSON and back (`ContentFileParser`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
 
 
 def content_file_from_json(bridge: Bridge, java_table: Any, content: str) -> Any:
-    """The Java file that `content_json` described, ready to be committed."""
+    """The Java file for a text of `content_json`. It can be committed."""
     node = bridge.iceberg.util.JsonUtil.mapper().readTree(content)
     values = json.loads(content)
     spec = java_table.specs()[int(values["spec-id"])]
@@ -27,11 +27,11 @@ def content_file_from_json(bridge: Bridge, java_table: Any, content: str) -> Any
 
 
 def json_spec(bridge: Bridge, spec: Any) -> Any:
-    """The spec under which the JSON takes files with partition values of this one.
+    """A spec with which the JSON parser accepts files of this spec.
 
-    A spec of void fields only, as format v1 leaves behind a removed field, counts as unpartitioned,
-    and the parser refuses the NULLs that manifests hold for its fields; so it gets one of the same id
-    and types that is partitioned.
+    Format v1 leaves a void field behind a removed partition field. A spec with void fields only counts as
+    unpartitioned, and the parser refuses the NULLs that manifests hold for its fields. For such a spec the result
+    is a partitioned one of the same id and types.
     """
     if spec.isPartitioned() or spec.fields().isEmpty():
         return spec

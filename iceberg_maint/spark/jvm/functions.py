@@ -1,7 +1,7 @@
-"""Java functions made of method handles, so that loops over files run inside the JVM.
+"""Java functions composed of method handles, so that loops over files run inside the JVM.
 
-One call per file from Python costs about as much as Iceberg spends planning the file; a stream
-with functions of Java's own costs nothing here.
+A call per file from Python costs about as much as Iceberg spends to plan the file. A Java stream
+that applies Java functions makes no calls from Python. The `# Java:` comments show the equal Java code.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.method_handles import MethodHandles
 
 SEPARATOR = "\0"
-"""Between the texts of a list that crosses in one piece; no path holds it."""
+"""Separates the texts of a list that crosses as one text. No path contains it."""
 SEPARATOR_WITHIN = "\1"
-"""Before the parts of one such text."""
+"""Precedes each part of one such text."""
 
 
 class JavaFunctions(MethodHandles):
@@ -24,142 +24,159 @@ class JavaFunctions(MethodHandles):
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
         task, file = "org.apache.iceberg.FileScanTask", "org.apache.iceberg.ContentFile"
-        # `file()` and `deletes()` as erased in bytecode.
-        task_file = self.getter("org.apache.iceberg.ContentScanTask", "file", file)
+        function, predicate = "java.util.function.Function", "java.util.function.Predicate"
+        # Java: file -> file.location()
         self._location = self.getter(file, "location", "java.lang.String")
+        # Java: task -> task.file()  (`ContentScanTask` declares it; its erased result is ContentFile)
+        task_file = self.getter("org.apache.iceberg.ContentScanTask", "file", file)
         self._task_file = task_file.asType(self.type_of(file, task))
-        self._task_location = self.then(self._task_file, self._location)
+        # Java: task -> task.file().location()
+        self._task_location = self.compose(self._task_file, self._location)
+        # Java: task -> task.deletes().isEmpty()
         deletes = self.getter(task, "deletes", "java.util.List")
-        self._no_deletes = self.then(deletes, self.getter("java.util.List", "isEmpty", "boolean"))
-        self._deletes_stream = self.then(
+        self._no_deletes = self.compose(deletes, self.getter("java.util.List", "isEmpty", "boolean"))
+        # Java: task -> task.deletes().stream()
+        self._deletes_stream = self.compose(
             deletes.asType(self.type_of("java.util.Collection", task)),
             self.getter("java.util.Collection", "stream", "java.util.stream.Stream"),
         )
+        # Java: file -> FileContent.EQUALITY_DELETES.equals(file.content())
         content = self.getter(file, "content", "org.apache.iceberg.FileContent")
-        kind = self.bridge.iceberg.FileContent.EQUALITY_DELETES
-        same = self.bound(kind, "java.lang.Object", "equals", "boolean", "java.lang.Object")
-        is_equality = self.then(
-            content, same.asType(self.type_of("boolean", "org.apache.iceberg.FileContent"))
+        equality_deletes = self.bridge.iceberg.FileContent.EQUALITY_DELETES
+        equals = self.bound(equality_deletes, "java.lang.Object", "equals", "boolean", "java.lang.Object")
+        is_equality_delete = self.compose(
+            content, equals.asType(self.type_of("boolean", "org.apache.iceberg.FileContent"))
         )
-        self.is_equality_delete = self.as_interface("java.util.function.Predicate", is_equality)
-        self.task_deletes_digest = self.as_interface(
-            "java.util.function.Function", self.then(deletes, self._digest_of("java.util.List"))
-        )
-        self.location = self.as_interface("java.util.function.Function", self._location)
-        self.task_location = self.as_interface("java.util.function.Function", self._task_location)
-        self.task_deletes = self.as_interface("java.util.function.Function", self._deletes_stream)
-        self.has_no_deletes = self.as_interface("java.util.function.Predicate", self._no_deletes)
+        # Java: task -> UUID.nameUUIDFromBytes(task.deletes().toString().getBytes()).toString()
+        deletes_digest = self.compose(deletes, self._digest_of("java.util.List"))
+        self.is_equality_delete = self.as_interface(predicate, is_equality_delete)
+        self.task_deletes_digest = self.as_interface(function, deletes_digest)
+        self.location = self.as_interface(function, self._location)
+        self.task_location = self.as_interface(function, self._task_location)
+        self.task_deletes = self.as_interface(function, self._deletes_stream)
+        self.has_no_deletes = self.as_interface(predicate, self._no_deletes)
 
     def task_location_in(self, paths: Collection[str]) -> Any:
-        """A predicate: the task's data file is one of these."""
-        return self.as_interface(
-            "java.util.function.Predicate", self.then(self._task_location, self._among(paths))
-        )
+        """A predicate: whether the task's data file is one of these."""
+        # Java: task -> paths.contains(task.file().location())
+        contains = self.compose(self._task_location, self._contains(paths))
+        return self.as_interface("java.util.function.Predicate", contains)
 
     def location_in(self, paths: Collection[str]) -> Any:
-        """A predicate: the file is one of these."""
-        return self.as_interface(
-            "java.util.function.Predicate", self.then(self._location, self._among(paths))
-        )
+        """A predicate: whether the file is one of these."""
+        # Java: file -> paths.contains(file.location())
+        contains = self.compose(self._location, self._contains(paths))
+        return self.as_interface("java.util.function.Predicate", contains)
 
     def manifest_in(self, paths: Collection[str]) -> Any:
-        """A predicate: the manifest is one of these."""
+        """A predicate: whether the manifest is one of these."""
+        # Java: manifest -> paths.contains(manifest.path())
         path = self.getter("org.apache.iceberg.ManifestFile", "path", "java.lang.String")
-        return self.as_interface("java.util.function.Predicate", self.then(path, self._among(paths)))
+        contains = self.compose(path, self._contains(paths))
+        return self.as_interface("java.util.function.Predicate", contains)
 
     def partition_run(self, starts: Any) -> Any:
-        """A function of a data file: the last of `starts` (a `TreeMap` by partition, which holds the
-        first of all) that is not after the file's partition."""
+        """A function of a data file: the last of `starts` that is not after the file's partition.
+
+        `starts` is a `TreeMap` by partition. It contains the first partition of all.
+        """
+        # Java: file -> starts.floorKey(file.partition())
         anything = "java.lang.Object"
         partition = self.getter(
             "org.apache.iceberg.ContentFile", "partition", "org.apache.iceberg.StructLike"
         )
         floor = self.bound(starts, "java.util.TreeMap", "floorKey", anything, anything)
-        of_partition = floor.asType(self.type_of(anything, "org.apache.iceberg.StructLike"))
-        return self.as_interface("java.util.function.Function", self.then(partition, of_partition))
+        floor = floor.asType(self.type_of(anything, "org.apache.iceberg.StructLike"))
+        return self.as_interface("java.util.function.Function", self.compose(partition, floor))
 
     def equality_delete_paths(self, tasks: Any) -> set[str]:
-        """Paths of all equality deletes that apply to one of these tasks (a `java.util.List`)."""
+        """Paths of all equality deletes that apply to any of these tasks (a `java.util.List`)."""
         deletes = tasks.stream().flatMap(self.task_deletes).filter(self.is_equality_delete)
         return set(self.texts(deletes.map(self.location).distinct()))
 
     @property
     def has_equality_deletes(self) -> Any:
-        """A predicate: an equality delete applies to the task's data file."""
+        """A predicate: whether an equality delete applies to the task's data file."""
+        # Java: task -> task.deletes().stream().anyMatch(isEqualityDelete)
         any_match = self.lookup.findVirtual(
             self.class_of("java.util.stream.Stream"),
             "anyMatch",
             self.type_of("boolean", "java.util.function.Predicate"),
         )
-        among = self.then(self._deletes_stream, self.given(any_match, 1, self.is_equality_delete))
-        return self.as_interface("java.util.function.Predicate", among)
+        any_match = self.bind_argument(any_match, 1, self.is_equality_delete)
+        return self.as_interface(
+            "java.util.function.Predicate", self.compose(self._deletes_stream, any_match)
+        )
 
     def task_file_json(self, spec: Any) -> Any:
         """A function: the task's data file as Iceberg's content-file JSON."""
+        # Java: task -> ContentFileParser.toJson(task.file(), spec)
         parser = self.class_of("org.apache.iceberg.ContentFileParser")
         names = ("org.apache.iceberg.ContentFile", "org.apache.iceberg.PartitionSpec")
         to_json = self.lookup.findStatic(parser, "toJson", self.type_of("java.lang.String", *names))
-        bound = self.given(to_json, 1, spec)
-        return self.as_interface("java.util.function.Function", self.then(self._task_file, bound))
+        to_json = self.bind_argument(to_json, 1, spec)
+        return self.as_interface("java.util.function.Function", self.compose(self._task_file, to_json))
 
     @property
     def task_position_deletes(self) -> Any:
         """A function: the paths of the task's position deletes and deletion vectors, each after a
-        `SEPARATOR_WITHIN`; that alone when there are none."""
+        `SEPARATOR_WITHIN`. If there are none, the result is one `SEPARATOR_WITHIN`."""
         stream, function = "java.util.stream.Stream", "java.util.function."
         collectors = self.bridge.jvm.java.util.stream.Collectors
-        joined = collectors.joining(SEPARATOR_WITHIN, SEPARATOR_WITHIN, "")
+        joining = collectors.joining(SEPARATOR_WITHIN, SEPARATOR_WITHIN, "")
         steps = (
             ("filter", stream, function + "Predicate", self.is_equality_delete.negate()),
             ("map", stream, function + "Function", self.location),
-            (
-                "collect",
-                "java.lang.Object",
-                "java.util.stream.Collector",
-                joined,
-            ),
+            ("collect", "java.lang.Object", "java.util.stream.Collector", joining),
         )
+        # Java: task -> task.deletes().stream().filter(isEqualityDelete.negate())
+        #           .map(file -> file.location()).collect(Collectors.joining("\1", "\1", ""))
         handle = self._deletes_stream
         for method, result, parameter, argument in steps:
             step = self.lookup.findVirtual(self.class_of(stream), method, self.type_of(result, parameter))
-            handle = self.then(handle, self.given(step, 1, argument))
+            handle = self.compose(handle, self.bind_argument(step, 1, argument))
         return self.as_interface(function + "Function", handle)
 
     @property
     def nothing(self) -> Any:
-        """A function of anything: null."""
-        handles, anything = self.invoke.MethodHandles, self.class_of("java.lang.Object")
-        null = handles.dropArguments(handles.constant(anything, None), 0, self.bridge.list((anything,)))
-        return self.as_interface("java.util.function.Function", null)
+        """A function that returns null for every argument."""
+        # Java: anything -> null
+        null = self.invoke.MethodHandles.constant(self.class_of("java.lang.Object"), None)
+        return self.as_interface("java.util.function.Function", self.drop_arguments(null, "java.lang.Object"))
 
     def opening_deletes(self, io: Any) -> Any:
         """A function: the input file that reads a delete file."""
+        # Java: deleteFile -> io.newInputFile(deleteFile)
         names = ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile")
         opening = self.bound(io, "org.apache.iceberg.io.FileIO", "newInputFile", *names)
         return self.as_interface("java.util.function.Function", opening)
 
     def writing_positions(self) -> tuple[Any, Any, Any]:
-        """A consumer of positions, and the two `AtomicReference`s by which it is told of which data
-        file they are (its path) and what to write them to (a `PositionDeleteWriter`).
+        """A consumer of positions, and the two `AtomicReference`s that it reads: the path of the data
+        file and the `PositionDeleteWriter`. The result is (path, writer, consumer).
 
-        One consumer for many files: of each method handle the JVM would compile its own code.
+        One consumer serves many files, because the JVM compiles code for each method handle.
         """
         delete_class = "org.apache.iceberg.deletes.PositionDelete"
         writer_class = "org.apache.iceberg.deletes.PositionDeleteWriter"
-        text = "java.lang.CharSequence"
+        path_class = "java.lang.CharSequence"
         delete = self.bridge.iceberg.deletes.PositionDelete.create()
         path, writer = (self.bridge.jvm.java.util.concurrent.atomic.AtomicReference() for _ in range(2))
-        moving = self.bound(delete, delete_class, "set", delete_class, text, "long")
-        writing = self.lookup.findVirtual(
+        # Java: position -> writer.get().write(delete.set(path.get(), position))
+        set_position = self.bound(delete, delete_class, "set", delete_class, path_class, "long")
+        write = self.lookup.findVirtual(
             self.class_of(writer_class), "write", self.type_of("void", delete_class)
         )
-        consumer = self.then(self.first(moving, path, text), self.first(writing, writer, writer_class))
+        consumer = self.compose(
+            self.bind_first_to_reference(set_position, path, path_class),
+            self.bind_first_to_reference(write, writer, writer_class),
+        )
         return path, writer, self.as_interface("java.util.function.LongConsumer", consumer)
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""
         util = self.bridge.jvm.java.util
-        # py4j does not see default methods of a class that is not public, `spliterator` among them.
+        # py4j does not find default methods of a class that is not public, for example `spliterator`.
         spliterator = util.Spliterators.spliteratorUnknownSize(iterable.iterator(), 0)
         return util.stream.StreamSupport.stream(spliterator, False)
 
@@ -168,13 +185,14 @@ class JavaFunctions(MethodHandles):
         return stream.collect(self.bridge.jvm.java.util.stream.Collectors.toList())
 
     def texts(self, stream: Any) -> list[str]:
-        """The strings of a stream, carried over in one piece."""
+        """The strings of a stream. They cross as one text."""
         joining = self.bridge.jvm.java.util.stream.Collectors.joining(SEPARATOR)
         text = str(stream.collect(joining))
         return text.split(SEPARATOR) if text else []
 
     def _digest_of(self, argument: str) -> Any:
-        """A function: what `toString` says of an object, as a digest of fixed length (MD5)."""
+        """A handle: the digest (MD5, as a UUID's text) of what `toString` returns for an object."""
+        # Java: object -> UUID.nameUUIDFromBytes(object.toString().getBytes()).toString()
         to_string = self.getter("java.lang.Object", "toString", "java.lang.String")
         to_bytes = self.getter("java.lang.String", "getBytes", "[B")
         digest = self.lookup.findStatic(
@@ -182,12 +200,14 @@ class JavaFunctions(MethodHandles):
         )
         text = to_string.asType(self.type_of("java.lang.String", argument))
         name = to_string.asType(self.type_of("java.lang.String", "java.util.UUID"))
-        return self.then(self.then(self.then(text, to_bytes), digest), name)
+        return self.compose(self.compose(self.compose(text, to_bytes), digest), name)
 
-    def _among(self, texts: Collection[str]) -> Any:
+    def _contains(self, texts: Collection[str]) -> Any:
         """A handle: whether a string is one of these."""
+        # Java: text -> Pattern.compile("\0").splitAsStream(texts).collect(Collectors.toSet()).contains(text)
+        # with the set built once, here.
         pattern = self.bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
         collectors = self.bridge.jvm.java.util.stream.Collectors
-        known = pattern.splitAsStream(SEPARATOR.join(texts)).collect(collectors.toSet())
-        contains = self.bound(known, "java.util.Set", "contains", "boolean", "java.lang.Object")
+        text_set = pattern.splitAsStream(SEPARATOR.join(texts)).collect(collectors.toSet())
+        contains = self.bound(text_set, "java.util.Set", "contains", "boolean", "java.lang.Object")
         return contains.asType(self.type_of("boolean", "java.lang.String"))

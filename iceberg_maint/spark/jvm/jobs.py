@@ -1,4 +1,4 @@
-"""Spark jobs on threads, under job groups by which they can be cancelled."""
+"""Runs Spark jobs on threads, in job groups that can be cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BETWEEN_CANCELS_SECONDS = 0.5
 
 
 def new_job_group() -> str:
-    """A job group that no other work has."""
+    """The name of a new job group, which no other work uses."""
     return f"iceberg-maint-{uuid4()}"
 
 
@@ -34,17 +34,17 @@ class Jobs:
         items: Sequence[tuple[str, _Item]],
         max_threads: int,
     ) -> list[_Result]:
-        """`work` of each item, up to `max_threads` at once; items come with a description.
+        """Calls `work` for each (description, item), up to `max_threads` at once, and returns the results.
 
-        When one fails, or this thread is interrupted, no other starts, the running ones are
-        cancelled and waited for, and it is raised.
+        If a call fails or this thread is interrupted, no further call starts. The running jobs are cancelled. When
+        all calls have ended, the failure is raised.
         """
         stopped = threading.Event()
 
-        def one(item: tuple[str, _Item]) -> _Result | None:
+        def run_item(item: tuple[str, _Item]) -> _Result | None:
             if stopped.is_set():
                 return None
-            # Each Python thread has its own thread in the JVM: its session and job group are set here.
+            # Each Python thread has its own thread in the JVM. Its session and job group are set here.
             bridge.activate()
             bridge.spark.sparkContext.setJobGroup(job_group, item[0], interruptOnCancel=True)
             try:
@@ -57,16 +57,16 @@ class Jobs:
         pool = ThreadPoolExecutor(max_threads, "iceberg-maint-job")
         futures: list[Future[_Result | None]] = []
         try:
-            futures += [pool.submit(one, item) for item in items]
+            futures += [pool.submit(run_item, item) for item in items]
             wait(futures, return_when=FIRST_EXCEPTION)
-            failed = next((f.exception() for f in futures if f.done() and f.exception()), None)
-            if failed is not None:
-                raise failed
+            failure = next((f.exception() for f in futures if f.done() and f.exception()), None)
+            if failure is not None:
+                raise failure
             return [r for r in (f.result() for f in futures) if r is not None]
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            # Spark cancels the jobs there are: who is between two of them would begin the next.
+            # Spark cancels running jobs only. A thread between two jobs would start the next one, so cancel again.
             while not all(f.done() for f in futures):
                 self.cancel(bridge)
                 wait(futures, _BETWEEN_CANCELS_SECONDS)
@@ -76,8 +76,8 @@ class Jobs:
             self._running.discard(job_group)
 
     def cancel(self, bridge: Bridge) -> None:
-        """Cancels the running jobs. Safe in a signal handler: it talks to the JVM on a thread of
-        its own, since the interrupted one may be in the middle of a call.
+        """Cancels the running jobs. A signal handler may call it: it calls the JVM on a separate thread, because
+        the interrupted thread may be in the middle of a call.
         """
         groups = tuple(self._running)
         if not groups:

@@ -1,5 +1,7 @@
-"""Frames of the driver's own values. PySpark makes such a frame by a job whose workers are Pythons,
-which have to be there and of the driver's version; here no job runs and no Python but ours."""
+"""Makes data frames of the driver's values without a Spark job.
+
+PySpark makes such a frame with a job on Python workers, which must be installed and of the driver's version.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def local_frame(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
-    """A frame of these rows, by columns as in `name type, name type`; no job runs to make or to collect it."""
+    """A frame of these rows. `schema` is a text like `name type, name type`. No job makes or collects it."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 

@@ -1,4 +1,7 @@
-"""Method handles of the JVM, put together from Python: functions of Java's own made of its methods."""
+"""Method handles of the JVM, composed from Python: Java functions that are made of Java's own methods.
+
+Every module that composes handles shows the equal Java code in a `# Java:` comment above the chain.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 
 
 class MethodHandles:
-    """Makes handles of public methods and puts them together; classes are told by their names."""
+    """Makes handles of public methods and composes them. Arguments name classes by their binary names."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge = bridge
@@ -16,55 +19,58 @@ class MethodHandles:
         self.lookup: Any = self.invoke.MethodHandles.publicLookup()
 
     def class_of(self, name: str) -> Any:
-        """The class of this name, a primitive's among them."""
+        """The class of this name; primitive types included."""
         lang = self.bridge.jvm.java.lang
         primitives = {"boolean": lang.Boolean, "int": lang.Integer, "long": lang.Long, "void": lang.Void}
         return primitives[name].TYPE if name in primitives else self.bridge.java_class(name)
 
     def type_of(self, result: str, *arguments: str) -> Any:
-        """The type of a handle that returns `result`."""
-        listed = self.bridge.list(map(self.class_of, arguments))
-        return self.invoke.MethodType.methodType(self.class_of(result), listed)
+        """The type of a handle that takes these arguments and returns `result`."""
+        classes = self.bridge.list(map(self.class_of, arguments))
+        return self.invoke.MethodType.methodType(self.class_of(result), classes)
 
     def getter(self, owner: str, method: str, result: str) -> Any:
-        """A handle of a method without arguments; its one argument is the object."""
+        """A handle of a method without arguments. Its only argument is the receiver."""
         return self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result))
 
     def bound(self, receiver: Any, owner: str, method: str, result: str, *arguments: str) -> Any:
-        """A handle of a method of this object, as its class or interface `owner` declares it."""
-        found = self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result, *arguments))
-        return found.bindTo(receiver)
+        """A handle of a method of this object, as its class or interface `owner` declares the method."""
+        handle = self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result, *arguments))
+        return handle.bindTo(receiver)
 
-    def given(self, handle: Any, place: int, argument: Any) -> Any:
-        """The handle with one argument fixed."""
-        values = self.bridge.array(self.bridge.jvm.java.lang.Object, [argument])
-        return self.invoke.MethodHandles.insertArguments(handle, place, values)
+    def bind_argument(self, handle: Any, index: int, value: Any) -> Any:
+        """The handle with the argument at `index` fixed to a value."""
+        values = self.bridge.array(self.bridge.jvm.java.lang.Object, [value])
+        return self.invoke.MethodHandles.insertArguments(handle, index, values)
 
-    def first(self, handle: Any, reference: Any, kind: str) -> Any:
-        """The handle, its first argument being what the `AtomicReference` holds at the time."""
+    def bind_first_to_reference(self, handle: Any, reference: Any, class_name: str) -> Any:
+        """The handle with its first argument, of this class, read from an `AtomicReference` at every call."""
         owner, anything = "java.util.concurrent.atomic.AtomicReference", "java.lang.Object"
-        value = self.bound(reference, owner, "get", anything).asType(self.type_of(kind))
+        value = self.bound(reference, owner, "get", anything).asType(self.type_of(class_name))
         return self.invoke.MethodHandles.collectArguments(handle, 0, value)
 
-    def then(self, first: Any, second: Any) -> Any:
-        """A handle of one after the other."""
-        return self.invoke.MethodHandles.filterReturnValue(first, second)
+    def compose(self, inner: Any, outer: Any) -> Any:
+        """A handle that calls `inner`, then `outer` with its result."""
+        return self.invoke.MethodHandles.filterReturnValue(inner, outer)
 
-    def after(self, handle: Any, *arguments: str) -> Any:
-        """The handle with arguments before its own that it does not look at."""
-        listed = self.bridge.list(map(self.class_of, arguments))
-        return self.invoke.MethodHandles.dropArguments(handle, 0, listed)
+    def drop_arguments(self, handle: Any, *arguments: str) -> Any:
+        """The handle with additional leading arguments of these classes, which it ignores."""
+        classes = self.bridge.list(map(self.class_of, arguments))
+        return self.invoke.MethodHandles.dropArguments(handle, 0, classes)
 
     def as_interface(self, interface: str, handle: Any) -> Any:
-        """The handle as an object of an interface of one method."""
+        """The handle as an object of an interface that has one method."""
         return self.invoke.MethodHandleProxies.asInterfaceInstance(self.class_of(interface), handle)
 
     def as_proxy(self, interface: str, handle: Any) -> Any:
-        """An object of any interface all of whose methods are the handle: (proxy, `Method`, arguments as an
-        `Object[]`, null where there are none) → the answer, of the type that a `java.lang.reflect.Proxy` wants."""
+        """An object of an interface whose methods all call the handle.
+
+        The handle takes the proxy, the `Method` and its arguments as an `Object[]` (null if there are none).
+        It returns the result of the method, as a `java.lang.reflect.Proxy` expects it.
+        """
         handler = self.as_interface("java.lang.reflect.InvocationHandler", handle)
-        kind = self.class_of(interface)
-        classes = self.bridge.array(self.bridge.jvm.java.lang.Class, (kind,))
+        interface_class = self.class_of(interface)
+        classes = self.bridge.array(self.bridge.jvm.java.lang.Class, (interface_class,))
         return self.bridge.jvm.java.lang.reflect.Proxy.newProxyInstance(
-            kind.getClassLoader(), classes, handler
+            interface_class.getClassLoader(), classes, handler
         )

@@ -1,4 +1,4 @@
-"""Texts that cross to the JVM in one piece."""
+"""Sends many texts to the JVM as one text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from iceberg_maint.spark.jvm.functions import SEPARATOR
 
 
 def texts_of(bridge: Bridge, texts: Iterable[str]) -> Any:
-    """A Java stream of strings, carried over in one piece."""
+    """A Java stream of these strings. They cross as one text."""
     pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
     return pattern.splitAsStream(SEPARATOR.join(texts))

@@ -1,1 +1,1 @@
-"""Proof that the rows written are the rows read."""
+"""Proves that the written rows are the rows that were read."""

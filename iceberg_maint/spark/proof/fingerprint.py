@@ -1,29 +1,29 @@
 """The row fingerprint as Spark expressions: algorithm `xxh64x2-1` of `core.outcomes.proof`.
 
-For lane L in (0, 1) and a column with Iceberg field id `f` let the seed be the 32-bit integer
-`f` in lane 0 and `~f` in lane 1. All hashing is Spark's `xxhash64` (XXH64 with start seed 42,
-each argument hashed with the hash of the arguments before it as its seed, NULL leaving that
-unchanged; -0.0 counts as 0.0 and every NaN is the same NaN).
+There are two lanes. For a column with Iceberg field id `f` the seed is the 32-bit integer
+`f` in lane 0 and `~f` in lane 1. Every hash is Spark's `xxhash64`: XXH64 with start seed 42, where the hash
+of the arguments before it is the seed of each argument. NULL does not change the hash. -0.0 counts as 0.0. All NaN
+values are equal.
 
     column hash = xxhash64(seed, terms of the column…)
     row hash    = xxhash64(XOR of the column hashes)
     table       = row count, Σ (row hash & 0xFFFFFFFF), Σ (row hash >>> 32), per lane
 
-Field ids, not positions, so that renaming or reordering columns changes nothing; on v3 the two
-lineage columns take part under their reserved ids. Terms of a value x:
+The seeds are field ids, not positions, so a renamed or moved column does not change the fingerprint. On v3 the two
+lineage columns are included under their reserved ids. Terms of a value x:
 
-- flat top-level column: x itself. NULL is the bare seed, which no value's hash is but by chance.
+- flat top-level column: x itself. The hash of NULL is the hash of the seed alone; another value has it only by chance.
 - flat value inside another: isnull(x), x.
 - struct: isnull(x), then the terms of each field in order.
 - list: isnull(x), size(x) (-1 for NULL), and one 64-bit hash per element, xxhash64(its terms).
 - map: as the list of its (key, value) structs in stored order.
-- decimal up to 18 digits: the unscaled value as a 64-bit integer; beyond, its two's complement
+- decimal up to 18 digits: the unscaled value as a 64-bit integer. Longer decimals: its two's complement
   bytes, big-endian, as short as possible.
 - uuid: its text, lower case with hyphens. fixed and binary: the bytes. string: UTF-8.
 - date: days, int. timestamps: µs, 64 bits. boolean: 0 or 1, int.
 - variant: the text of its schema and its JSON text.
 
-The sums fit 64 bits below 2^31 rows, which is more than one file group holds.
+The sums fit 64 bits below 2^31 rows. A file group has fewer rows.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _LOW = 0xFFFFFFFF
 def measures(schema: StructType, field_ids: Mapping[str, int], kept: Column | None = None) -> list[Column]:
     """Aggregates for `fingerprint_of` over a frame that has these columns.
 
-    `schema` lists the columns that take part, `field_ids` their ids by name. With `kept` only
-    rows where it is true count.
+    `schema` lists the included columns, `field_ids` their ids by name. With `kept`, only
+    rows for which it is true count.
     """
     return sums([row_hash(schema, field_ids, lane) for lane in range(LANES)], kept)
 
 
 def sums(row_hashes: Sequence[Column], kept: Column | None = None) -> list[Column]:
-    """As `measures`, from the row hashes of each lane."""
+    """As `measures`, but from the row hashes of each lane."""
     from pyspark.sql import functions as F
 
     columns = [F.count(F.lit(1) if kept is None else F.when(kept, 1)).alias("rows")]
     for lane, row in enumerate(row_hashes):
         for half, part in (("low", row.bitwiseAND(_LOW)), ("high", F.shiftrightunsigned(row, 32))):
-            counted = part if kept is None else F.when(kept, part)
-            columns.append(F.coalesce(F.sum(counted), F.lit(0)).alias(f"{half}{lane}"))
+            kept_part = part if kept is None else F.when(kept, part)
+            columns.append(F.coalesce(F.sum(kept_part), F.lit(0)).alias(f"{half}{lane}"))
     return columns
 
 
@@ -73,7 +73,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> Fingerprint:
 
 
 def total(parts: Sequence[Fingerprint]) -> Fingerprint:
-    """The fingerprint of all parts together; of no part it is that of no rows."""
+    """The fingerprint of all parts together. Without parts it is the fingerprint of no rows."""
     return reduce(add, parts, Fingerprint(0, ((0, 0),) * LANES))
 
 
@@ -86,34 +86,34 @@ def row_hash(schema: StructType, field_ids: Mapping[str, int], lane: int) -> Col
         seed = field_ids[field.name]
         value = F.col(quoted(field.name))
         hashes.append(F.xxhash64(F.lit(~seed if lane else seed), *_column_terms(value, field.dataType)))
-    joined = reduce(lambda a, b: a.bitwiseXOR(b), hashes) if hashes else F.lit(0).cast("long")
-    return F.xxhash64(joined)
+    combined = reduce(lambda a, b: a.bitwiseXOR(b), hashes) if hashes else F.lit(0).cast("long")
+    return F.xxhash64(combined)
 
 
-def _column_terms(value: Column, kind: DataType) -> list[Column]:
-    terms = _terms(value, kind)
-    # At the top the null flag of a flat value would say nothing that the bare seed does not.
-    return terms if _is_nested(kind) else terms[1:]
+def _column_terms(value: Column, data_type: DataType) -> list[Column]:
+    terms = _terms(value, data_type)
+    # A flat top-level column needs no null flag, because NULL leaves the hash of the seed unchanged.
+    return terms if _is_nested(data_type) else terms[1:]
 
 
-def _is_nested(kind: DataType) -> bool:
-    return kind.typeName() in ("struct", "array", "map", "variant")
+def _is_nested(data_type: DataType) -> bool:
+    return data_type.typeName() in ("struct", "array", "map", "variant")
 
 
-def _terms(value: Column, kind: DataType) -> list[Column]:
+def _terms(value: Column, data_type: DataType) -> list[Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     is_null = value.isNull()
-    if isinstance(kind, StructType):
-        parts = [t for f in kind.fields for t in _terms(value.getField(f.name), f.dataType)]
+    if isinstance(data_type, StructType):
+        parts = [t for f in data_type.fields for t in _terms(value.getField(f.name), f.dataType)]
         return [is_null, *parts]
-    if isinstance(kind, MapType):
-        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
+    if isinstance(data_type, MapType):
+        entry = StructType([StructField("key", data_type.keyType), StructField("value", data_type.valueType)])
         return _terms(F.map_entries(value), ArrayType(entry))
-    if isinstance(kind, ArrayType):
+    if isinstance(data_type, ArrayType):
         size = F.coalesce(F.size(value), F.lit(-1))
-        return [is_null, size, F.transform(value, lambda x: F.xxhash64(*_terms(x, kind.elementType)))]
-    if kind.typeName() == "variant":
+        return [is_null, size, F.transform(value, lambda x: F.xxhash64(*_terms(x, data_type.elementType)))]
+    if data_type.typeName() == "variant":
         return [is_null, F.schema_of_variant(value), F.to_json(value)]
     return [is_null, value]

@@ -1,7 +1,7 @@
-"""The footer proof: counts and bounds of the outputs are those of the inputs merged.
+"""The footer proof: compares the counts and bounds of the outputs with those of all inputs together.
 
-Iceberg keeps the metrics of each file's footer in its manifests; nothing is read here but those.
-Row deletes change counts and bounds, so the comparison holds for files without deletes only.
+Iceberg stores the metrics of each file's footer in manifests. The proof reads only these metrics.
+Row deletes change counts and bounds, so the proof is valid only for files without deletes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ _VALUES, _NULLS, _NANS = "value-counts", "null-value-counts", "nan-value-counts"
 _Counts = Callable[[Sequence[Mapping[str, Any]]], dict[int, int]]
 
 _TRUNCATION_BYTES = 16
-"""Iceberg truncates string and binary bounds at 16 characters or bytes by default; a bound that
-long may be truncated in one file and whole in another."""
+"""Iceberg truncates string and binary bounds at 16 characters or bytes by default. A bound of that length may be
+truncated in one file and complete in another."""
 
 
 def difference(
     inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], types: Mapping[int, str]
 ) -> str | None:
-    """The first difference between content files given as Iceberg's JSON, None when there is none.
+    """The first difference between the metrics of inputs and outputs, None if there is none.
 
-    `types` are Iceberg types by field id. A metric is compared where every file has it.
+    The files are Iceberg's content-file JSON. `types` are Iceberg types by field id. A metric of a field is compared
+    if every file has it.
     """
     records = [sum(int(f["record-count"]) for f in files) for files in (inputs, outputs)]
     if records[0] != records[1]:
@@ -51,8 +52,8 @@ def difference(
 
 
 def _pairs(file: Mapping[str, Any], metric: str) -> dict[int, Any]:
-    found = file.get(metric) or {}
-    return dict(zip(found.get("keys", ()), found.get("values", ()), strict=True))
+    pairs = file.get(metric) or {}
+    return dict(zip(pairs.get("keys", ()), pairs.get("values", ()), strict=True))
 
 
 def _common(files: Iterable[Mapping[str, Any]], metric: str) -> list[dict[int, Any]]:
@@ -74,8 +75,8 @@ def _not_null(files: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 _EACH: Mapping[str, _Counts] = {m: partial(_sums, metric=m) for m in (_VALUES, _NULLS, _NANS)}
 _NOT_NULL: Mapping[str, _Counts] = {"non-null values": _not_null, _NANS: _EACH[_NANS]}
-"""ORC does not count what is inside a NULL struct: a field in it has as many values as the file has rows
-where any is NULL, else those that are there. What is not NULL adds up (Iceberg's `OrcMetrics`)."""
+"""ORC does not count the values inside a NULL struct. The value count of a field in a struct is the number of rows
+if any value is NULL, else the number of values. The counts of non-NULL values add up (Iceberg's `OrcMetrics`)."""
 
 
 def _bounds(
@@ -84,7 +85,7 @@ def _bounds(
     types: Mapping[int, str],
     pick: Callable[[Iterable[Any]], Any],
 ) -> dict[int, Any]:
-    # A file without rows, or with NULLs only, has no bounds for a field: no statement about it.
+    # A file without rows, or with NULLs only, has no bounds for a field. That field is not compared.
     pairs = _common(files, metric)
     merged: dict[int, Any] = {}
     for field_id in pairs[0]:
@@ -94,17 +95,17 @@ def _bounds(
     return merged
 
 
-def _decode(raw: bytes, kind: str) -> Any | None:
-    """A bound as something that compares as its type does, None when it may be truncated or the
-    type is not known (spec: Appendix D, single-value serialization)."""
-    if kind in ("int", "long", "date", "time") or kind.startswith("timestamp"):
+def _decode(raw: bytes, type_name: str) -> Any | None:
+    """A bound as a value that compares as its type does; None if it may be truncated or if the
+    type is unknown (spec: Appendix D, single-value serialization)."""
+    if type_name in ("int", "long", "date", "time") or type_name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
-    if kind in ("float", "double"):
+    if type_name in ("float", "double"):
         return struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]
-    if kind.startswith("decimal"):
+    if type_name.startswith("decimal"):
         return int.from_bytes(raw, "big", signed=True)
-    if kind == "boolean":
+    if type_name == "boolean":
         return raw != b"\0"
-    if kind in ("string", "binary") and len(raw) < _TRUNCATION_BYTES:
+    if type_name in ("string", "binary") and len(raw) < _TRUNCATION_BYTES:
         return raw
     return None

@@ -1,4 +1,4 @@
-"""The proof of a rewrite: rows of files that need not be committed, fingerprinted or compared by footers."""
+"""The proof of a rewrite: fingerprints rows of files before their commit, or compares the files' footers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NO_ROW_ID = 1 << 60
-"""Far above all row ids and sequence numbers; also above what py4j would hand over as an Integer."""
+"""Above all row ids and sequence numbers. It is also too large for py4j to pass as a Java Integer."""
 
 
 def fingerprint_files(bridge: Bridge, table: Table, files: Any) -> Fingerprint:
-    """The fingerprint of data files (a Java list) that need not be committed, read without deletes."""
+    """The fingerprint of data files (a Java list), read without deletes. The files may be uncommitted."""
     if files.isEmpty():
         return fingerprint.total(())
     tasks = bridge.list(_whole_file(bridge, table, f) for f in bridge.iterate(files))
@@ -40,8 +40,8 @@ def has_deletes(group: FileGroup) -> bool:
 
 
 def observed_measures(table: Table, schema: StructType, group: FileGroup, *, full: bool) -> list[Column]:
-    """What is observed of the rows in passing: how many are read and kept, and the fingerprint of
-    the kept ones. Nothing at level `footer` where no row is deleted: the writer counts those.
+    """The aggregates that the rewrite's pass computes: the number of rows read and kept, and the fingerprint of
+    the kept rows. Without deletes there are none at level `footer`, because the writer counts the rows.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
@@ -50,8 +50,8 @@ def observed_measures(table: Table, schema: StructType, group: FileGroup, *, ful
     if not (full or deletes_apply):
         return []
     kept = ~F.col("_deleted") if deletes_apply else None
-    taking_part = StructType([f for f in schema.fields if f.name in table.field_ids])
-    rows = fingerprint.measures(taking_part, table.field_ids, kept)
+    included = StructType([f for f in schema.fields if f.name in table.field_ids])
+    rows = fingerprint.measures(included, table.field_ids, kept)
     return [F.count(F.lit(1)).alias("read_rows"), *(rows if full else rows[:1])]
 
 
@@ -60,8 +60,10 @@ def _whole_file(bridge: Bridge, table: Table, file: Any) -> Any:
 
 
 def _as_committed(bridge: Bridge, table: Table, file: Any) -> Any:
-    """A copy that Iceberg reads lineage from: without a first row id and a sequence number it
-    takes what is stored for NULL. What is not stored would read as these, which no row has.
+    """A copy of an uncommitted file from which Iceberg reads the stored lineage.
+
+    Without a first row id and a sequence number Iceberg would read the stored lineage as NULL. The copy has
+    values that no row has, so lineage that is not stored reads as these values.
     """
     content = json.loads(content_json(bridge, table.java, file))
     content["first-row-id"] = _NO_ROW_ID
@@ -73,10 +75,13 @@ def _as_committed(bridge: Bridge, table: Table, file: Any) -> Any:
 def footer_difference(
     bridge: Bridge, table: Table, group_tasks: GroupTasks, files: Any, kept_records: int
 ) -> str | None:
+    """The first difference between the group's input files and the written files, by footers; None if there is
+    none. If deletes apply, only the number of rows is compared."""
     written = [json.loads(content_json(bridge, table.java, f)) for f in bridge.iterate(files)]
-    out = sum(int(f["record-count"]) for f in written)
-    if out != kept_records:
-        return f"{kept_records} rows were read to be kept, {out} were written"
+    written_records = sum(int(f["record-count"]) for f in written)
+    if written_records != kept_records:
+        return f"{kept_records} rows were read to be kept, {written_records} were written"
+
     if has_deletes(group_tasks.group):
         return None
     lambdas = bridge.once(JavaFunctions)

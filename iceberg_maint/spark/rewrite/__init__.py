@@ -1,1 +1,1 @@
-"""Rewrites of data files: bin-packing and sorting."""
+"""Rewrites data files: bin-packing and sorting."""

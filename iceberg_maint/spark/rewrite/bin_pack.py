@@ -1,9 +1,9 @@
-"""The native strategy: Iceberg's Spark reader and writer, one job per file group.
+"""The native strategy: rewrites a file group with Iceberg's Spark reader and writer, one job per group.
 
-As Iceberg's `SparkBinPackFileRewriteRunner`: staged tasks are split at the size that gives the
-expected number of outputs, each split becomes one file. Deletes are applied by the reader. What
-is added to it is the proof: the rows are counted and fingerprinted in the pass that rewrites
-them, and the files written are read back before anything is committed.
+It works as Iceberg's `SparkBinPackFileRewriteRunner`. Staged tasks are split at the size that gives the
+expected number of outputs, and each split becomes one file. The reader applies the deletes. This module
+adds the proof: the pass that rewrites the rows also counts and fingerprints them, and the written files are read
+back before the commit.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SPLIT_OVERHEAD_BYTES = 5 * 1024
-"""Iceberg's `SizeBasedFileRewritePlanner.SPLIT_OVERHEAD`: keeps a rounding error from making one
-split more."""
+"""Iceberg's `SizeBasedFileRewritePlanner.SPLIT_OVERHEAD`. Without it a rounding error could add a split."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """What one group wrote: Java DataFiles in a `java.util.List`, and what was seen doing so.
+    """The files that one group wrote, as Java DataFiles in a `java.util.List`, and the values of its proof.
 
-    `read_records` = `kept_records` + rows removed by deletes. `difference` is None when the proof
-    holds; `before` and `after` are None at proof level `footer`.
+    `read_records` = `kept_records` + rows removed by deletes. `difference` is None if the proof
+    holds. `before` and `after` are None at proof level `footer`.
     """
 
     files: Any
@@ -58,24 +57,24 @@ class GroupResult:
 def rewrite_group(
     bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, policy: RewriteDataFilesPolicy
 ) -> GroupResult:
-    """Writes the replacement of one group and proves it; commits nothing.
+    """Writes the replacement of one group and proves it. Commits nothing.
 
-    Raises RefusedError ICM-101 when Spark read other files or rows than those planned, ICM-108
-    when a row would lose its lineage. An empty result is legal: deletes may have removed every row.
+    Raises RefusedError ICM-101 if Spark read other files or rows than the plan lists, ICM-108
+    if a row would lose its lineage. The result may be empty, because deletes may have removed every row.
     """
     group = group_tasks.group
     full = policy.proof is ProofLevel.FULL
     planned = sum(f.record_count for f in group.files)
-    found: dict[str, Any] = {"read_rows": planned, "rows": planned}
-    written_as = with_row_groups(bridge, table.java, group.input_bytes)
-    with staged(bridge, written_as, group_tasks.tasks) as group_id:
+    values: dict[str, Any] = {"read_rows": planned, "rows": planned}
+    write_table = with_row_groups(bridge, table.java, group.input_bytes)
+    with staged(bridge, write_table, group_tasks.tasks) as group_id:
         from pyspark.sql import Observation
 
         source = _source(bridge, table, group, group_id, _read_options(batch, group, policy))
         check_reads_staged(batch, source, group_id)
         measures = observed_measures(table, source.schema, group, full=full)
-        seen = Observation()
-        rows = _rows(table, source.observe(seen, *measures) if measures else source, group)
+        observation = Observation()
+        rows = _rows(table, source.observe(observation, *measures) if measures else source, group)
         if batch.layout is not None:
             unobserved = _rows(table, source, group)
             rows = sorted_rows(rows, unobserved, batch.layout.order, group.expected_output_files, planned)
@@ -84,28 +83,28 @@ def rewrite_group(
         files = _new_files(bridge, table.java, group_id)
         after = fingerprint_files(bridge, table, files) if full else None
         if measures:
-            found = seen.get
-            if found["read_rows"] != planned or (full and fingerprint.fingerprint_of(found) != after):
-                # A retried stage is counted twice by an observation: look again before judging.
-                found = source.agg(*measures).collect()[0].asDict()
-    if found["read_rows"] != planned:
+            values = observation.get
+            if values["read_rows"] != planned or (full and fingerprint.fingerprint_of(values) != after):
+                # An observation counts a retried stage twice. Measure again before the group is refused.
+                values = source.agg(*measures).collect()[0].asDict()
+    if values["read_rows"] != planned:
         raise RefusedError(
             "ICM-101",
-            f"{batch.table}: Spark read {found['read_rows']} rows of {len(group.files)} planned files "
+            f"{batch.table}: Spark read {values['read_rows']} rows of {len(group.files)} planned files "
             f"with {planned}",
             "report this; nothing was committed.",
         )
-    before = fingerprint.fingerprint_of(found) if full else None
-    kept = int(found["rows"])
+    before = fingerprint.fingerprint_of(values) if full else None
+    kept_records = int(values["rows"])
     if full:
-        unequal = None if before == after else f"rows in {before} are not the rows out {after}"
+        difference = None if before == after else f"rows in {before} are not the rows out {after}"
     else:
-        unequal = footer_difference(bridge, table, group_tasks, files, kept)
-    return GroupResult(files, planned, kept, before, after, unequal)
+        difference = footer_difference(bridge, table, group_tasks, files, kept_records)
+    return GroupResult(files, planned, kept_records, before, after, difference)
 
 
 def _read_options(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> dict[str, str]:
-    """Splits that become one output file each; rows that are sorted are read in any."""
+    """The options for splits that become one output file each. A sort reads the default splits."""
     if batch.layout is not None:
         return {}
     return {"split-size": str(split_bytes(batch, group, policy)), "file-open-cost": "0"}
@@ -114,13 +113,13 @@ def _read_options(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy
 def split_bytes(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> int:
     """Input bytes per output file (Iceberg's `inputSplitSize`)."""
     target = batch.target_file_size_bytes
-    wanted = group.input_bytes // max(1, group.expected_output_files) + _SPLIT_OVERHEAD_BYTES
-    return min(max(wanted, target), size_limits(policy, target).large_above_bytes)
+    share = group.input_bytes // max(1, group.expected_output_files) + _SPLIT_OVERHEAD_BYTES
+    return min(max(share, target), size_limits(policy, target).large_above_bytes)
 
 
 def max_output_bytes(batch: Batch, policy: RewriteDataFilesPolicy) -> int:
-    """Where the writer rolls to a new file: half-way from the target to a large file, so that no
-    tiny remainder is cut off (Iceberg's `writeMaxFileSize`)."""
+    """The size at which the writer starts a new file: half-way from the target to a large file. A smaller size
+    would leave a tiny last file (Iceberg's `writeMaxFileSize`)."""
     target = batch.target_file_size_bytes
     return (target + size_limits(policy, target).large_above_bytes) // 2
 
@@ -128,12 +127,12 @@ def max_output_bytes(batch: Batch, policy: RewriteDataFilesPolicy) -> int:
 def _source(
     bridge: Bridge, table: Table, group: FileGroup, group_id: str, options: Mapping[str, str]
 ) -> DataFrame:
-    """The staged rows; where deletes apply the deleted ones too, marked, so that kept + removed =
-    read can be counted.
+    """The staged rows. If deletes apply, they include the deleted rows and the column `_deleted`, so that
+    kept + removed = read can be checked.
     """
     frame = read_staged(bridge, table.java, table.name, group_id, options)
-    marks = ("_deleted",) if has_deletes(group) else ()
-    return frame.select(*quoted_columns(table), *table.lineage, *marks)
+    deleted = ("_deleted",) if has_deletes(group) else ()
+    return frame.select(*quoted_columns(table), *table.lineage, *deleted)
 
 
 def _rows(table: Table, source: DataFrame, group: FileGroup) -> DataFrame:
@@ -169,7 +168,7 @@ def _write(
         .option("output-spec-id", str(group.output_spec_id))
     )
     if group.output_spec_id == group.spec_id:
-        # One partition stays one partition: nothing to shuffle and nothing to sort.
+        # The rows stay in their partition, so the write needs no shuffle and no sort.
         writer = writer.option("distribution-mode", "none")
         writer = writer.option("use-table-distribution-and-ordering", "false")
     else:
@@ -182,8 +181,8 @@ def _write(
 
 
 def _with_lineage(rows: DataFrame) -> DataFrame:
-    """The rows with lineage columns, which Spark 3.5 asks for in every v3 table: NULL where a table that
-    became v3 has none yet, as if they were not there."""
+    """The rows with lineage columns, which Spark 3.5 requires in every v3 table. They are NULL if a table that
+    became v3 has no row ids yet, which has the same effect as no columns."""
     from pyspark.sql import functions as F
 
     missing = (n for n in LINEAGE if n not in rows.columns)

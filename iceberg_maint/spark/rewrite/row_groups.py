@@ -1,7 +1,7 @@
-"""Row groups of the files a rewrite writes: small enough that all readers' tasks get a share.
+"""The row group size of a rewrite's files: small enough for parallel reads.
 
-Readers split Parquet files between row groups only. Many small files are read by as many tasks as
-there are; the one file they become would be read by one task, if it had one row group.
+Readers split Parquet files between row groups only. One task reads each of many small files. If the
+rewritten file had one row group, one task would read all of it.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"
 _DEFAULT_BYTES = 128 * 1024 * 1024
 LEAST_BYTES = 8 * 1024 * 1024
-"""Two of them do not fit Iceberg's smallest split (`TableScanUtil.MIN_SPLIT_SIZE`, 16 MiB) together
-with what opening a file counts for; smaller ones would only be put together again."""
+"""Two row groups of this size and the cost of opening a file exceed Iceberg's smallest split
+(`TableScanUtil.MIN_SPLIT_SIZE`, 16 MiB). Iceberg would combine smaller row groups into one split."""
 
 
 def row_group_bytes(input_bytes: int, parallelism: int, table_bytes: int) -> int:
-    """The row group size for the rewrite of so many bytes: the table's, or less where the tasks of
-    one scan would outnumber the row groups."""
+    """The row group size for a rewrite of `input_bytes`: the table's size, or less if one scan would have more
+    tasks than row groups."""
     share = -(-input_bytes // max(1, parallelism))
     return min(table_bytes, max(LEAST_BYTES, share))
 
 
 def with_row_groups(bridge: Bridge, table: Any, input_bytes: int) -> Any:
-    """The Java table as a write of so many bytes is to see it. Nothing of it is committed.
+    """The Java table with the row group size for a write of `input_bytes`. The change is not committed.
 
-    Tables whose files are encrypted stay as they are: a copy would not know their keys.
+    A table with encrypted files does not change, because the copy would not have the keys.
     """
-    plain = "PlaintextEncryptionManager" in str(table.encryption().getClass().getSimpleName())
-    own = int(table.properties().getOrDefault(ROW_GROUP_PROPERTY, str(_DEFAULT_BYTES)))
-    wanted = row_group_bytes(input_bytes, int(bridge.spark.sparkContext.defaultParallelism), own)
-    if not plain or wanted >= own or input_bytes <= LEAST_BYTES:
+    is_plaintext = "PlaintextEncryptionManager" in str(table.encryption().getClass().getSimpleName())
+    table_bytes = int(table.properties().getOrDefault(ROW_GROUP_PROPERTY, str(_DEFAULT_BYTES)))
+    parallelism = int(bridge.spark.sparkContext.defaultParallelism)
+    size_bytes = row_group_bytes(input_bytes, parallelism, table_bytes)
+    if not is_plaintext or size_bytes >= table_bytes or input_bytes <= LEAST_BYTES:
         return table
     metadata = table.operations().current()
     builder = bridge.iceberg.TableMetadata.buildFrom(metadata)
-    properties = bridge.map([(ROW_GROUP_PROPERTY, str(wanted))])
+    properties = bridge.map([(ROW_GROUP_PROPERTY, str(size_bytes))])
     location = metadata.metadataFileLocation()
-    changed = builder.setProperties(properties).discardChanges().withMetadataLocation(location).build()
-    operations = bridge.iceberg.StaticTableOperations(changed, table.io(), table.locationProvider())
+    copy = builder.setProperties(properties).discardChanges().withMetadataLocation(location).build()
+    operations = bridge.iceberg.StaticTableOperations(copy, table.io(), table.locationProvider())
     return bridge.iceberg.BaseTable(operations, table.name())

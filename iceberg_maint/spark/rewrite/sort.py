@@ -1,8 +1,7 @@
-"""Sorted rows: the rows of a file group in the table's sort order or in z-order, a task per file.
+"""Sorts the rows of a file group by the table's sort order or in z-order, one task per output file.
 
-Spark's own range partitioning would run the whole read twice, once to find where to cut. Here the
-cuts come from a sample of the sort columns alone, so that all rows are read once, and the proof
-counts them once.
+Spark's range partitioning would read all rows twice, once to find the ranges. Here a sample of the sort columns gives
+the ranges. Therefore all rows are read once, and the proof counts them once.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _SAMPLE_PER_PIECE = 500
 _SAMPLE_AT_LEAST = 20_000
 _SEED = 20
 _Z_BITS = 6
-"""Bits of a column's rank in z-order at most: 64 ranges of equally many rows each."""
+"""The most bits of a column's rank in z-order: 64 ranges with the same number of rows each."""
 _LONG_BITS = 62
-_PLACE = "iceberg_maint_z"
+_Z_COLUMN = "iceberg_maint_z"
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A column as it is cut by: its values come to Python and go back as they are."""
+    """A sort column whose values cross to Python and back without a change."""
 
     value: Column
     descending: bool = False
@@ -40,54 +39,63 @@ class _Key:
 def sorted_rows(
     rows: DataFrame, unobserved: DataFrame, order: LayoutOrder, pieces: int, records: int
 ) -> DataFrame:
-    """The rows in order, every one of `pieces` tasks holding a range of its own.
+    """The rows in order, in `pieces` tasks with a separate range each.
 
-    `unobserved` are the same rows, read for a sample; `records` is about how many there are.
+    `unobserved` are the same rows without the observation; the sample reads them. `records` is the approximate
+    number of rows.
     """
     columns = rows.columns
     if order.z_order:
         return _z_ordered(rows, unobserved, order.columns, pieces, records).select(*map(quoted, columns))
     keys = [_key(column) for column in order.columns]
     sample = _sample(unobserved, keys, records, pieces) if pieces > 1 else []
-    placed = _placed(rows, keys, _cuts(sample, pieces))
-    return placed.sortWithinPartitions(*(_ordering(c) for c in order.columns)).select(*map(quoted, columns))
+    ranges = _partition_by_range(rows, keys, _cuts(sample, pieces))
+    return ranges.sortWithinPartitions(*(_ordering(c) for c in order.columns)).select(*map(quoted, columns))
 
 
 def _z_ordered(
     rows: DataFrame, unobserved: DataFrame, by: Sequence[SortColumn], pieces: int, records: int
 ) -> DataFrame:
-    """Rows by the interleaved bits of each column's rank among 64 ranges of equally many rows."""
+    """The rows ordered by the interleaved bits of the columns' ranks. A rank is one of up to 64 ranges with the same
+    number of rows each."""
     from pyspark.sql import functions as F
 
     keys = [_key(column) for column in by]
     sample = [tuple(row) for row in _sample(unobserved, keys, records, pieces)]
     bits = max(1, min(_Z_BITS, _LONG_BITS // len(keys)))
-    ranges = []
-    for at in range(len(keys)):
-        known = sorted(_plain(row[at]) for row in sample if row[at] is not None and not _is_nan(row[at]))
-        ranges.append(_cuts([(v,) for v in known], 1 << bits))
-    ranks = [_leaf_of([k], cuts, list(range(len(cuts) + 1))) for k, cuts in zip(keys, ranges, strict=True)]
-    place = free_name(rows.columns)
-    marked = rows.withColumn(place, _interleaved_column(ranks, bits))
+    column_cuts = []
+    for index in range(len(keys)):
+        column = [row[index] for row in sample]
+        ordered = sorted(_plain(v) for v in column if v is not None and not _is_nan(v))
+        column_cuts.append(_cuts([(v,) for v in ordered], 1 << bits))
+    ranks = [
+        _range_number([key], cuts, list(range(len(cuts) + 1)))
+        for key, cuts in zip(keys, column_cuts, strict=True)
+    ]
+    z_column = free_name(rows.columns)
+    rows_with_z = rows.withColumn(z_column, _interleaved_column(ranks, bits))
     values = sorted(
         _interleaved(
-            [_rank(value, [cut[0] for cut in cuts]) for value, cuts in zip(row, ranges, strict=True)], bits
+            [_rank(value, [cut[0] for cut in cuts]) for value, cuts in zip(row, column_cuts, strict=True)],
+            bits,
         )
         for row in sample
     )
-    key = _Key(F.col(place))
-    placed = _placed(marked, [key], _cuts([(v,) for v in values], pieces))
-    return placed.sortWithinPartitions(place, *(_ordering(c) for c in by))
+    key = _Key(F.col(z_column))
+    ranges = _partition_by_range(rows_with_z, [key], _cuts([(v,) for v in values], pieces))
+    return ranges.sortWithinPartitions(z_column, *(_ordering(c) for c in by))
 
 
 def free_name(columns: Sequence[str]) -> str:
-    """A column name that none of these has, as Spark compares them: whatever their case."""
-    taken = {c.lower() for c in columns}
-    return next(name for n in range(len(taken) + 1) if (name := f"{_PLACE}{n or ''}") not in taken)
+    """A column name that differs from all of these. Spark ignores letter case in column names."""
+    lower_names = {c.lower() for c in columns}
+    candidates = (f"{_Z_COLUMN}{n or ''}" for n in range(len(lower_names) + 1))
+    return next(name for name in candidates if name not in lower_names)
 
 
 def _key(column: SortColumn) -> _Key:
-    """Dates and times as integers: Python's calendar ends before Iceberg's."""
+    """The key of a sort column. Dates and times become integers, because Python's calendar is smaller than
+    Iceberg's."""
     from pyspark.sql import functions as F
 
     value = F.col(".".join(quoted(part) for part in column.name.split(".")))
@@ -107,17 +115,17 @@ def _ordering(column: SortColumn) -> Column:
     return value.asc_nulls_last() if column.nulls_last else value.asc_nulls_first()
 
 
-# where to cut
+# the ranges
 
 
 def _sample(rows: DataFrame, keys: Sequence[_Key], records: int, pieces: int) -> list[Any]:
-    """Key tuples of some rows, in order. Only the keys' columns are read."""
+    """The ordered key tuples of a sample of the rows. The sample reads only the keys' columns."""
     from pyspark.sql import functions as F
 
-    wanted = max(_SAMPLE_AT_LEAST, _SAMPLE_PER_PIECE * pieces)
-    some = rows.select(*(k.value.alias(f"k{n}") for n, k in enumerate(keys)))
-    if records > wanted:
-        some = some.sample(fraction=wanted / records, seed=_SEED)
+    size = max(_SAMPLE_AT_LEAST, _SAMPLE_PER_PIECE * pieces)
+    sample = rows.select(*(k.value.alias(f"k{n}") for n, k in enumerate(keys)))
+    if records > size:
+        sample = sample.sample(fraction=size / records, seed=_SEED)
     orders = []
     for n, key in enumerate(keys):
         column = F.col(f"k{n}")
@@ -125,62 +133,63 @@ def _sample(rows: DataFrame, keys: Sequence[_Key], records: int, pieces: int) ->
             orders.append(column.desc_nulls_last() if key.nulls_last else column.desc_nulls_first())
         else:
             orders.append(column.asc_nulls_last() if key.nulls_last else column.asc_nulls_first())
-    # One partition: sorting several would read the sample once more, to cut that.
-    return some.repartition(1).sortWithinPartitions(*orders).collect()
+    # One partition: a sort of several partitions would read the sample again, to find their ranges.
+    return sample.repartition(1).sortWithinPartitions(*orders).collect()
 
 
-def _cuts(in_order: Sequence[Sequence[Any]], pieces: int) -> list[tuple[Any, ...]]:
-    """The first keys of all pieces but the first; fewer where many rows have one key."""
-    if not in_order:
+def _cuts(ordered_keys: Sequence[Sequence[Any]], pieces: int) -> list[tuple[Any, ...]]:
+    """The first key of every piece after the first. There are fewer cuts if many rows have the same key."""
+    if not ordered_keys:
         return []
-    at = (tuple(map(_plain, in_order[len(in_order) * n // pieces])) for n in range(1, pieces))
-    first = tuple(map(_plain, in_order[0]))
-    return [cut for cut in dict.fromkeys(at) if cut != first]
+    cuts = (tuple(map(_plain, ordered_keys[len(ordered_keys) * n // pieces])) for n in range(1, pieces))
+    first = tuple(map(_plain, ordered_keys[0]))
+    return [cut for cut in dict.fromkeys(cuts) if cut != first]
 
 
 def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-# which piece a row belongs to
+# the range of a row
 
 
-def _placed(rows: DataFrame, keys: Sequence[_Key], cuts: Sequence[tuple[Any, ...]]) -> DataFrame:
-    """Rows in one partition more than there are cuts, each of one range of keys."""
+def _partition_by_range(rows: DataFrame, keys: Sequence[_Key], cuts: Sequence[tuple[Any, ...]]) -> DataFrame:
+    """The rows in Spark partitions, one partition per range of keys. There is one more range than cuts."""
     if not cuts:
         return rows.repartition(1)
     count = len(cuts) + 1
-    return rows.repartition(count, _leaf_of(keys, cuts, _numbers_by_partition(rows.sparkSession, count)))
+    return rows.repartition(count, _range_number(keys, cuts, _numbers_by_partition(rows.sparkSession, count)))
 
 
 def _numbers_by_partition(spark: SparkSession, count: int) -> list[int]:
-    """For each of `count` partitions a number that Spark's hash partitioning puts there."""
+    """For each of `count` partitions, a number that Spark's hash partitioning assigns to it."""
     from pyspark.sql import functions as F
 
-    found: dict[int, int] = {}
+    number_of: dict[int, int] = {}
     start = 0
-    while len(found) < count:
+    while len(number_of) < count:
         numbers = spark.range(start, start + 64 * count, 1, 1)
         for number, partition in numbers.select("id", F.expr(f"pmod(hash(id), {count})")).collect():
-            found.setdefault(partition, number)
+            number_of.setdefault(partition, number)
         start += 64 * count
-    return [found[partition] for partition in range(count)]
+    return [number_of[partition] for partition in range(count)]
 
 
-def _leaf_of(keys: Sequence[_Key], cuts: Sequence[tuple[Any, ...]], leaves: Sequence[int]) -> Column:
-    """A search among the cuts: the leaf with the number of cuts that are not after the row."""
+def _range_number(keys: Sequence[_Key], cuts: Sequence[tuple[Any, ...]], numbers: Sequence[int]) -> Column:
+    """The number of a row's range, by a binary search among the cuts. A row is in range n if n cuts are not after
+    its key; `numbers[n]` is that range's number."""
     from pyspark.sql import functions as F
 
     if not cuts:
-        return F.lit(leaves[0]).cast("bigint")
+        return F.lit(numbers[0]).cast("bigint")
     middle = len(cuts) // 2
-    lower = _leaf_of(keys, cuts[:middle], leaves[: middle + 1])
-    upper = _leaf_of(keys, cuts[middle + 1 :], leaves[middle + 1 :])
+    lower = _range_number(keys, cuts[:middle], numbers[: middle + 1])
+    upper = _range_number(keys, cuts[middle + 1 :], numbers[middle + 1 :])
     return F.when(_is_before(keys, cuts[middle]), lower).otherwise(upper)
 
 
 def _is_before(keys: Sequence[_Key], cut: Sequence[Any]) -> Column:
-    """Whether a row's key comes before the cut's; never NULL."""
+    """Whether a row's key comes before the cut's key. Never NULL."""
     from pyspark.sql import functions as F
 
     key, value = keys[0], cut[0]
@@ -200,7 +209,7 @@ def _is_before(keys: Sequence[_Key], cut: Sequence[Any]) -> Column:
 
 
 def _rank(value: Any, cuts: Sequence[Any]) -> int:
-    """As `_leaf_of` with leaves from 0, where NULL comes first and NaN last."""
+    """As `_range_number`, with numbers from 0, for a value in Python. NULL comes first and NaN last."""
     if value is None:
         return 0
     return len(cuts) if _is_nan(value) else bisect_right(cuts, _plain(value))
@@ -212,7 +221,7 @@ def _is_nan(value: Any) -> bool:
 
 def _interleaved(ranks: Sequence[int], bits: int) -> int:
     return sum(
-        (rank >> bit & 1) << (bit * len(ranks) + at) for bit in range(bits) for at, rank in enumerate(ranks)
+        (rank >> bit & 1) << (bit * len(ranks) + n) for bit in range(bits) for n, rank in enumerate(ranks)
     )
 
 
@@ -221,7 +230,7 @@ def _interleaved_column(ranks: Sequence[Column], bits: int) -> Column:
 
     value = F.lit(0).cast("bigint")
     for bit in range(bits):
-        for at, rank in enumerate(ranks):
-            one = F.shiftright(rank, bit).bitwiseAND(F.lit(1).cast("bigint"))
-            value = value + F.shiftleft(one, bit * len(ranks) + at)
+        for n, rank in enumerate(ranks):
+            rank_bit = F.shiftright(rank, bit).bitwiseAND(F.lit(1).cast("bigint"))
+            value = value + F.shiftleft(rank_bit, bit * len(ranks) + n)
     return value

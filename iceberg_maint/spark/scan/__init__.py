@@ -1,1 +1,1 @@
-"""Scans: exactly the planned files with the deletes that apply to them."""
+"""Scans exactly the planned files, with the deletes that apply to them."""

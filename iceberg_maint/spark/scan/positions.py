@@ -1,8 +1,8 @@
-"""Positions of deleted rows: gathered from Spark as bitmaps, written by Iceberg, read back.
+"""Positions of deleted rows: collects them from Spark as bitmaps, writes them with Iceberg, reads them back.
 
-A position is the place of a row in its data file (`_pos`), in [0, 2^63). Spark turns the rows it
-finds into bitmaps of 4 KiB, so what crosses to this process is a bit per row of the files at most
-and a Roaring bitmap holds it; Iceberg's own writers make files of these.
+A position is the ordinal of a row in its data file (`_pos`), in [0, 2^63). Spark converts the rows to bitmaps of
+4 KiB, so at most one bit per row of the files crosses to this process, which keeps it in a Roaring bitmap. Iceberg's
+writers write the files.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Positions = Mapping[str, BitMap64]
-"""Positions by the path of their data file; no file without one."""
+"""Positions by the path of their data file. Every file in it has at least one position."""
 
 FINGERPRINT_ALGORITHM = "sha256-positions-1"
 """Sums modulo 2^64 of the four big-endian quarters of SHA-256(path in UTF-8, NUL, positions ascending
 as 64-bit little-endian integers) over the data files. Positions of different files add up."""
 
 _BUCKET_BITS = 15
-"""Spark's `bitmap_construct_agg` makes bitmaps of 2^15 bits."""
+"""The bits of a position within one bitmap: Spark's `bitmap_construct_agg` makes bitmaps of 2^15 bits."""
 _MAGIC = b"\xd1\xd3\x39\x64"
 
 
 def gather(bridge: Bridge, rows: DataFrame, paths: Sequence[str], partitions: int) -> dict[str, BitMap64]:
-    """The positions in a frame with the columns `_file`, all of them among `paths`, and `_pos`;
-    duplicates count once. For `partitions` see `gather_numbered`."""
+    """The positions in a frame with the columns `_file` and `_pos`. `paths` contains every `_file`. Duplicates
+    count once. For `partitions` see `gather_numbered`."""
     from pyspark.sql import functions as F
 
     if not paths:
@@ -53,10 +53,10 @@ def gather(bridge: Bridge, rows: DataFrame, paths: Sequence[str], partitions: in
 
 def gather_numbered(rows: DataFrame, paths: Sequence[str], partitions: int) -> dict[str, BitMap64]:
     """The positions in a frame with the columns `number`, an index of `paths`, and `_pos`, both
-    64-bit numbers; duplicates count once.
+    64-bit numbers. Duplicates count once.
 
-    Rows are put in order by one 64-bit number, in `partitions` partitions each of which holds
-    about as many.
+    A 64-bit number of the file and the bitmap distributes the rows over `partitions` partitions of about the same
+    size.
     """
     from pyspark.sql import functions as F
 
@@ -65,16 +65,16 @@ def gather_numbered(rows: DataFrame, paths: Sequence[str], partitions: int) -> d
     # A batch has fewer than 2^31 files; at 2^32 buckets a file would have 2^47 rows.
     place = F.shiftleft("number", 32).bitwiseOR(bucket)
     placed = rows.select(place.alias("place"), bit.alias("bit")).repartition(partitions, "place")
-    found: dict[str, BitMap64] = {}
+    gathered: dict[str, BitMap64] = {}
     for place_number, bits in placed.groupBy("place").agg(F.bitmap_construct_agg("bit")).collect():
         number, start = place_number >> 32, (place_number & 0xFFFFFFFF) << _BUCKET_BITS
         ones = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
-        found.setdefault(paths[number], BitMap64()).update(ones.astype(np.uint64) + np.uint64(start))
-    return found
+        gathered.setdefault(paths[number], BitMap64()).update(ones.astype(np.uint64) + np.uint64(start))
+    return gathered
 
 
 def union(parts: Iterable[Positions]) -> dict[str, BitMap64]:
-    """All positions of the parts; none of the parts is changed."""
+    """All positions of the parts, as a new mapping. The parts do not change."""
     joined: dict[str, BitMap64] = {}
     for part in parts:
         for path, positions in part.items():
@@ -83,15 +83,15 @@ def union(parts: Iterable[Positions]) -> dict[str, BitMap64]:
 
 
 def count(positions: Positions) -> int:
-    """How many there are."""
+    """The number of positions in all files."""
     return sum(len(p) for p in positions.values())
 
 
 def fingerprint(positions: Positions) -> Fingerprint:
     """The fingerprint of a set of positions."""
     sums = [0, 0, 0, 0]
-    for path, found in positions.items():
-        body = np.asarray(found.to_array(), "<u8").tobytes()
+    for path, bitmap in positions.items():
+        body = np.asarray(bitmap.to_array(), "<u8").tobytes()
         digest = hashlib.sha256(path.encode() + b"\0" + body).digest()
         for i in range(4):
             sums[i] = (sums[i] + int.from_bytes(digest[8 * i : 8 * i + 8], "big")) & ((1 << 64) - 1)
@@ -99,14 +99,14 @@ def fingerprint(positions: Positions) -> Fingerprint:
 
 
 def difference(computed: Positions, read_back: Positions) -> str:
-    """The first data file whose positions differ, and how; "" when there is none."""
+    """A sentence about the first data file whose positions differ; "" if none differ."""
     nothing = BitMap64()
     for path in sorted(computed.keys() | read_back.keys()):
-        wanted, found = computed.get(path, nothing), read_back.get(path, nothing)
-        if wanted != found:
+        expected, actual = computed.get(path, nothing), read_back.get(path, nothing)
+        if expected != actual:
             return (
-                f"{len(wanted)} positions of {path} were to be deleted, {len(found)} are in the files "
-                f"written, {len(wanted & found)} are the same"
+                f"{len(expected)} positions of {path} were to be deleted, {len(actual)} are in the files "
+                f"written, {len(expected & actual)} are the same"
             )
     return ""
 
@@ -117,9 +117,9 @@ def difference(computed: Positions, read_back: Positions) -> str:
 def write_deletion_vectors(
     bridge: Bridge, table: Any, positions: Positions, data_files: Mapping[str, Any]
 ) -> list[Any]:
-    """Writes one deletion vector per data file, all in one Puffin file; Java DeleteFiles.
+    """Writes one deletion vector per data file, all in one Puffin file. Returns Java DeleteFiles.
 
-    `data_files` are the Java DataFiles by path: their spec and partition are those of the vectors.
+    `data_files` are the Java DataFiles by path. A vector has the spec and partition of its data file.
     """
     if not positions:
         return []
@@ -127,19 +127,19 @@ def write_deletion_vectors(
     iceberg = bridge.iceberg
     factory = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(iceberg.FileFormat.PUFFIN).build()
     specs = table.specs()
-    # Nothing is merged in here: what older deletes mark is among the positions already.
+    # The writer merges no older deletes, because the positions already contain theirs.
     with closing(iceberg.deletes.BaseDVFileWriter(factory, lambdas.nothing)) as writer:
-        for path, marked in positions.items():
+        for path, bitmap in positions.items():
             file = data_files[path]
-            writer.delete(path, _index(bridge, path, marked), specs[file.specId()], file.partition())
+            writer.delete(path, _index(bridge, path, bitmap), specs[file.specId()], file.partition())
     return list(bridge.iterate(writer.result().deleteFiles()))
 
 
 def write_position_deletes(
     bridge: Bridge, table: Any, positions: Positions, data_files: Mapping[str, Any]
 ) -> list[Any]:
-    """Writes one position delete file per data file, as v2 has them; Java DeleteFiles with their
-    `referenced_data_file` set.
+    """Writes one position delete file per data file, for format v2. Returns Java DeleteFiles that have a
+    `referenced_data_file`.
     """
     iceberg = bridge.iceberg
     properties = table.properties()
@@ -152,41 +152,41 @@ def write_position_deletes(
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
     lambdas = bridge.once(JavaFunctions)
-    idle: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
+    idle_consumers: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
     for _ in range(_threads(bridge)):
-        idle.put(lambdas.writing_positions())
+        idle_consumers.put(lambdas.writing_positions())
 
-    def one(path: str) -> Any:
+    def write_file(path: str) -> Any:
         file = data_files[path]
         spec, partition = specs[file.specId()], file.partition()
-        place = output.newOutputFile(spec, partition)
-        path_of, writer_of, consumer = pen = idle.get()
+        output_file = output.newOutputFile(spec, partition)
+        path_reference, writer_reference, consumer = entry = idle_consumers.get()
         try:
-            with closing(writers.newPositionDeleteWriter(place, spec, partition)) as writer:
-                path_of.set(path)
-                writer_of.set(writer)
+            with closing(writers.newPositionDeleteWriter(output_file, spec, partition)) as writer:
+                path_reference.set(path)
+                writer_reference.set(writer)
                 _index(bridge, path, positions[path]).forEach(consumer)
         finally:
-            idle.put(pen)
+            idle_consumers.put(entry)
         builder = iceberg.FileMetadata.deleteFileBuilder(spec).copy(writer.toDeleteFile())
         return builder.withReferencedDataFile(path).build()
 
     with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
-        return list(pool.map(one, positions))
+        return list(pool.map(write_file, positions))
 
 
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:
-    """The positions in position delete files and deletion vectors of one data file each, by
-    Iceberg's reader. Of one data file that has several they are joined."""
+    """The positions in delete files, by Iceberg's reader. `delete_files` are position delete files and
+    deletion vectors that reference one data file each. The positions of a data file with several are joined."""
     loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(JavaFunctions).opening_deletes(table.io()))
 
-    def one(file: Any) -> tuple[str, BitMap64]:
+    def read_file(file: Any) -> tuple[str, BitMap64]:
         path = str(file.referencedDataFile())
         index = loader.loadPositionDeletes(bridge.list((file,)), path)
         return path, parse(bytes(index.serialize().array()))
 
     with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
-        return union({path: positions} for path, positions in pool.map(one, delete_files))
+        return union({path: positions} for path, positions in pool.map(read_file, delete_files))
 
 
 def _threads(bridge: Bridge) -> int:
@@ -203,7 +203,7 @@ def blob(positions: BitMap64) -> bytes:
 
 
 def parse(content: bytes) -> BitMap64:
-    """The positions of such a blob. Raises ValueError when it is none or damaged."""
+    """The positions of such a blob. Raises ValueError if the bytes are no such blob or are damaged."""
     length, body, checksum = content[:4], content[4:-4], content[-4:]
     if int.from_bytes(length, "big") != len(body) or body[:4] != _MAGIC:
         raise ValueError("no deletion vector")
@@ -215,7 +215,7 @@ def parse(content: bytes) -> BitMap64:
 def _index(bridge: Bridge, path: str, positions: BitMap64) -> Any:
     """The positions as Iceberg's `PositionDeleteIndex`."""
     content = blob(positions)
-    described = {
+    document = {
         "spec-id": 0,
         "content": "POSITION_DELETES",
         "file-path": "memory",
@@ -226,6 +226,6 @@ def _index(bridge: Bridge, path: str, positions: BitMap64) -> Any:
         "content-offset": 0,
         "content-size-in-bytes": len(content),
     }
-    node = bridge.iceberg.util.JsonUtil.mapper().readTree(json.dumps(described))
+    node = bridge.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
     file = bridge.iceberg.ContentFileParser.fromJson(node, bridge.iceberg.PartitionSpec.unpartitioned())
     return bridge.iceberg.deletes.PositionDeleteIndex.deserialize(content, file)

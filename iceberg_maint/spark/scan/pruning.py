@@ -1,5 +1,7 @@
-"""A filter that lets a scan skip the manifests of other partitions. It only spares work: what it
-lets through is matched by path, what it should not have dropped is looked for again without it.
+"""A filter with which a scan skips the manifests of other partitions.
+
+The filter only saves work. The caller matches the scanned files by path, and scans without the filter if a file
+is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.spark.jvm.bridge import Bridge
 
 _EXACT_TYPES = frozenset({"boolean", "int", "string", "date"})
-"""Identity values of these types survive the way through py4j and Iceberg's literals unchanged."""
+"""py4j and Iceberg's literals carry identity values of these types without a change."""
 
 
 def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
@@ -49,38 +51,40 @@ def spec_values(bridge: Bridge, java_specs: Iterable[Any]) -> dict[int, Partitio
 
 
 def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
-    """A Java expression true for every row of the batch's partitions, None when there is none.
+    """A Java expression that is true for every row of the batch's partitions; None if there is none.
 
-    Built of typed values and transform terms; no value ever becomes text of a query.
+    It consists of typed values and transform terms. No value becomes text of a query.
     """
     specs = partition_specs(bridge, table)
     schema = bridge.iceberg.util.SnapshotUtil.schemaFor(table, batch.snapshot_id)
     expressions = bridge.iceberg.expressions.Expressions
-    whole = None
+    batch_filter = None
     for key in batch.partitions:
         spec_id, values = decode_partition(key, specs, FIRST_SPEC_ID)
-        one = None
+        partition = None
         for field, value in zip(specs[spec_id].fields, values, strict=True):
             name = schema.findColumnName(field.source_id)
             term = None if name is None else _predicate(expressions, str(name), field, value)
             if term is not None:
-                one = term if one is None else getattr(expressions, "and")(one, term)
-        if one is None:
+                partition = term if partition is None else getattr(expressions, "and")(partition, term)
+        if partition is None:
             return None
-        whole = one if whole is None else getattr(expressions, "or")(whole, one)
-    return whole
+        batch_filter = (
+            partition if batch_filter is None else getattr(expressions, "or")(batch_filter, partition)
+        )
+    return batch_filter
 
 
 def _predicate(expressions: Any, name: str, field: PartitionField, value: PartitionValue) -> Any | None:
-    kind, _, argument = field.transform.partition("[")
-    if kind == "identity":
+    transform, _, argument = field.transform.partition("[")
+    if transform == "identity":
         if value is None:
             return expressions.isNull(name)
         return expressions.equal(name, value) if field.result_type in _EXACT_TYPES else None
-    if kind == "bucket":
+    if transform == "bucket":
         term = expressions.bucket(name, int(argument.rstrip("]")))
-    elif kind in ("year", "month", "day", "hour"):
-        term = getattr(expressions, kind)(name)
+    elif transform in ("year", "month", "day", "hour"):
+        term = getattr(expressions, transform)(name)
     else:
         return None
     return expressions.isNull(term) if value is None else expressions.equal(term, value)

@@ -1,7 +1,7 @@
-"""Staging: hand Spark exactly the scan tasks we planned, and read nothing else.
+"""Stages the planned scan tasks for Spark, which then reads these tasks and nothing else.
 
-Iceberg's own rewrites work this way (`SparkBinPackFileRewriteRunner`): scan tasks are put under an
-id into `ScanTaskSetManager`, and a relation with that id reads only them, each with its deletes.
+Iceberg's rewrites do the same (`SparkBinPackFileRewriteRunner`). They put scan tasks into `ScanTaskSetManager`
+under an id. A relation with that id reads only these tasks, each with its deletes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ from iceberg_maint.spark.scan.scan import scan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 @dataclass(frozen=True, slots=True)
 class GroupTasks:
-    """The scan tasks of one file group: a `java.util.List<FileScanTask>`, one whole-file task per
-    planned file, with the deletes that apply to it.
+    """The scan tasks of one file group as a `java.util.List<FileScanTask>`.
+
+    The list has one task per planned file. A task reads the whole file and has the deletes that apply to it.
     """
 
     group: FileGroup
@@ -45,8 +43,8 @@ class GroupTasks:
 
 
 def load_planned_table(bridge: Bridge, batch: Batch) -> Any:
-    """The batch's table, fresh. Raises StaleBatchError when it is not the table, schema or
-    history that was planned on.
+    """Loads the batch's table. Raises StaleBatchError if it is another table, or has another schema, than in
+    the plan, or if it has lost the plan's snapshot or a partition spec.
     """
     try:
         table = bridge.load_table(batch.table)
@@ -73,23 +71,22 @@ def plan_tasks(
 ) -> tuple[GroupTasks, ...]:
     """Scan tasks for exactly the batch's files, at its pinned snapshot.
 
-    Raises StaleBatchError when a planned file is not live in that snapshot, RefusedError ICM-120
-    when one is referenced twice, ICM-119 when an equality delete applies to one in a batch that
-    has none, ICM-101 when Iceberg applies other deletes to it than were planned.
+    Raises StaleBatchError if a planned file is not live in that snapshot. Raises RefusedError ICM-120
+    if the snapshot references a file twice, ICM-119 if an equality delete applies to a file of a batch without
+    equality deletes, ICM-101 if Iceberg applies other deletes to a file than the plan lists.
     """
     if not batch.groups:
         return ()
     lambdas = bridge.once(JavaFunctions)
-    wanted = batch.paths()
-    # The filter only spares manifests. A file whose column bounds contradict its own partition
-    # value would be filtered out, so what is not found is looked for without it.
-    found = _scan(lambdas, table, batch, partitions_filter(bridge, table, batch), column_stats)
-    if found.size() < len(wanted):
-        found = _scan(lambdas, table, batch, None, column_stats)
+    # The filter only skips manifests. It also drops a file whose column bounds contradict its
+    # partition value, so a scan without the filter follows if a file is missing.
+    batch_tasks = _scan(lambdas, table, batch, partitions_filter(bridge, table, batch), column_stats)
+    if batch_tasks.size() < len(batch.paths()):
+        batch_tasks = _scan(lambdas, table, batch, None, column_stats)
     result = []
     for group in batch.groups:
         paths = [f.path for f in group.files]
-        tasks = lambdas.to_list(found.stream().filter(lambdas.task_location_in(paths)))
+        tasks = lambdas.to_list(batch_tasks.stream().filter(lambdas.task_location_in(paths)))
         _check_paths(batch, paths, lambdas.texts(tasks.stream().map(lambdas.task_location)))
         _check_deletes(lambdas, batch, group, tasks)
         result.append(GroupTasks(group, tasks))
@@ -103,15 +100,17 @@ def _scan(lambdas: JavaFunctions, table: Any, batch: Batch, pruning: Any | None,
     )
 
 
-def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
-    twice = sorted({p for p in found if found.count(p) > 1}) if len(found) != len(set(found)) else []
-    if twice:
+def _check_paths(batch: Batch, planned: list[str], scanned: list[str]) -> None:
+    duplicates: list[str] = []
+    if len(scanned) != len(set(scanned)):
+        duplicates = sorted({p for p in scanned if scanned.count(p) > 1})
+    if duplicates:
         raise RefusedError(
             "ICM-120",
-            f"{batch.table}: data file {twice[0]} is referenced twice by snapshot {batch.snapshot_id}",
+            f"{batch.table}: data file {duplicates[0]} is referenced twice by snapshot {batch.snapshot_id}",
             "remove the second reference; a rewrite would turn its rows into real duplicates.",
         )
-    missing = set(planned) - set(found)
+    missing = set(planned) - set(scanned)
     if missing:
         raise StaleBatchError(
             f"{batch.table}: {len(missing)} planned files are not in snapshot {batch.snapshot_id}, "
@@ -120,23 +119,23 @@ def _check_paths(batch: Batch, planned: list[str], found: list[str]) -> None:
 
 
 def _check_deletes(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks: Any) -> None:
-    """Equality deletes may be fewer than planned: the scan leaves out those whose keys lie outside
-    a file's bounds. Position deletes are those of the plan."""
-    deleted = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
+    """Checks that the scan applies the planned deletes. It may apply fewer equality deletes, because it omits
+    those whose keys lie outside a file's bounds. Position deletes must be exactly those of the plan."""
+    tasks_with_deletes = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
     if not merges_position_deletes(batch):
-        _check_equality_deletes(batch, lambdas.equality_delete_paths(deleted))
+        _check_equality_deletes(batch, lambdas.equality_delete_paths(tasks_with_deletes))
     planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
-    paths = lambdas.texts(deleted.stream().map(lambdas.task_location))
-    texts = lambdas.texts(deleted.stream().map(lambdas.task_position_deletes))
-    seen = {
+    paths = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_location))
+    texts = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_position_deletes))
+    applied = {
         path: set(text.split(SEPARATOR_WITHIN)[1:]) - {""} for path, text in zip(paths, texts, strict=True)
     }
-    for path in sorted(seen.keys() | planned.keys()):
+    for path in sorted(applied.keys() | planned.keys()):
         expected = set(planned[path].delete_files) if path in planned else set()
-        if seen.get(path, set()) != expected:
+        if applied.get(path, set()) != expected:
             raise RefusedError(
                 "ICM-101",
-                f"{batch.table}: Iceberg applies {len(seen.get(path, ()))} delete files to {path}, "
+                f"{batch.table}: Iceberg applies {len(applied.get(path, ()))} delete files to {path}, "
                 f"planned were {len(expected)}",
                 "report this: two readers of the same metadata disagree.",
             )
@@ -160,16 +159,16 @@ def _check_equality_deletes(batch: Batch, applied: set[str]) -> None:
 
 
 def equality_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[str, Any]:
-    """The batch's equality deletes as Java DeleteFiles, by path. Raises what `_delete_files` does."""
-    found = _delete_files(bridge, table, batch, batch.equality_deletes)
-    return {path: file for (path, _), file in found.items()}
+    """The batch's equality deletes as Java DeleteFiles, by path. Raises as `_delete_files` does."""
+    files = _delete_files(bridge, table, batch, batch.equality_deletes)
+    return {path: file for (path, _), file in files.items()}
 
 
 def position_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[Identity, Any]:
     """The batch's position deletes and deletion vectors as Java DeleteFiles, by path and offset.
-    Raises what `_delete_files` does."""
-    found = _delete_files(bridge, table, batch, batch.position_deletes)
-    return {d.identity: found[d.identity] for d in batch.position_deletes}
+    Raises as `_delete_files` does."""
+    files = _delete_files(bridge, table, batch, batch.position_deletes)
+    return {d.identity: files[d.identity] for d in batch.position_deletes}
 
 
 def _delete_files(
@@ -178,44 +177,44 @@ def _delete_files(
     batch: Batch,
     planned: Sequence[EqualityDeleteFile] | Sequence[PositionDeleteFile],
 ) -> dict[Identity, Any]:
-    """Java DeleteFiles of these paths, by path and offset, out of the pinned snapshot's manifests:
-    a scan shows only those that may match a data file.
+    """The planned delete files as Java DeleteFiles, by path and offset.
 
-    Raises StaleBatchError when one is not live in that snapshot.
+    They come from the pinned snapshot's manifests, because a scan returns only those that may match a data file.
+    Raises StaleBatchError if one is not live in that snapshot.
     """
-    wanted = {d.identity for d in planned}
-    if not wanted:
+    identities = {d.identity for d in planned}
+    if not identities:
         return {}
     lambdas = bridge.once(JavaFunctions)
-    among = lambdas.location_in({path for path, _ in wanted})
+    is_planned = lambdas.location_in({path for path, _ in identities})
     spec_ids = {d.spec_id for d in planned}
     first = min(d.data_sequence_number for d in planned)
     last = max(d.data_sequence_number for d in planned)
-    found: dict[Identity, Any] = {}
+    live: dict[Identity, Any] = {}
     for manifest in bridge.iterate(table.snapshot(batch.snapshot_id).deleteManifests(table.io())):
         other_spec = int(manifest.partitionSpecId()) not in spec_ids
         if other_spec or manifest.sequenceNumber() < first or manifest.minSequenceNumber() > last:
             continue
         reader = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         with closing(reader):
-            files = lambdas.to_list(lambdas.stream(reader).filter(among))
+            files = lambdas.to_list(lambdas.stream(reader).filter(is_planned))
         for file in bridge.iterate(files):
             offset = file.contentOffset()
-            found[str(file.location()), None if offset is None else int(offset)] = file
-    missing = wanted - found.keys()
+            live[str(file.location()), None if offset is None else int(offset)] = file
+    missing = identities - live.keys()
     if missing:
         raise StaleBatchError(
             f"{batch.table}: {len(missing)} planned delete files are not in snapshot "
             f"{batch.snapshot_id}, one is {min(path for path, _ in missing)}"
         )
-    return found
+    return live
 
 
 @contextmanager
 def staged(bridge: Bridge, table: Any, tasks: Any) -> Iterator[str]:
-    """The id under which Spark reads these tasks (a non-empty Java list) inside the block.
+    """Stages tasks (a non-empty Java list). Inside the block Spark reads them by the id that the block gets.
 
-    The Java table object is cached under the same id, so that reads and writes see one state.
+    The cache of tables has the Java table under the same id, so that reads and writes use one state.
     """
     cache = bridge.static("org.apache.iceberg.spark.SparkTableCache", "get")()
     manager = bridge.iceberg.spark.ScanTaskSetManager.get()
@@ -234,12 +233,12 @@ def staged(bridge: Bridge, table: Any, tasks: Any) -> Iterator[str]:
 def read_staged(
     bridge: Bridge, table: Any, identifier: str, group_id: str, options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Rows of the staged tasks; all of Iceberg's metadata columns can be selected by name.
+    """The rows of the staged tasks. All of Iceberg's metadata columns can be selected by name.
 
-    On Spark 3.5 the id is a read option of the catalog's table. On 4.1 that option is ignored in
-    silence and the whole table read, so the relation is built over `SparkRewriteTable`; on v3
-    that one offers the lineage columns as data, which hides every other metadata column, so they
-    are left out of its output and selected by name like the rest.
+    On Spark 3.5 the id is a read option of the catalog's table. Spark 4.1 silently ignores that option and
+    reads the whole table. There the relation is built over `SparkRewriteTable`. For v3 that table
+    has the lineage columns as data columns, which hides every other metadata column. Therefore this function
+    removes them from the relation's output, and the caller selects them by name.
     """
     from pyspark.sql import DataFrame
 
@@ -266,20 +265,21 @@ def read_staged(
 
 
 def check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
-    """Holds the optimized plan to one scan, that of the staged tasks. A check per row, by file
-    name, would cost as much as reading them.
+    """Checks that the optimized plan has one scan, the scan of the staged tasks. Raises RefusedError ICM-101.
+
+    A check of every row, by file name, would cost as much as the read.
     """
     leaves = source._jdf.queryExecution().optimizedPlan().collectLeaves()
     scans = [_scan_text(leaves.apply(i)) for i in range(leaves.size())]
     if len(scans) != 1 or "IcebergStagedScan" not in scans[0] or group_id not in scans[0]:
         raise RefusedError(
             "ICM-101",
-            f"{batch.table}: Spark would read {scans} in place of the planned files",
+            f"{batch.table}: Spark would read {scans} instead of the planned files",
             "report this; nothing was written.",
         )
 
 
 def _scan_text(leaf: Any) -> str:
-    """What a leaf of a plan reads; Spark's own text of a relation leaves its scan out."""
+    """The scan of a plan's leaf as text. Spark's text of a relation does not contain its scan."""
     is_scan = str(leaf.getClass().getSimpleName()) == "DataSourceV2ScanRelation"
     return str((leaf.scan() if is_scan else leaf).toString())

@@ -1,21 +1,18 @@
-"""A Java table with what reading and rewriting it needs to know."""
+"""A Java table, and the values that its reads and rewrites share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.columns import LINEAGE, quoted
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Java table with what a rewrite of it needs to know."""
+    """A Java table, and the values that its reads and rewrites share."""
 
     java: Any
     name: str
@@ -26,15 +23,15 @@ class Table:
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """The lineage columns a write must carry: those of `field_ids` that are not the table's."""
+        """The lineage columns that a write must contain: the columns of `field_ids` that are not in the schema."""
         return tuple(n for n in LINEAGE if n in self.field_ids)
 
 
 def load_table_info(bridge: Bridge, java: Any, name: str, snapshot_id: int) -> Table:
-    """The values of a Java table that all groups of a batch share.
+    """The values of a Java table at a snapshot.
 
-    Rows have lineage at this snapshot when it has a first row id: not before v3, nor yet in a
-    table that became v3 since.
+    Rows have lineage if the snapshot has a first row id. A snapshot has none before v3, and none
+    if the table became v3 after it.
     """
     fields = list(bridge.iterate(java.schema().columns()))
     ids = {str(f.name()): int(f.fieldId()) for f in fields}

@@ -1,1 +1,1 @@
-"""Spark sessions: Java, jars, settings and memory."""
+"""Spark sessions: Java, jars, settings and executor memory."""

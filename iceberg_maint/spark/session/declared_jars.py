@@ -1,4 +1,4 @@
-"""Jars that the configuration names: there, and what they are said to be."""
+"""Checks the jars that the configuration names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from iceberg_maint.errors import RefusedError
 
 
 def check_declared(path: Path, sha256: str | None) -> None:
-    """Checks one jar of `spark.jars`; without a `sha256`, in lower case, only that it can be read.
+    """Checks one jar of `spark.jars`. Without a `sha256` it checks only that the file can be read.
 
-    Raises RefusedError ICM-103 for a file that is missing, cannot be read, or has another checksum.
+    `sha256` is in lower case. Raises RefusedError ICM-103 for a file that is missing, cannot be read, or has
+    another checksum.
     """
     try:
         with path.open("rb") as file:

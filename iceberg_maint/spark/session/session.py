@@ -1,4 +1,4 @@
-"""Builds Spark sessions, and checks those that others built."""
+"""Builds Spark sessions, and checks sessions that other code built."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12", "1.12")}
-"""Spark version → Scala and Iceberg versions it is run with; tests run on the first."""
+"""Spark version → its Scala and Iceberg versions. Tests run on the first."""
 
 SUPPORTED_JAVA = range(17, 24)
 
 
 @contextmanager
 def keeping_sigint() -> Iterator[None]:
-    """Gives SIGINT back to who had it before a Spark context started in the body.
+    """Restores the SIGINT handler after a Spark context has started in the block.
 
-    Spark's own handler calls the JVM in the middle of whatever call the signal interrupts; that
-    call then ends in a network error, and an interrupt looks like one failed batch among others.
+    Spark's handler calls the JVM while the signal interrupts another call to it. That other
+    call then ends with a network error, so an interrupt looks like one failed batch.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,11 +39,11 @@ def keeping_sigint() -> Iterator[None]:
 
 
 def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> SparkSession:
-    """The session of this process, started when there is none, and checked; its JVM's arguments
-    hold none of the `secrets`.
+    """The session of this process. Starts it if there is none, and checks it. The arguments of its JVM contain
+    none of the `secrets`.
 
-    `JAVA_HOME` must point to a supported Java when Spark starts: that is the caller's business,
-    as is stopping the session. Raises RefusedError ICM-103, ICM-105 or ICM-127.
+    The caller sets `JAVA_HOME` to a supported Java before Spark starts, and stops the session. Raises
+    RefusedError ICM-103, ICM-105 or ICM-127.
     """
     from pyspark.sql import SparkSession
 
@@ -59,21 +59,22 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
 
 
 def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
-    """Starts this process's JVM, unless it runs, with those of the settings as its arguments that
-    may be seen. PySpark itself would write all of them there; a session that is made afterwards
-    hands the rest over on a socket.
+    """Starts the JVM of this process, unless it runs. Its arguments contain only public settings.
+
+    PySpark would write all settings to the arguments. A session that is built later sends the other settings over
+    a socket.
     """
     from pyspark import SparkConf, SparkContext
 
-    # Not from the JVM's own settings: there is none yet.
-    seen = SparkConf(loadDefaults=False)
+    # Without defaults, because they would come from a JVM, which does not run yet.
+    arguments = SparkConf(loadDefaults=False)
     for key, value in arguments_of(conf, secrets).items():
-        seen.set(key, value)
-    SparkContext._ensure_initialized(conf=seen)
+        arguments.set(key, value)
+    SparkContext._ensure_initialized(conf=arguments)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
-    """Versions of what really runs, asked of the JVM."""
+    """The versions that run, read from the JVM."""
     bridge = Bridge(spark)
     return {
         "spark": spark.version,
@@ -85,10 +86,10 @@ def versions(spark: SparkSession) -> dict[str, str]:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuses a session the engine is not safe on, whoever built it.
+    """Refuses a session on which the engine is not safe. It also checks sessions that other code built.
 
-    Raises RefusedError ICM-103 for a version outside the tested pairs and ICM-105 for a setting
-    under which rows could be written twice, cached metadata be read, or checks be skipped.
+    Raises RefusedError ICM-103 for a version outside the tested pairs, and ICM-105 for a setting
+    with which Spark could write rows twice, read cached metadata, or skip checks.
     """
     check_versions(versions(spark))
     bridge = Bridge(spark)
@@ -97,28 +98,28 @@ def check_session(spark: SparkSession) -> None:
     check_conf(conf, testing=bool(testing))
 
 
-def check_versions(found: dict[str, str]) -> None:
-    """Raises RefusedError ICM-103 when these versions do not go together."""
-    spark_version = ".".join(found["spark"].split(".")[:2])
+def check_versions(running: dict[str, str]) -> None:
+    """Raises RefusedError ICM-103 if these versions are not a supported combination."""
+    spark_version = ".".join(running["spark"].split(".")[:2])
     pairs = ", ".join(f"Spark {s} with Scala {c} and Iceberg {i}" for s, (c, i) in SUPPORTED.items())
     if spark_version not in SUPPORTED:
-        raise RefusedError("ICM-103", f"Spark {found['spark']} is not supported.", f"use {pairs}.")
+        raise RefusedError("ICM-103", f"Spark {running['spark']} is not supported.", f"use {pairs}.")
     scala, iceberg = SUPPORTED[spark_version]
-    if not (found["scala"].startswith(scala) and found["iceberg"].startswith(iceberg)):
+    if not (running["scala"].startswith(scala) and running["iceberg"].startswith(iceberg)):
         raise RefusedError(
             "ICM-103",
-            f"Spark {found['spark']} runs with Scala {found['scala']} and Iceberg {found['iceberg']}.",
+            f"Spark {running['spark']} runs with Scala {running['scala']} and Iceberg {running['iceberg']}.",
             f"use {pairs}.",
         )
-    if int(found["java"].split(".")[0]) not in SUPPORTED_JAVA:
-        raise RefusedError("ICM-103", f"Java {found['java']} is not supported.", "use Java 17 or 21.")
+    if int(running["java"].split(".")[0]) not in SUPPORTED_JAVA:
+        raise RefusedError("ICM-103", f"Java {running['java']} is not supported.", "use Java 17 or 21.")
 
 
 def check_conf(conf: dict[str, str], *, testing: bool) -> None:
     """Raises RefusedError ICM-105 for a setting that is not safe, ICM-106 for a Hadoop catalog.
 
-    `testing` is Spark's own word on whether `spark.testing` or SPARK_TESTING is set: Iceberg
-    skips its age check of orphans then.
+    `testing` says whether Spark reads `spark.testing` or SPARK_TESTING as set. Iceberg then
+    skips its check of the age of orphans.
     """
     if testing:
         raise RefusedError("ICM-105", "spark.testing is set.", "unset it, and SPARK_TESTING.")
@@ -127,16 +128,20 @@ def check_conf(conf: dict[str, str], *, testing: bool) -> None:
         "spark.speculation": ("false", "false"),
         "spark.sql.session.timeZone": ("", "UTC"),
     }
-    for key, (default, wanted) in rules.items():
+    for key, (default, required) in rules.items():
         value = conf.get(key, default)
-        if value.lower() != wanted.lower():
-            raise RefusedError("ICM-105", f"{key} = {value}; it must be {wanted}.", "set it so.")
+        if value.lower() != required.lower():
+            raise RefusedError(
+                "ICM-105", f"{key} = {value}; it must be {required}.", f"set it to {required}."
+            )
     for key, value in conf.items():
         if value != CATALOG_CLASS or not key.startswith("spark.sql.catalog."):
             continue
         if conf.get(f"{key}.cache-enabled", "true").lower() != "false":
             raise RefusedError(
-                "ICM-105", f"{key}.cache-enabled is not false: a cached table is a stale table.", "set it so."
+                "ICM-105",
+                f"{key}.cache-enabled is not false: a cached table is a stale table.",
+                f"set {key}.cache-enabled to false.",
             )
         if conf.get(f"{key}.type") == "hadoop":
             raise RefusedError(

@@ -1,6 +1,6 @@
-"""Settings of a Spark session as values: what is pinned, and what a catalog needs.
+"""Settings of a Spark session as values: pinned settings, defaults, and the settings of a catalog.
 
-Nothing here starts Spark or imports it.
+This module neither starts nor imports Spark.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
 REDACTED_KEYS = (
     "(?i)secret|password|passwd|pwd|token|credential|authorization|access[._-]?key|sas|jdbc.*url|conn"
 )
-"""Spark's own default leaves credentials, authorization headers and `*.pwd` readable."""
+"""Spark's default does not redact credentials, authorization headers and `*.pwd`."""
 
 PINNED: Mapping[str, str] = {
-    # A rewritten stage must read and write the same rows every time: no plan may change under it
-    # (apache/iceberg#15006: two deletion vectors for one file), no second copy of a task may run.
+    # A retried stage must read and write the same rows every time. Its plan must not change
+    # (apache/iceberg#15006: two deletion vectors for one file), and no second copy of a task may run.
     "spark.sql.adaptive.enabled": "false",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": EXTENSIONS,
-    # What is rewritten or verified is read from the files, not from what an earlier task left in
-    # memory; Iceberg's own rewrites leave this cache off as well.
+    # Rewrites and verification read deletes from the files, not from the memory of an earlier task. Iceberg's own
+    # rewrites turn this cache off too.
     "spark.sql.iceberg.executor-cache.delete-files.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -38,7 +38,8 @@ PINNED: Mapping[str, str] = {
     "spark.redaction.regex": REDACTED_KEYS,
     "spark.sql.redaction.options.regex": REDACTED_KEYS,
 }
-"""Safety and silence: these win over what a user sets; a contradiction is refused."""
+"""Settings for safety and quiet logs. They replace the user's settings. A user's setting that contradicts one is
+refused."""
 
 _LOGGING = Path(__file__).with_name("log4j2.json")
 
@@ -48,7 +49,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
-    # Errors only. Spark's own default talks on every start, and on errors too.
+    # Log errors only. Spark's default also logs every start.
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
 }
 
@@ -57,10 +58,10 @@ REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jar
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Everything a session is built from.
+    """The input of a session.
 
-    `jars` are paths of local files, the locked ones first; `catalogs` are the full settings
-    `catalog_conf` made for each catalog; `conf` is what the user asks for beyond that.
+    `jars` are paths of local files, the locked jars first. `catalogs` are the complete settings of each catalog, as
+    `catalog_conf` returns them. `conf` are additional settings of the user.
     """
 
     master: str
@@ -73,8 +74,8 @@ class SparkSettings:
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
     """All settings of the session, pinned ones included.
 
-    Raises RefusedError ICM-105 when a setting of the user's contradicts a pinned one, ICM-127 when a
-    Spark that needs no other machine would listen to others.
+    Raises RefusedError ICM-105 if a setting of the user contradicts a pinned one, ICM-127 if a
+    Spark with a local master would listen to other machines.
     """
     for key, value in settings.conf.items():
         if key in PINNED and value.strip().lower() != PINNED[key].lower():
@@ -108,9 +109,11 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 
 
 def arguments_of(conf: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
-    """The settings that may stand in the arguments of the JVM, which every user of the machine can
-    read: not those of catalogs and file systems, none whose key names a secret or whose value holds
-    one. The rest reaches the JVM once it runs."""
+    """The settings for the arguments of the JVM, which every user of the machine can read.
+
+    They exclude settings of catalogs and file systems, and every setting whose key names a secret or whose value
+    contains one. The JVM gets the other settings after it has started.
+    """
     return {
         key: value
         for key, value in conf.items()
@@ -122,10 +125,10 @@ def arguments_of(conf: Mapping[str, str], secrets: Collection[str]) -> dict[str,
 
 def _check_loopback(key: str, address: str) -> None:
     try:
-        inside = ip_address(address).is_loopback
+        is_loopback = ip_address(address).is_loopback
     except ValueError:
-        inside = address == "localhost"
-    if not inside:
+        is_loopback = address == "localhost"
+    if not is_loopback:
         raise RefusedError(
             "ICM-127",
             f"spark.conf: {key} = {address}; a Spark with a local master must listen on this machine only.",
@@ -138,8 +141,8 @@ def catalog_conf(
 ) -> dict[str, str]:
     """Spark's settings of one Iceberg catalog.
 
-    `kind` is jdbc, rest, hive or glue; `uri` for jdbc is in SQLAlchemy's form, the JDBC form is
-    derived. Raises ConfigurationError ICM-100 for another kind or a URI it cannot translate,
+    `kind` is jdbc, rest, hive or glue. For jdbc, `uri` is a SQLAlchemy URI, from which this function derives the
+    JDBC form. Raises ConfigurationError ICM-100 for another kind or a URI that it cannot translate,
     RefusedError ICM-105 for a caching catalog, ICM-106 for a Hadoop catalog.
     """
     if kind == "hadoop":
@@ -158,18 +161,18 @@ def catalog_conf(
             f"catalogs.{name}.properties: cache-enabled must be false, a cached table is a stale table.",
             "remove the setting.",
         )
-    own = dict(properties)
-    own["type"] = kind
-    own["cache-enabled"] = "false"
+    options = dict(properties)
+    options["type"] = kind
+    options["cache-enabled"] = "false"
     if warehouse is not None:
-        own["warehouse"] = warehouse
+        options["warehouse"] = warehouse
     if kind == "jdbc":
-        own.update(_jdbc(name, uri))
-        own.setdefault("jdbc.schema-version", "V1")
+        options.update(_jdbc(name, uri))
+        options.setdefault("jdbc.schema-version", "V1")
     elif uri is not None:
-        own["uri"] = uri
+        options["uri"] = uri
     prefix = f"spark.sql.catalog.{name}"
-    return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in own.items()}}
+    return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in options.items()}}
 
 
 def _jdbc(name: str, uri: str | None) -> dict[str, str]:
@@ -182,15 +185,15 @@ def _jdbc(name: str, uri: str | None) -> dict[str, str]:
         return {"uri": f"jdbc:sqlite:{path}?journal_mode=WAL&busy_timeout=30000"}
     if dialect in ("postgresql", "postgres"):
         host = parts.hostname or "localhost"
-        # A socket folder comes as ?host=/run/…; JDBC cannot use one.
+        # A URI may name a socket folder as ?host=/run/…, which JDBC does not support.
         port = f":{parts.port}" if parts.port else ""
         query = f"?{parts.query}" if parse_qsl(parts.query) else ""
-        found = {"uri": f"jdbc:postgresql://{host}{port}{parts.path}{query}"}
+        options = {"uri": f"jdbc:postgresql://{host}{port}{parts.path}{query}"}
         if parts.username:
-            found["jdbc.user"] = unquote(parts.username)
+            options["jdbc.user"] = unquote(parts.username)
         if parts.password:
-            found["jdbc.password"] = unquote(parts.password)
-        return found
+            options["jdbc.password"] = unquote(parts.password)
+        return options
     raise ConfigurationError(
         "ICM-100", f"catalogs.{name}.uri: {parts.scheme!r} is not known.", "use sqlite or postgresql."
     )

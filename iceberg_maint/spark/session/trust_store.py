@@ -1,7 +1,7 @@
-"""A Java trust store out of a PEM bundle, for a Java that does not know the certificates the machine trusts.
+"""Writes a Java trust store from a PEM bundle, for a Java that lacks the certificates that the machine trusts.
 
-Java reads no PEM where it wants a trust store, and the tool that converts one is missing in small
-runtimes; the JKS format is simple enough to write.
+Java does not read a PEM file as a trust store. Small Java runtimes lack the tool that converts one. The JKS format is
+simple enough to write here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAGIC = 0xFEEDFEED
 _VERSION = 2
 _TRUSTED_CERTIFICATE = 2
 _CERTIFICATE_TYPE = b"X.509"
-# Java's own constant: the digest guards against accidents, not attackers, and a trust store holds no secret.
+# Java's constant. The digest protects against accidents, not attackers, and a trust store contains no secret.
 _WHITENER = b"Mighty Aphrodite"
 PASSWORD = "changeit"  # noqa: S105 - the customary password of public trust stores
 
@@ -24,7 +24,8 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 def write_trust_store(pem: Path, store: Path) -> int:
-    """Writes the certificates of the bundle `pem` as a JKS trust store (password `PASSWORD`); returns how many.
+    """Writes the certificates of the bundle `pem` as a JKS trust store (password `PASSWORD`). Returns their number.
+
 
     Format: sun.security.provider.JavaKeyStore, version 2.
     """

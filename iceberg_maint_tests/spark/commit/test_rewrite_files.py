@@ -253,7 +253,7 @@ def test_commit_to_dropped_table_is_stale(writers: Writers) -> None:
 def test_commit_without_the_lease_raises_before_the_swap(writers: Writers) -> None:
     name, _, rewrite = rewrite_of_all(writers)
     tried: list[int] = []
-    context = rewrite.context(holds=lambda: False, record_try=lambda base, _: tried.append(base))
+    context = rewrite.context(lease_is_held=lambda: False, record_try=lambda base, _: tried.append(base))
     with pytest.raises(FenceLostError):
         rewrite.commit(context=context)
     assert tried == []

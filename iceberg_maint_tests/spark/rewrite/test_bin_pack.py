@@ -227,7 +227,7 @@ def test_read_of_other_files_than_planned_is_refused_before_writing(
         return shop.spark.table(identifier)
 
     monkeypatch.setattr(bin_pack, "read_staged", whole_table)
-    with pytest.raises(RefusedError, match="in place of the planned files") as refusal:
+    with pytest.raises(RefusedError, match="instead of the planned files") as refusal:
         shop.engine.write(shop.batch(name, partitions=["cat"]), policy)
     assert refusal.value.code == "ICM-101"
 

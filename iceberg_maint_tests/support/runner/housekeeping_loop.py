@@ -91,7 +91,7 @@ class UpkeepEngine(LoopEngine):
             assert allowed is not None
             assert set(batch.snapshots) <= set(allowed.expire)
         context.record_try(base, state.metadata_location)
-        assert context.holds()
+        assert context.lease_is_held()
         self.process.step("before:swap")
         self._swap(batch, context, state)
         self.process.step("after:swap")

@@ -294,7 +294,7 @@ class LoopEngine:
         if not batch.paths() <= {f.path for f in world.now.live_files}:
             return CommitResult(CommitStatus.REJECTED, Rejection.STALE, base_snapshot_id=base)
         context.record_try(base, state.metadata_location)
-        if not context.holds():
+        if not context.lease_is_held():
             return CommitResult(CommitStatus.REJECTED, Rejection.REFUSED, base_snapshot_id=base)
         if world.unknown == "lost":
             return CommitResult(CommitStatus.UNKNOWN, base_snapshot_id=base, message="no answer")

@@ -79,10 +79,10 @@ class Rewrite:
         *,
         token: str = "token-1",
         max_tries: int = 3,
-        holds: Callable[[], bool] = lambda: True,
+        lease_is_held: Callable[[], bool] = lambda: True,
         record_try: Callable[[int, str], None] = lambda base, location: None,
     ) -> CommitContext:
-        return CommitContext(token, 7, "run-1", max_tries, holds, record_try)
+        return CommitContext(token, 7, "run-1", max_tries, lease_is_held, record_try)
 
     def commit(
         self,
