@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, together
+from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, combine_outcomes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.ports.engine import CommitContext, Written
@@ -49,7 +49,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     app = App(load_config(config, {"ICEBERG_MAINT_HOME": str(folder)}), engine=FullDisk())
     for name in ("db.backing_off", "db.quarantined"):
         table = app.find(name)
-        ended = together(maintain(table, app.policy_of(), Request(f"failing {name}"), app.tools(table)))
+        ended = combine_outcomes(
+            maintain(table, app.policy_of(), Request(f"failing {name}"), app.tools(table))
+        )
         assert ended.outcome is OutcomeStatus.FAILED
     return config
 

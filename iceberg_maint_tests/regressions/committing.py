@@ -62,7 +62,7 @@ COMMITTING = (
         "an attempt is committed when its token is in any snapshot of the table",
         off(
             "core/outcomes/settle.py",
-            "    if found is not None:\n",
+            "    if committed is not None:\n",
             "    if False:\n",
             "core/outcomes/test_settle.py::test_settle_token_in_head_is_committed_there",
         ),
@@ -74,8 +74,8 @@ COMMITTING = (
         "an attempt is given up only where nothing of it can come any more",
         off(
             "core/outcomes/settle.py",
-            "    shown = head.parent_id is None or len(state.ancestors()) > 1\n",
-            "    shown = True\n",
+            "    history_is_visible = head.parent_id is None or len(state.ancestors()) > 1\n",
+            "    history_is_visible = True\n",
             "core/outcomes/test_settle.py::test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown",
         ),
     ),

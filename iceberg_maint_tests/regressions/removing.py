@@ -558,7 +558,7 @@ REMOVING = (
         "plans hold their snapshots",
         off(
             "core/decisions/retention.py",
-            "        *(Hold(Holder.RUNNING, name, of) for name, of in sorted((running or {}).items())),\n",
+            "        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),\n",
             "",
             f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
         ),
@@ -582,8 +582,8 @@ REMOVING = (
         "a branch stays whole down to its oldest kept snapshot",
         off(
             "core/decisions/retention.py",
-            "chain[: max(own_least, *young, 1)]",
-            "[s for n, s in enumerate(chain, 1) if n <= own_least or n in young]",
+            "chain[: max(ref_min_count, *young, 1)]",
+            "[s for n, s in enumerate(chain, 1) if n <= ref_min_count or n in young]",
             f"{RETENTION}_snapshot_of_a_slow_clock_makes_no_hole_in_the_branch",
         ),
     ),

@@ -19,7 +19,7 @@ from iceberg_maint.core.outcomes.outcome import (
     CommitStatus,
     OperationOutcome,
     Rejection,
-    together,
+    combine_outcomes,
 )
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
@@ -198,7 +198,7 @@ class World:
         outcomes = maintain(
             TABLE, lambda _state: self.policy, asked, self._tools(process), self.events.append
         )
-        return together(outcomes)
+        return combine_outcomes(outcomes)
 
     def reconcile(self) -> tuple[Settled, ...]:
         return reconcile(TABLE, self._tools(Process()), f"run-{next(self.runs)}")
