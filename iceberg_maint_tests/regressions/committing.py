@@ -255,8 +255,8 @@ COMMITTING = (
         "the plan is out of date and made anew",
         off(
             "core/commits/rewrite_manifests.py",
-            "    if gone := planned - old.keys():\n",
-            "    if gone := frozenset():\n",
+            "    if missing := planned - old.keys():\n",
+            "    if missing := frozenset():\n",
             "core/commits/test_rewrite_manifests.py::test_manifest_that_is_gone_makes_the_plan_stale",
         ),
     ),

@@ -474,8 +474,8 @@ REMOVING = (
         "the gate leaves no ref without its snapshot",
         off(
             "core/commits/expire_snapshots.py",
-            '    if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:\n',
-            "    if gone := frozenset():\n",
+            '    if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:\n',
+            "    if missing := frozenset():\n",
             f"{EXPIRY}_ref_on_an_expiring_snapshot_is_refused",
         ),
     ),
@@ -486,7 +486,7 @@ REMOVING = (
         "what may expire is worked out anew at the commit",
         off(
             "core/commits/expire_snapshots.py",
-            "    if kept:\n        yield Violation(Rule.RETENTION",
+            "    if held:\n        yield Violation(Rule.RETENTION",
             "    if False:\n        yield Violation(Rule.RETENTION",
             f"{EXPIRY}_what_came_to_be_held_since_the_plan_is_stale",
         ),
