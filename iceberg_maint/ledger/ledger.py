@@ -40,16 +40,16 @@ from iceberg_maint.ports.ledger import Attempt, BatchStatus, KnownTable, Lease, 
 class SqlLedger:
     """The ledger in the SQLite or PostgreSQL database at `url`; see `ledger_ports.Ledger`.
 
-    Nothing is opened, made or migrated before the first call. Safe to share between threads.
-    Raises ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128
-    when the database cannot be used; OutOfOrderError for calls out of a batch's order.
+    Nothing is opened, created or migrated before the first call. Threads may share it. Raises
+    ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128 if the database
+    cannot be used; OutOfOrderError for calls that break the order of a batch's rows.
     """
 
     def __init__(self, url: str) -> None:
         self._database = Database(url)
 
     def close(self) -> None:
-        """Closes the connections; the next call opens new ones."""
+        """Closes the connections. The next call opens new ones."""
         self._database.close()
 
     def now_ms(self) -> int:
@@ -88,7 +88,7 @@ class SqlLedger:
         with self._database.write(lease.table_uuid) as conn:
             leases.release(conn, lease)
 
-    # runs of Dagster's
+    # Dagster runs
     def beat_run(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
             dagster_runs.beat(conn, run_id)
@@ -166,11 +166,11 @@ class SqlLedger:
             batches.close(conn, lease, batch_id, why)
 
     def cursor(self, table_uuid: str, operation: str) -> Cursor | None:
-        """The operation's last committed batch on the table."""
+        """Returns the operation's last committed batch on the table."""
         with self._database.read() as conn:
             return batches.read_cursor(conn, table_uuid, operation)
 
-    # decisions' memory
+    # history for decisions
     def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
         with self._database.read() as conn:
             return past.read(conn, table_uuid, table, operation)

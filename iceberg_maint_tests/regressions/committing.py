@@ -104,7 +104,7 @@ COMMITTING = (
         "every write to the ledger needs owner and fence of the lease",
         off(
             "ledger/leases.py",
-            "    if holds(conn, held):\n",
+            "    if holds(conn, required):\n",
             "    if True:\n",
             "ledger/test_leases.py::test_every_write_of_a_lost_lease_is_refused_and_changes_nothing[sqlite-taken over]",
         ),

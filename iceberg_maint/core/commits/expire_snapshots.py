@@ -145,9 +145,7 @@ def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Vio
     may_go = frozenset(retention.expire)
     held = [s for s in batch.snapshots if s not in may_go]
     if held:
-        yield Violation(
-            Rule.RETENTION, f"snapshot {held[0]} may no longer expire ({len(held)} snapshots in all)"
-        )
+        yield Violation(Rule.RETENTION, f"snapshot {held[0]} may no longer expire ({len(held)} in all)")
     for name in batch.refs:
         if name not in retention.expire_refs:
             yield Violation(Rule.RETENTION, f"ref {name} may no longer expire")
