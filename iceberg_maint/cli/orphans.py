@@ -245,7 +245,7 @@ def _trash(app: App, table: TableId, overrides: dict[str, str]) -> list[dict[str
     section = policy.remove_orphan_files
     return [
         mark_document(m.header, m.files, m.size_bytes, section.hold_seconds, restored=m.restored)
-        for m in app.orphan_files(table).marks(state, section)
+        for m in app.orphan_files(table).trash_batches(state, section)
     ]
 
 

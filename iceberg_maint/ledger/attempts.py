@@ -213,7 +213,7 @@ def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attem
     return _load(conn, (attempt.c.table_uuid == table_uuid) & (attempt.c.batch_id == batch_id))
 
 
-def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
     """Returns the newest attempt at a batch that has an INTENT. Returns None if its files were refused,
     it is known to have committed, it began too long ago by the database's clock, or its files are of a
     batch with other contents."""

@@ -11,7 +11,7 @@ _FORGOTTEN_AFTER_MS = 7 * 24 * 3600 * 1000
 Dagster instance no longer exists."""
 
 
-def beat(conn: Connection, run_id: str) -> None:
+def record_heartbeat(conn: Connection, run_id: str) -> None:
     """Records a heartbeat of the run."""
     conn.execute(
         delete(run).where((run.c.run_id == run_id) | (run.c.beat_ms < db_now_ms() - _FORGOTTEN_AFTER_MS))
@@ -24,7 +24,7 @@ def end(conn: Connection, run_id: str) -> None:
     conn.execute(delete(run).where(run.c.run_id == run_id))
 
 
-def beats(conn: Connection) -> dict[str, int]:
+def heartbeats(conn: Connection) -> dict[str, int]:
     """Returns the time of the last heartbeat of each run that has not ended, ms since epoch by the
     database's clock."""
     return {r.run_id: r.beat_ms for r in conn.execute(select(run))}

@@ -89,17 +89,17 @@ class SqlLedger:
             leases.release(conn, lease)
 
     # Dagster runs
-    def beat_run(self, run_id: str) -> None:
+    def record_run_heartbeat(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
-            dagster_runs.beat(conn, run_id)
+            dagster_runs.record_heartbeat(conn, run_id)
 
     def end_run(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
             dagster_runs.end(conn, run_id)
 
-    def run_beats(self) -> Mapping[str, int]:
+    def run_heartbeats(self) -> Mapping[str, int]:
         with self._database.read() as conn:
-            return dagster_runs.beats(conn)
+            return dagster_runs.heartbeats(conn)
 
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
@@ -151,9 +151,9 @@ class SqlLedger:
         with self._database.read() as conn:
             return attempts.attempts_at(conn, table_uuid, batch_id)
 
-    def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+    def uncommitted_output(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
         with self._database.read() as conn:
-            return attempts.leftover(conn, lease, batch_id, within_seconds)
+            return attempts.uncommitted_output(conn, lease, batch_id, within_seconds)
 
     def settle_attempt(
         self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus

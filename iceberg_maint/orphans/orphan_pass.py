@@ -26,7 +26,7 @@ from iceberg_maint.orphans.lease_guard import AskedLease
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
-from iceberg_maint.orphans.trash_manifest import TrashMark, held_in_trash, trash_marks
+from iceberg_maint.orphans.trash_manifest import TrashBatch, held_in_trash, trash_batches
 from iceberg_maint.ports.storage import OrphanWork, Reachability, Store
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ class OrphanPass:
             finally:
                 orphan_scan.paths.close()
 
-    def marks(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashMark, ...]:
+    def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
         """Returns the trash batches of the table that are not yet swept, oldest first."""
         target = self._target(state, policy, frozenset(), others=())
-        return tuple(trash_marks(target.prefixes, self._around.store(state)))
+        return tuple(trash_batches(target.prefixes, self._around.store(state)))
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """See `storage_ports.OrphanFiles`."""

@@ -38,7 +38,12 @@ from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
 from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
-from iceberg_maint.orphans.trash_manifest import files_of, mark_location, read_marks, restored_paths
+from iceberg_maint.orphans.trash_manifest import (
+    files_of,
+    manifest_location,
+    read_batch_headers,
+    restored_paths,
+)
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
@@ -314,8 +319,8 @@ def _mark_of(path: str, target: Target, store: Store) -> str | None:
     """Returns the trash batch of a path that is in the trash; None if no readable manifest names it."""
     key = parse_location(path, target.same).key
     with suppress(UnreadableTableError):
-        for header in read_marks(target.prefixes, store):
-            for line in files_of(store, header, mark_location(header)):
+        for header in read_batch_headers(target.prefixes, store):
+            for line in files_of(store, header, manifest_location(header)):
                 at_its_key = parse_location(line.path, target.same).key == key
                 if at_its_key and store.stat(line.trash_path) is not None:
                     return header.mark_id

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, TrashedFile
+from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
@@ -22,9 +22,9 @@ from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.trash_manifest import (
     files_folder,
     files_of,
-    mark_lines,
-    mark_location,
-    read_marks,
+    manifest_lines,
+    manifest_location,
+    read_batch_headers,
     restored_location,
     trash_folder,
     trashed_file,
@@ -97,7 +97,7 @@ def trash(
 
 @dataclass(slots=True)
 class _Moved:
-    headers: list[MarkHeader]
+    headers: list[TrashBatchHeader]
     files: int = 0
     size_bytes: int = 0
     skipped: int = 0
@@ -119,7 +119,7 @@ def _move(
     """Writes the manifest of one prefix, then moves the files that it names."""
     marked_ms = checked_clock(store, prefix, now_ms)
     mark_id = f"{marked_ms}-{scan.digest[-16:]}"
-    header = MarkHeader(
+    header = TrashBatchHeader(
         mark_id=mark_id,
         table=str(scan.target.state.table),
         table_uuid=scan.target.state.uuid,
@@ -132,7 +132,7 @@ def _move(
     if next(_below(scan, prefix), None) is None:
         return
     _require(holds)
-    store.create(mark_location(header), mark_lines(header, _trashed(scan, prefix, mark_id)))
+    store.create(manifest_location(header), manifest_lines(header, _trashed(scan, prefix, mark_id)))
     progress.headers.append(header)
     for line in _while_lease_held(_trashed(scan, prefix, mark_id), holds):
         stored = store.stat(line.path)
@@ -150,7 +150,7 @@ def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, prog
         return
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
     for header in progress.headers:
-        for line in files_of(store, header, mark_location(header)):
+        for line in files_of(store, header, manifest_location(header)):
             if not scan.paths.reaches(line.path) or store.stat(line.trash_path) is None:
                 continue
             if _put_back(store, line):
@@ -183,7 +183,7 @@ def sweep(
     `tell` receives what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
     """
-    marks = [m for m in read_marks(target.prefixes, store) if mark_id in (None, m.mark_id)]
+    marks = [m for m in read_batch_headers(target.prefixes, store) if mark_id in (None, m.mark_id)]
     if not marks:
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
@@ -208,19 +208,19 @@ def sweep(
 
 
 def _due(
-    marks: list[MarkHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
-) -> list[MarkHeader]:
+    marks: list[TrashBatchHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
+) -> list[TrashBatchHeader]:
     check_target(target, policy)
     due = []
     for header in marks:
         _check_own(header, target)
         if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
             due.append(header)
-    return sorted(due, key=mark_location)
+    return sorted(due, key=manifest_location)
 
 
 def _put_back_of(
-    header: MarkHeader,
+    header: TrashBatchHeader,
     store: Store,
     paths: PathTables,
     holds: Callable[[], bool],
@@ -230,7 +230,7 @@ def _put_back_of(
     that one, and the sweep reports it."""
     restored = 0
     try:
-        for line in files_of(store, header, mark_location(header)):
+        for line in files_of(store, header, manifest_location(header)):
             if paths.reaches(line.path) and store.stat(line.trash_path) is not None:
                 _require(holds)
                 restored += _put_back(store, line)
@@ -246,7 +246,7 @@ def _tidy(target: Target, store: Store) -> None:
 
 
 def _sweep_one(
-    header: MarkHeader,
+    header: TrashBatchHeader,
     store: Store,
     paths: PathTables,
     holds: Callable[[], bool],
@@ -254,7 +254,7 @@ def _sweep_one(
 ) -> Emptied:
     done = Emptied(header.mark_id)
     try:
-        for line in _while_lease_held(files_of(store, header, mark_location(header)), holds):
+        for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
             stored = store.stat(line.trash_path)
             if stored is None:
                 continue  # never moved, restored, or swept before
@@ -266,7 +266,7 @@ def _sweep_one(
                 done = _deleted(done, line, gone=store.stat(line.trash_path) is None)
         if not done.left_files:
             store.tidy(files_folder(header.prefix, header.mark_id))
-            store.delete(mark_location(header))
+            store.delete(manifest_location(header))
     finally:
         tell(done)
     return done
@@ -299,18 +299,18 @@ def restore(
     """Moves every file of a trash batch, or of all, back to its place. An existing file there stays. The
     manifest is kept, so that no scan treats these files as orphans again."""
     results = []
-    for header in sorted(read_marks(target.prefixes, store), key=mark_location):
+    for header in sorted(read_batch_headers(target.prefixes, store), key=manifest_location):
         _check_own(header, target)
         if mark_id is not None and header.mark_id != mark_id:
             continue
         done = Emptied(header.mark_id)
         try:
-            for line in _while_lease_held(files_of(store, header, mark_location(header)), holds):
+            for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
                 if store.stat(line.trash_path) is not None:
                     done = _restored(done, put_back=_put_back(store, line))
             if not done.left_files:
                 store.tidy(files_folder(header.prefix, header.mark_id))
-                store.move(mark_location(header), restored_location(header))
+                store.move(manifest_location(header), restored_location(header))
         finally:
             tell(done)
         results.append(done)
@@ -346,7 +346,7 @@ def _require(holds: Callable[[], bool]) -> None:
         raise FenceLostError("another run holds the table's lease. No further file is changed.")
 
 
-def _check_own(header: MarkHeader, target: Target) -> None:
+def _check_own(header: TrashBatchHeader, target: Target) -> None:
     if header.table_uuid != target.state.uuid:
         raise RefusedError(
             "ICM-102",

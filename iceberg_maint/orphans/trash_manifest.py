@@ -14,8 +14,8 @@ from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.removal.orphans import (
     TRASH,
     HeldOrphans,
-    MarkHeader,
     Orphan,
+    TrashBatchHeader,
     TrashedFile,
     held_orphans,
 )
@@ -24,23 +24,23 @@ from iceberg_maint.ports.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
-class TrashMark:
+class TrashBatch:
     """A manifest: its location, and its numbers of files and bytes. `restored`: all files are back at
     their places, and no scan treats them as orphans while the manifest exists."""
 
-    header: MarkHeader
+    header: TrashBatchHeader
     location: str
     files: int
     size_bytes: int
     restored: bool
 
 
-def mark_location(header: MarkHeader) -> str:
+def manifest_location(header: TrashBatchHeader) -> str:
     """Returns the location of a trash batch's manifest."""
     return f"{_folder(header.prefix, 'marks')}/{header.mark_id}.jsonl"
 
 
-def restored_location(header: MarkHeader) -> str:
+def restored_location(header: TrashBatchHeader) -> str:
     """Returns the location of the manifest after all its files are restored."""
     return f"{_folder(header.prefix, 'restored')}/{header.mark_id}.jsonl"
 
@@ -52,20 +52,20 @@ def trashed_file(orphan: Orphan, prefix: str, mark_id: str, why: str) -> Trashed
     return TrashedFile(orphan.path, place, orphan.size_bytes, orphan.modified_ms, why)
 
 
-def mark_lines(header: MarkHeader, files: Iterable[TrashedFile]) -> Iterator[bytes]:
+def manifest_lines(header: TrashBatchHeader, files: Iterable[TrashedFile]) -> Iterator[bytes]:
     """Yields the lines of the manifest."""
     yield dumps(header).encode() + b"\n"
     for file in files:
         yield dumps(file).encode() + b"\n"
 
 
-def read_marks(prefixes: Iterable[str], store: Store) -> Iterator[MarkHeader]:
+def read_batch_headers(prefixes: Iterable[str], store: Store) -> Iterator[TrashBatchHeader]:
     """Yields the headers of the trash batches below the prefixes, in no order. Raises
     UnreadableTableError ICM-101 for a manifest that cannot be read."""
     return (header for prefix in prefixes for header, _ in _read(prefix, "marks", store))
 
 
-def trash_marks(prefixes: Iterable[str], store: Store) -> list[TrashMark]:
+def trash_batches(prefixes: Iterable[str], store: Store) -> list[TrashBatch]:
     """Returns all trash batches below the prefixes, oldest first. Raises UnreadableTableError ICM-101."""
     batches = []
     for prefix in prefixes:
@@ -74,7 +74,7 @@ def trash_marks(prefixes: Iterable[str], store: Store) -> list[TrashMark]:
                 files, size_bytes = 0, 0
                 for file in files_of(store, header, location):
                     files, size_bytes = files + 1, size_bytes + file.size_bytes
-                batches.append(TrashMark(header, location, files, size_bytes, kind == "restored"))
+                batches.append(TrashBatch(header, location, files, size_bytes, kind == "restored"))
     return sorted(batches, key=lambda m: (m.header.marked_ms, m.location))
 
 
@@ -95,7 +95,7 @@ def restored_paths(prefixes: Iterable[str], store: Store) -> Iterator[str]:
             yield from (file.path for file in files_of(store, header, location))
 
 
-def files_of(store: Store, header: MarkHeader, location: str) -> Iterator[TrashedFile]:
+def files_of(store: Store, header: TrashBatchHeader, location: str) -> Iterator[TrashedFile]:
     """Yields the files of the manifest at the location. Raises UnreadableTableError ICM-101 for a line
     that is not valid, or that names a file outside the prefix."""
     root, folder = header.prefix.rstrip("/"), files_folder(header.prefix, header.mark_id)
@@ -109,11 +109,11 @@ def files_of(store: Store, header: MarkHeader, location: str) -> Iterator[Trashe
         yield file
 
 
-def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[MarkHeader, str]]:
+def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[TrashBatchHeader, str]]:
     folder = _folder(prefix, kind)
     for file in store.list(folder):
         with _readable(file.path):
-            header = loads(MarkHeader, next(iter(store.read_lines(file.path))).decode())
+            header = loads(TrashBatchHeader, next(iter(store.read_lines(file.path))).decode())
             if f"{_folder(header.prefix, kind)}/{header.mark_id}.jsonl" != file.path:
                 raise ValueError(f"its header is that of {header.mark_id} of {header.prefix}")
         yield header, file.path

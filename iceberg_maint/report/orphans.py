@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, printable_path
+from iceberg_maint.core.removal.orphans import (
+    Orphan,
+    OrphanSummary,
+    ScanCounts,
+    TrashBatchHeader,
+    printable_path,
+)
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.report.console import draw_rows
 from iceberg_maint.report.formatting import escape_control_chars, moment, number, size
@@ -55,7 +61,7 @@ def orphan_document(orphan: Orphan) -> Document:
 
 
 def mark_document(
-    header: MarkHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
+    header: TrashBatchHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
 ) -> Document:
     """One mark of the trash; `sweep_after_ms` is null for what was put back."""
     return {

@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, store, reachability, scan.pending)\n    progress", "    progress", TRASH),
     Mutant("what is committed during the moves stays away", "orphans/trash.py", "        _put_back_reached(scan, store, reachability, progress)\n", "", TRASH),
     Mutant("a file is not looked at again", "orphans/trash.py", "if stored is None or (stored.size_bytes, stored.modified_ms) != (line.size_bytes, line.modified_ms):", "if stored is None:", TRASH),
-    Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(mark_location(header), mark_lines", "list(mark_lines(header, ())) and store.create(mark_location(header) + 'x', mark_lines", TRASH),
+    Mutant("the manifest comes after the moves", "orphans/trash.py", "store.create(manifest_location(header), manifest_lines", "list(manifest_lines(header, ())) and store.create(manifest_location(header) + 'x', manifest_lines", TRASH),
     Mutant("the lease does not matter", "orphans/trash.py", "if not holds():", "if False:", TRASH),
     Mutant("the lease is looked at once", "orphans/lease_guard.py", "not 0 <= now_ms - self._asked_ms < TRUSTED_MS", "False", (OPERATION,)),
     Mutant("the hold does not matter", "orphans/trash.py", ">= header.marked_ms + policy.hold_seconds * 1000", "> 0", TRASH),

@@ -46,7 +46,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkHeader:
+class TrashBatchHeader:
     """First line of a trash manifest; one line per file follows. `marked_ms` is the store's time.
     `digest` is that of the orphans of the scan, some of which may not have been moved."""
 
