@@ -159,7 +159,7 @@ class OrphanPass:
         finally:
             if restored := sum(e.restored_files for e in done.emptied):
                 _log.warning(
-                    "%s: restored files from the trash that were committed after they were moved there: %d;  "
+                    "%s: restored files from the trash that were committed after they were moved there: %d; "
                     "a write may take longer than remove_orphan_files.older_than_seconds",
                     target.state.table,
                     restored,

@@ -155,7 +155,7 @@ def test_steps_out_of_order_are_refused(ledger, lease, attempt, done, call, mess
 def test_finish_as_committed_without_a_try_is_refused(ledger, lease, attempt, place, status, done):
     for step in done:
         step(ledger, lease, attempt)
-    with pytest.raises(OutOfOrderError, match="no commit was tried"):
+    with pytest.raises(OutOfOrderError, match="no commit was attempted"):
         finish(ledger, lease, attempt, status)
     assert (outcomes(place), ledger.cursor(UUID, REWRITE)) == ([], None)
 

@@ -83,7 +83,7 @@ def test_manifest_tells_what_was_where_and_why(lake: Lake) -> None:
         place = Path(line["trash_path"].removeprefix("file://"))
         assert place.read_bytes() == lake.orphans[Path(line["path"].removeprefix("file://"))]
         assert place.stat().st_mtime_ns // 1_000_000 == line["modified_ms"]
-        assert line["why"] == "no metadata reaches it"
+        assert line["why"] == "no metadata references it"
     assert lake.lost() == []
 
 
