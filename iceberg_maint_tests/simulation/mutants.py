@@ -287,7 +287,7 @@ def dead_runs_are_not_told_of(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a record covers what it tells of")
 def any_record_covers_the_whole_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unrecorded_runs, "_tells", lambda _ends, _row: True)
+    patch.setattr(unrecorded_runs, "_contains_row", lambda _ends, _row: True)
 
 
 @mutant("a lease is of one table, not of a name")

@@ -167,7 +167,7 @@ def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         return lambda store, prefix, rules, _youngest_ms: real(store, prefix, rules, 1 << 62)
 
-    wrapped(patch, scan, "_judged", make)
+    wrapped(patch, scan, "_with_reasons", make)
 
 
 @planted(
