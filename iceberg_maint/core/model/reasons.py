@@ -1,4 +1,4 @@
-"""The closed set of reasons, for doing something and for doing nothing."""
+"""The closed set of reasons for a decision: to run, to skip, to defer and to refuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iceberg_maint.core.model.ids import Operation
 
 
 class Verdict(StrEnum):
-    """What is decided for a table or partition and operation."""
+    """The decision for a table or partition and one operation."""
 
     RUN = "RUN"
     SKIP = "SKIP"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why. Each value is documented in `docs/reference/reasons.md`."""
+    """The reason of a decision or outcome. `docs/reference/reasons.md` documents each value."""
 
     SMALL_FILES = "small_files"
     TOO_MANY_FILES = "too_many_files"
@@ -74,57 +74,58 @@ SENTENCES: dict[Reason, str] = {
     Reason.TOO_MANY_FILES: "more files than allowed at this average size",
     Reason.DELETE_RATIO: "position deletes mark too large a share of the rows",
     Reason.DELETE_FILES: "more delete files than allowed",
-    Reason.LAYOUT: "files overlap too deeply in what they are to be sorted by; readers cannot skip them",
-    Reason.FORCED: "asked for, healthy or not",
+    Reason.LAYOUT: "the ranges of the sort columns overlap in too many files; readers cannot skip them",
+    Reason.FORCED: "the run was forced, healthy or not",
     Reason.HEALTHY: "every metric is within its threshold",
     Reason.EMPTY: "the table has no live files",
     Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
-    Reason.FILE_TOO_LARGE: "a file, or what a conversion must take together, is more than a batch may "
-    "hold; raise windows.max_bytes_per_batch, max_files_per_batch or max_partitions_per_batch",
+    Reason.FILE_TOO_LARGE: "a file, or a group that a conversion must process together, is larger than a batch "
+    "may be; raise windows.max_bytes_per_batch, max_files_per_batch or max_partitions_per_batch",
     Reason.DISABLED: "the policy turns this operation off",
     Reason.ADVISE: "the policy's mode is advise: planned and reported, not executed",
     Reason.PAUSED: "paused by policy or by an operator",
     Reason.BLACKOUT: "within the policy's blackout hours",
-    Reason.BACK_OFF: "waiting after an attempt that failed, crashed or gained nothing",
-    Reason.QUARANTINED: "held for a person after repeated failures; see release",
-    Reason.HOT: "changed too recently; waiting until it is cold",
-    Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
-    Reason.HOUR_BUDGET: "left for later: this hour's budget is used up",
-    Reason.BATCH_LIMIT: "left for a later run: the number of batches asked for is done",
-    Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
+    Reason.BACK_OFF: "the wait after an attempt that failed, crashed or gained nothing has not ended",
+    Reason.QUARANTINED: "blocked until a person releases it, after repeated failures; see release",
+    Reason.HOT: "changed too recently; it waits until it is cold",
+    Reason.RUN_BUDGET: "deferred to a later run: this run's budget is used up",
+    Reason.HOUR_BUDGET: "deferred: this hour's budget is used up",
+    Reason.BATCH_LIMIT: "deferred to a later run: the requested number of batches is done",
+    Reason.TIME_BUDGET: "deferred to a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run is working on the table",
     Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them again",
     Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no row any more",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
-    Reason.DROPPED_SOURCE: "the column by which an older spec partitions live files was dropped; Iceberg loses "
-    "their partitions, and with them what deletes apply to, in any commit that copies their manifests",
-    Reason.STALE: "the table moved on since the batch was planned",
-    Reason.CONFLICT: "concurrent commits won every try",
+    Reason.DROPPED_SOURCE: "the source column of an older partition spec with live files was dropped; any commit "
+    "that copies their manifests loses their partitions, and with them which deletes apply",
+    Reason.STALE: "the table changed after the batch was planned",
+    Reason.CONFLICT: "concurrent commits prevented every attempt to commit",
     Reason.GATE: "the commit gate refused: an invariant would have been broken",
-    Reason.PROOF: "the rows written are not the rows read; nothing was committed",
+    Reason.PROOF: "the rows written differ from the rows read; nothing was committed",
     Reason.ERROR: "an error, reported with the outcome",
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
-    Reason.TERMINATED: "terminated by a person or by the system",
+    Reason.TERMINATED: "a person or the system terminated the run",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
-    Reason.OTHER_OPERATION: "left to the other operation on data, which does it at less cost",
+    Reason.OTHER_OPERATION: "the other data operation does this at a lower cost",
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
     "cannot be applied safely",
-    Reason.MEMORY: "its equality deletes need more memory than declared; raise equality_deletes.memory",
+    Reason.MEMORY: "the equality deletes need more memory than declared; raise equality_deletes.memory",
     Reason.FOREIGN_MAINTAINER: "another maintainer rewrites the table's files; see foreign_maintainers",
     Reason.MANIFESTS: "the manifests are too many, too small or too scattered for quick planning",
     Reason.SNAPSHOTS: "snapshots or refs are past their retention",
-    Reason.ORPHAN_FILES: "the last look for orphan files is longer ago than allowed",
-    Reason.APPROVAL: "so many files look orphaned that a person must approve it; see orphans trash --approve",
-    Reason.GC_DISABLED: "the table's owner keeps its files from being deleted (gc.enabled=false)",
+    Reason.ORPHAN_FILES: "the last orphan pass is longer ago than allowed",
+    Reason.APPROVAL: "the share of orphan files is so large that a person must approve the removal; see orphans trash --approve",
+    Reason.GC_DISABLED: "the table's owner forbids the deletion of its files (gc.enabled=false)",
     Reason.CLOCKS_DISAGREE: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
     Reason.REFUSED: "refused with a code; nothing was changed",
-    Reason.LOST: "what others set at that moment went with what expired: the catalog does not compare "
-    "what a commit is based on",
+    Reason.LOST: "a branch or tag created during the expiry was removed with it: the catalog does not compare "
+    "the base of a commit",
 }
 
 
 class Check(StrEnum):
-    """The asset checks on thresholds: of partitions, and the last three of the table as a whole."""
+    """The asset checks on thresholds. The last three concern the table as a whole, the others its
+    partitions."""
 
     SMALL_FILES = "small_files"
     DELETE_FILES = "delete_files"
@@ -135,9 +136,9 @@ class Check(StrEnum):
 
 
 CHECKS_OF_PARTITIONS = (Check.SMALL_FILES, Check.DELETE_FILES, Check.LAYOUT)
-"""Those of partitions."""
+"""The checks of partitions."""
 CHECKS_OF_TABLES = (Check.MANIFESTS, Check.SNAPSHOTS, Check.ORPHAN_FILES)
-"""Those of the table as a whole."""
+"""The checks of the table as a whole."""
 
 
 CHECK_OF = {
@@ -145,11 +146,11 @@ CHECK_OF = {
     Operation.EXPIRE_SNAPSHOTS: Check.SNAPSHOTS,
     Operation.REMOVE_ORPHAN_FILES: Check.ORPHAN_FILES,
 }
-"""The check that asks for each operation on the table as a whole."""
+"""For each operation on the table as a whole, the check that makes it due."""
 
 
 class Severity(StrEnum):
-    """WARN does not make a partition due; ERROR does."""
+    """The severity of a finding. ERROR makes a partition due; WARN does not."""
 
     WARN = "warn"
     ERROR = "error"
@@ -157,7 +158,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A metric beyond its threshold. `threshold_key` is the policy key that set it."""
+    """A metric beyond its threshold. `threshold_key` is the policy key of the threshold."""
 
     check: Check
     severity: Severity
@@ -170,10 +171,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDecision:
-    """What is to be done with one partition, and why.
+    """The decision for one partition, and its reason.
 
-    `score` ≥ 0 orders the due ones, worse is higher; `until_ms` says when a DEFER ends by itself.
-    `operation` is the one decided on.
+    `score` ≥ 0 orders the due partitions: higher is worse. `until_ms` says when a DEFER ends by itself.
+    `operation` is the operation that the decision is about.
     """
 
     partition: str
@@ -188,11 +189,12 @@ class PartitionDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One per table and operation; `partitions` holds the per-partition decisions, worst first.
+    """The decision for one table and operation. `partitions` holds the decisions per partition, worst
+    first.
 
-    `budget_bytes` is the most input the plan may hold, `budget_reason` the cap that set it;
-    `budget_partitions` the most partitions. `beside` is what the other operation on data decides
-    on the partitions, as both plans choose by what both decide.
+    `budget_bytes` is the largest input of the plan, and `budget_reason` the cap that set it.
+    `budget_partitions` is the largest number of partitions. `beside` holds the other data operation's
+    decisions on the partitions, because both plans choose by both operations' decisions.
     """
 
     table: str
