@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
-from iceberg_maint.core.model.codec import dumps, loads
-from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
+from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import batch, cursor, db_now_ms
@@ -43,7 +43,7 @@ def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
     new, again = [], []
     for ordinal, planned in enumerate(plan.batches, start + 1):
         status = conn.scalar(select(batch.c.status).where(batch.c.batch_id == planned.batch_id))
-        values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": dumps(planned)}
+        values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": batch_text(planned)}
         if status is None:
             new.append({"batch_id": planned.batch_id, "operation": planned.operation, **values})
         elif status in _REOPENED:
@@ -142,4 +142,6 @@ def read_cursor(conn: Connection, table_uuid: str, operation: str) -> Cursor | N
 
 
 def _stored(row: Row) -> StoredBatch:
-    return StoredBatch(loads(Batch, row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts)
+    return StoredBatch(
+        batch_of_text(row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts
+    )

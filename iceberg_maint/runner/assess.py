@@ -215,7 +215,7 @@ def make_plans(seen: Assessment, tools: Tools) -> tuple[Plan, ...]:
 
 
 def _plan(decision: Decision, history: TableHistory, seen: Assessment, tools: Tools) -> Plan:
-    operation = Operation(decision.operation)
+    operation = decision.operation
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
             operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps

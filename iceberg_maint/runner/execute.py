@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
 
 from iceberg_maint.core.decisions.backoff import failed, held, refused, succeeded, undone, write_ahead
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import (
@@ -17,22 +18,33 @@ from iceberg_maint.core.outcomes.outcome import (
     CommitResult,
     CommitStatus,
     OutcomeStatus,
-    Rejection,
     gained,
 )
 from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    FileWork,
+    MetadataWork,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    Work,
+)
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.assess import Tools
-from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
+from iceberg_maint.runner.attempt_result import AttemptResult, not_shown, one_line, pin_same, rejected
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
     counts_of,
     doubtful_clocks,
-    judge_housekeeping,
+    judge_expiry,
+    judge_regrouping,
     may_expire,
     remove_orphans,
 )
@@ -48,6 +60,9 @@ _ENDED = {
 }
 
 
+_Run = Callable[[Batch, Policy, Tools, Lease, str, Attempt, Mapping[str, PartitionHistory]], AttemptResult]
+
+
 def execute(
     batch: Batch, policy: Policy, history: TableHistory, tools: Tools, lease: Lease, run_id: str
 ) -> BatchOutcome:
@@ -57,9 +72,22 @@ def execute(
     whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
     open, to be settled from the table.
     """
-    if batch.operation != Operation.REMOVE_ORPHAN_FILES:
-        # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
-        tools.engine().start()
+    run: _Run
+    match batch.work:
+        case RemoveOrphanFiles() as work:
+            run = partial(_orphan_pass, work)
+        case (
+            RewriteDataFiles()
+            | ConvertEqualityDeletes()
+            | RewritePositionDeleteFiles()
+            | RewriteManifests()
+            | ExpireSnapshots()
+        ) as work:
+            # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+            tools.engine().start()
+            run = partial(_write_and_commit, _steps(work))
+        case _:
+            assert_never(batch.work)
     started = tools.clock.monotonic_seconds()
     past = {p: history.of(p) for p in batch.partitions}
     now_ms = tools.clock.now_ms()
@@ -69,7 +97,7 @@ def execute(
         run_id,
         {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
     )
-    ended = _attempt(batch, policy, tools, lease, run_id, attempt, past)
+    ended = run(batch, policy, tools, lease, run_id, attempt, past)
     ended = replace(ended, message=tools.masked(ended.message))
     seconds = tools.clock.monotonic_seconds() - started
     outcome = _outcome(batch, ended, seconds)
@@ -83,7 +111,51 @@ def execute(
     return outcome
 
 
-def _attempt(
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What differs between works that end in a commit: what is written before it, or why nothing is, and
+    how the outcome is judged after it."""
+
+    write: Callable[[Batch, Policy, Tools, Lease], Written | AttemptResult]
+    judge: Callable[[Batch, Written, CommitResult, str, Tools, Policy], AttemptResult]
+
+
+def _steps(work: FileWork | MetadataWork) -> _Steps:
+    match work:
+        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            return _Steps(_write, _judge)
+        case RewriteManifests():
+            return _Steps(lambda *_: NOTHING_WRITTEN, partial(judge_regrouping, work))
+        case ExpireSnapshots():
+            return _Steps(
+                lambda batch, _policy, tools, _lease: doubtful_clocks(batch, tools) or NOTHING_WRITTEN,
+                partial(judge_expiry, work),
+            )
+        case _:
+            assert_never(work)
+
+
+def _orphan_pass(
+    work: RemoveOrphanFiles,
+    batch: Batch,
+    policy: Policy,
+    tools: Tools,
+    lease: Lease,
+    _run_id: str,
+    attempt: Attempt,
+    past: Mapping[str, PartitionHistory],
+) -> AttemptResult:
+    try:
+        return remove_orphans(work, batch, policy, tools, lease)
+    except FenceLostError:
+        raise
+    except BaseException:
+        _terminated(batch, tools, lease, attempt, past, "every file is at its place or in the trash")
+        raise
+
+
+def _write_and_commit(
+    steps: _Steps,
     batch: Batch,
     policy: Policy,
     tools: Tools,
@@ -92,19 +164,9 @@ def _attempt(
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
 ) -> AttemptResult:
-    if batch.operation == Operation.REMOVE_ORPHAN_FILES:
-        try:
-            return remove_orphans(batch, policy, tools, lease)
-        except FenceLostError:
-            raise
-        except BaseException:
-            _terminated(batch, tools, lease, attempt, past, "every file is at its place or in the trash")
-            raise
     engine = tools.engine()
     try:
-        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, tools)):
-            return doubtful
-        written = _write(batch, policy, tools, lease)
+        written = steps.write(batch, policy, tools, lease)
     except FenceLostError:
         raise
     except StaleBatchError as why:
@@ -121,6 +183,8 @@ def _attempt(
         engine.cancel()
         _terminated(batch, tools, lease, attempt, past, "stopped before its commit")
         raise
+    if isinstance(written, AttemptResult):
+        return written
     if not written.proof.equal:
         detail = written.proof.detail
         return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
@@ -136,13 +200,10 @@ def _attempt(
         checks_commit_base=tools.catalog.checks_commit_base,
     )
     result = engine.commit(batch, written, context)
-    judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
-    return judge(batch, written, result, attempt.token, tools, policy)
+    return steps.judge(batch, written, result, attempt.token, tools, policy)
 
 
 def _write(batch: Batch, policy: Policy, tools: Tools, lease: Lease) -> Written:
-    if batch.operation in HOUSEKEEPING_OPERATIONS:
-        return NOTHING_WRITTEN
     return adopted(batch, policy, tools, lease) or tools.engine().write(batch, policy)
 
 
@@ -156,20 +217,16 @@ def _judge(
 ) -> AttemptResult:
     """The outcome from the table itself, read by another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
-        reason = REJECTIONS[result.rejection or Rejection.ERROR]
-        return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+        return rejected(written, result)
     state = pin_same(batch, tools)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
-        message = result.message or "the catalog reported success, the table does not show it"
-        return AttemptResult(
-            OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
-        )
+        return not_shown(written, result)
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     marked = written.proof.removed_records
     removed, large = _removed_deletes(snapshot), limits.large_above_bytes
-    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch, written))
+    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch.work, written))
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
@@ -197,17 +254,17 @@ def _outcome(batch: Batch, ended: AttemptResult, seconds: float) -> BatchOutcome
         proof=ended.proof,
         message=ended.message,
         memory=written.memory if written else ended.memory,
-        layout=_layout_gain(batch, written) if written and committed else None,
+        layout=_layout_gain(batch.work, written) if written and committed else None,
         counts=counts_of(ended),
         held=ended.work.held if ended.work else None,
         unlogged=ended.work.unlogged if ended.work else None,
     )
 
 
-def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
-    if batch.layout is None:
+def _layout_gain(work: Work, written: Written) -> LayoutGain | None:
+    if not isinstance(work, RewriteDataFiles) or work.layout is None:
         return None
-    return layout_gain(batch.layout, ((f.group, f.content) for f in written.files))
+    return layout_gain(work.layout, ((f.group, f.content) for f in written.files))
 
 
 def _histories(

@@ -109,7 +109,7 @@ def readers_do_not_hold_snapshots(patch: pytest.MonkeyPatch) -> None:
 )
 def plan_of_an_expiry_is_believed(patch: pytest.MonkeyPatch) -> None:
     def may_expire(batch, _policy, _tools, _location):
-        return Retention(batch.snapshots, batch.refs, (), ())
+        return Retention(batch.work.snapshots, batch.work.refs, (), ())
 
     patch.setattr(executing, "may_expire", may_expire)
 

@@ -14,7 +14,7 @@ from iceberg_maint.core.decisions.retention import Retention, gc_enabled
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 
 Document = Mapping[str, Any]
 
@@ -27,31 +27,33 @@ LATE_SECONDS = 3600
 clients, proxies and servers usually wait."""
 
 
-def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
+def check_expiry(
+    table_uuid: str, work: ExpireSnapshots, base: Document, new: Document, retention: Retention
+) -> tuple[Violation, ...]:
     """Every rule that going from `base` to `new` would break; () lets it pass. `retention` is what
     may expire of `base` now: the plan must not say more, whoever has come to depend on it since."""
-    return (*_allowed(batch, base, retention), *_as_planned(batch, base, new))
+    return (*_allowed(table_uuid, work, base, retention), *_as_planned(work, base, new))
 
 
-def expired(batch: Batch, state: TableState) -> bool:
-    """Whether everything that the batch meant to expire is gone from the table."""
-    gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
-    return gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
+def expired(work: ExpireSnapshots, state: TableState) -> bool:
+    """Whether everything that the work meant to expire is gone from the table."""
+    gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(work.snapshots)
+    return gone and {r.name for r in state.refs}.isdisjoint(work.refs)
 
 
-def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...]:
-    """What others depend on and what went with the batch's snapshots, as sentences: `base` is the
+def lost_with(work: ExpireSnapshots, base: Document, swapped: Document) -> tuple[str, ...]:
+    """What others depend on and what went with the work's snapshots, as sentences: `base` is the
     metadata that the commit was checked against, `swapped` that which the catalog applied it to.
 
     A REST catalog does not compare the two: to remove snapshots, and the refs that point at them,
     it is asked to hold nothing but the table's identity (`UpdateRequirements.forUpdateTable`).
     """
-    planned, before = frozenset(batch.snapshots), _refs(base)
+    planned, before = frozenset(work.snapshots), _refs(base)
     found = []
     for name, ref in sorted(_refs(swapped).items()):
-        if int(ref["snapshot-id"]) in planned and name not in batch.refs:
+        if int(ref["snapshot-id"]) in planned and name not in work.refs:
             found.append(f"{ref['type']} {name} on snapshot {ref['snapshot-id']}")
-        elif name in batch.refs and ref != before.get(name):
+        elif name in work.refs and ref != before.get(name):
             found.append(f"{ref['type']} {name}, set anew on snapshot {ref['snapshot-id']}")
     known = _by_id(base)
     for number, snapshot in _by_id(swapped).items():
@@ -63,9 +65,9 @@ def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...
 
 
 def applied_to(
-    batch: Batch, base_location: str, log: Sequence[str], read: Callable[[str], Document]
+    work: ExpireSnapshots, base_location: str, log: Sequence[str], read: Callable[[str], Document]
 ) -> Document | None:
-    """The metadata that the catalog applied the batch's commit to, where that is not the metadata at
+    """The metadata that the catalog applied the work's commit to, where that is not the metadata at
     `base_location`, which it was checked against. `log` is the metadata log of the table that shows the
     commit, oldest first (spec: "Table Metadata", metadata-log); None also where a catalog keeps none.
 
@@ -75,7 +77,7 @@ def applied_to(
     found = None
     for location in log[log.index(base_location) + 1 :] if is_logged else log:
         document = read(location)
-        if has_expired(batch, document):
+        if has_expired(work, document):
             break
         found = document
     if found is None and log and not is_logged:
@@ -101,26 +103,24 @@ def look_for_lost(
     return (f"it cannot be told what: {told}",)
 
 
-def has_expired(batch: Batch, document: Document) -> bool:
-    """Whether nothing of what the batch removes is in the metadata."""
-    return _by_id(document).keys().isdisjoint(batch.snapshots) and _refs(document).keys().isdisjoint(
-        batch.refs
-    )
+def has_expired(work: ExpireSnapshots, document: Document) -> bool:
+    """Whether nothing of what the work removes is in the metadata."""
+    return _by_id(document).keys().isdisjoint(work.snapshots) and _refs(document).keys().isdisjoint(work.refs)
 
 
 def settle_expiry(
-    batch: Batch | None, base_location: str | None, state: TableState, *, may_come: bool
+    work: ExpireSnapshots | None, base_location: str | None, state: TableState, *, may_come: bool
 ) -> Settlement:
     """What came of an attempt that never reported back, based on the metadata at `base_location`
-    (None: its commit was never attempted); `batch` is None where another attempt has done it by now.
+    (None: its commit was never attempted); `work` is None where another attempt has done it by now.
 
     No snapshot carries its token, so what it meant to remove is looked for. Where the catalog compares
     the base, a table that has moved past it cannot take the swap any more. Where it does not, a late one
-    removes the batch's snapshots and whatever points at them by then: while it `may_come`, nobody can tell.
+    removes the work's snapshots and whatever points at them by then: while it `may_come`, nobody can tell.
     """
     if base_location is None:
         return Settlement(CommitStatus.REJECTED, None, "the commit was never attempted")
-    if batch is not None and expired(batch, state):
+    if work is not None and expired(work, state):
         return Settlement(CommitStatus.COMMITTED, None, "what it meant to expire is gone")
     if state.metadata_location == base_location:
         return Settlement(CommitStatus.UNKNOWN, None, "the table is still at its base")
@@ -129,24 +129,24 @@ def settle_expiry(
     return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
 
 
-def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Violation]:
-    if base["table-uuid"] != batch.table_uuid:
-        yield Violation(
-            Rule.TABLE_UUID, f"the table is {base['table-uuid']}, the plan was for {batch.table_uuid}"
-        )
+def _allowed(
+    table_uuid: str, work: ExpireSnapshots, base: Document, retention: Retention
+) -> Iterator[Violation]:
+    if base["table-uuid"] != table_uuid:
+        yield Violation(Rule.TABLE_UUID, f"the table is {base['table-uuid']}, the plan was for {table_uuid}")
     if not gc_enabled(base.get("properties") or {}):
         yield Violation(Rule.RETENTION, "gc.enabled is false by now")
     may_go = frozenset(retention.expire)
-    kept = [s for s in batch.snapshots if s not in may_go]
+    kept = [s for s in work.snapshots if s not in may_go]
     if kept:
         yield Violation(Rule.RETENTION, f"snapshot {kept[0]} may no longer expire, {len(kept)} in all")
-    for name in batch.refs:
+    for name in work.refs:
         if name not in retention.expire_refs:
             yield Violation(Rule.RETENTION, f"ref {name} may no longer expire")
 
 
-def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violation]:
-    planned = frozenset(batch.snapshots)
+def _as_planned(work: ExpireSnapshots, base: Document, new: Document) -> Iterator[Violation]:
+    planned = frozenset(work.snapshots)
     before, after = _by_id(base), _by_id(new)
     if removed := before.keys() - after.keys() - planned:
         yield Violation(Rule.SNAPSHOTS, f"would remove snapshot {min(removed)}, which was not planned")
@@ -155,7 +155,7 @@ def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violati
     if any(after[s] != before.get(s) for s in after):
         yield Violation(Rule.SNAPSHOTS, "would add or change a snapshot")
     refs = _refs(base)
-    wanted = {name: ref for name, ref in refs.items() if name not in batch.refs}
+    wanted = {name: ref for name, ref in refs.items() if name not in work.refs}
     if _refs(new) != wanted:
         yield Violation(Rule.REFS, f"would leave other refs than {sorted(wanted)}")
     if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:

@@ -25,6 +25,7 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.outcomes.outcome import CommitResult, Rejection
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Gate, table_version
@@ -44,12 +45,13 @@ from iceberg_maint.spark.scan.pruning import spec_values
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
 """Avro's own level is 9, at which regrouping takes half as long again (decision 0018)."""
 
-RegroupCheck = Callable[[Batch, Regrouping], tuple[Violation, ...]]
+RegroupCheck = Callable[[Batch, RewriteManifests, Regrouping], tuple[Violation, ...]]
 
 
 def commit_regrouping(
     bridge: Bridge,
     batch: Batch,
+    work: RewriteManifests,
     written: Written,
     context: CommitContext,
     *,
@@ -63,7 +65,7 @@ def commit_regrouping(
     Raises FenceLostError when the lease is lost before the swap, and whatever interrupts it.
     """
     load = load_table or bridge.load_table
-    planned = frozenset(batch.manifests)
+    planned = frozenset(work.manifests)
     try:
         listed = _manifests(reader, load(batch.table).currentSnapshot())
         manifests = [m for m in listed if m.path in planned]
@@ -74,7 +76,11 @@ def commit_regrouping(
     except Exception as why:  # noqa: BLE001 - nothing was tried, whatever it is
         return rejected(Rejection.ERROR, one_line(why), 0)
     commit = partial(
-        _of_deletes if manifests[0].is_deletes else _of_data, bridge, batch, manifests, before.partitions
+        _of_deletes if manifests[0].is_deletes else _of_data,
+        bridge,
+        batch.table,
+        manifests,
+        before.partitions,
     )
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
@@ -84,7 +90,7 @@ def commit_regrouping(
         known = {m.path for m in old.manifests}
         added = [m for m in new.manifests if m.path not in known]
         after = digest_entries(_entries(reader, added), before.without_row_ids)
-        return check(batch, Regrouping(old, new, before.digest, after))
+        return check(batch, work, Regrouping(old, new, before.digest, after))
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
@@ -114,18 +120,20 @@ def _entries(reader: MetadataReader, manifests: Iterable[Manifest]) -> Iterator[
 
 def _of_data(
     bridge: Bridge,
-    batch: Batch,
+    name: str,
     manifests: Sequence[Manifest],
     partitions: Mapping[Partition, int],
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
     lambdas = bridge.once(JavaFunctions)
-    table = gate.table(batch.table)
+    table = gate.table(name)
     with gate.showing(_WRITTEN_WITH):
         operation = table.rewriteManifests()
     starts = _starts(bridge, table, manifests, partitions)
-    operation.rewriteIf(lambdas.manifest_in(batch.manifests)).clusterBy(lambdas.partition_run(starts))
+    operation.rewriteIf(lambdas.manifest_in([m.path for m in manifests])).clusterBy(
+        lambdas.partition_run(starts)
+    )
     for key, value in summary.items():
         operation.set(key, value)
     operation.commit()
@@ -133,15 +141,17 @@ def _of_data(
 
 def _of_deletes(
     bridge: Bridge,
-    batch: Batch,
+    name: str,
     manifests: Sequence[Manifest],
     _partitions: Mapping[Partition, int],
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
-    table = gate.table(batch.table)
+    table = gate.table(name)
     action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
-    action.specId(manifests[0].spec_id).rewriteIf(bridge.once(JavaFunctions).manifest_in(batch.manifests))
+    action.specId(manifests[0].spec_id).rewriteIf(
+        bridge.once(JavaFunctions).manifest_in([m.path for m in manifests])
+    )
     for key, value in summary.items():
         action.snapshotProperty(key, value)
     action.execute()

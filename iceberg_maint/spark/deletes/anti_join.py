@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from iceberg_maint.core.planning.plan import FileGroup
+from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork, find_already_deleted, find_marks, kept_deletes
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions

@@ -311,7 +311,8 @@ def _delete_sets(deletes: Sequence[DeleteFile]) -> list[_DeleteSet]:
 
 
 def _pair(one: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
-    """What the deletes may apply to by scope and sequence number; None where that is nothing."""
+    """What the deletes may apply to by scope and sequence number; None where that is nothing. Restates
+    `equality_delete_reaches` of `core.model.delete_rule` as a limit in the order of sequence numbers."""
     sequence_numbers = [f.sequence_number for f in data]
     scopes = {f.scope: number for number, f in enumerate(one.files)}
     limits: dict[int, int] = {}

@@ -4,17 +4,24 @@ more of them than the declared memory or scratch space takes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from iceberg_maint.core.planning.equality_deletes import beside_bytes
 from iceberg_maint.core.planning.memory import (
     FIELD_BYTES,
     DoesNotFitError,
+    MemoryNeed,
     Preflight,
     driver_bytes,
     preflight,
 )
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    RewriteDataFiles,
+    RewritePositionDeleteFiles,
+    file_work,
+)
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.key_files import KeyFiles
@@ -86,13 +93,14 @@ def preflight_of(
     """
     if not (batch.equality_deletes and batch.groups):
         return None
-    if batch.memory is None:
+    need = memory_of(batch)
+    if need is None:
         raise ValueError(f"batch {batch.batch_id} does not say what its equality deletes need of memory")
     executor = executor_memory(bridge)
     memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
     try:
         found = preflight(
-            batch.memory,
+            need,
             memory_bytes=memory_bytes,
             scratch_bytes=policy.scratch,
             slots=executor.slots,
@@ -101,7 +109,7 @@ def preflight_of(
             driver_heap_bytes=driver_memory_bytes(bridge, 0),
         )
         files = batch.input_files + len(batch.equality_deletes)
-        needed_bytes = driver_bytes(files, batch.memory.rows)
+        needed_bytes = driver_bytes(files, need.rows)
         declared_bytes = driver_memory_bytes(bridge, found.estimated_bytes)
         if needed_bytes > declared_bytes:
             raise DoesNotFitError("driver memory", needed_bytes, declared_bytes)
@@ -114,6 +122,17 @@ def preflight_of(
             "windows.max_files_per_batch).",
         ) from why
     return found
+
+
+def memory_of(batch: Batch) -> MemoryNeed | None:
+    """What applying the batch's equality deletes needs; None where it applies none."""
+    match work := file_work(batch.work):
+        case RewriteDataFiles() | ConvertEqualityDeletes():
+            return work.memory
+        case RewritePositionDeleteFiles():
+            return None
+        case _:
+            assert_never(work)
 
 
 def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any]) -> int:

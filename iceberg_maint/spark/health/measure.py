@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
+from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.sort_order import LayoutOrder
@@ -331,7 +332,9 @@ def _partition(
 
     local = (d for d in deletes if d.kind is FileKind.EQUALITY_DELETES and d not in everywhere)
     applicable = [
-        d for d in (*local, *everywhere) if own_oldest is not None and own_oldest < d.sequence_number
+        d
+        for d in (*local, *everywhere)
+        if own_oldest is not None and equality_delete_reaches(d.sequence_number, own_oldest)
     ]
     dangling = [d for d in deletes if _dangles(state, d, oldest)]
     unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
@@ -381,10 +384,11 @@ def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, _Oldest]
     if delete.kind is FileKind.EQUALITY_DELETES:
         everywhere = state.specs[delete.scope[0]].is_unpartitioned
         reached = oldest.values() if everywhere else [of_scope] if of_scope else []
-        return not any(o.data < delete.sequence_number for o in reached)
+        return not any(equality_delete_reaches(delete.sequence_number, o.data) for o in reached)
     if of_scope is None or delete.unreferenced:
         return True
-    return delete.sequence_number < (of_scope.added if delete.shared else of_scope.data)
+    first = of_scope.added if delete.shared else of_scope.data
+    return not position_delete_reaches(delete.sequence_number, first)
 
 
 def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:

@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from iceberg_maint.core.commits.change import Identity
-from iceberg_maint.core.commits.intent import merges_position_deletes
-from iceberg_maint.core.planning.plan import (
-    Batch,
-    EqualityDeleteFile,
-    FileGroup,
-    InputFile,
-    PositionDeleteFile,
-)
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
 from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
@@ -123,7 +118,7 @@ def _check_deletes(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks
     """Equality deletes may be fewer than planned: the scan leaves out those whose keys lie outside
     a file's bounds. Position deletes are those of the plan."""
     deleted = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
-    if not merges_position_deletes(batch):
+    if not isinstance(batch.work, RewritePositionDeleteFiles):
         _check_equality_deletes(batch, lambdas.equality_delete_paths(deleted))
     planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
     paths = lambdas.texts(deleted.stream().map(lambdas.task_location))

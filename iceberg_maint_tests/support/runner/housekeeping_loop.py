@@ -88,7 +88,7 @@ class UpkeepEngine(LoopEngine):
         if batch.operation == EXPIRE:
             allowed = context.retention(state.metadata_location)
             assert allowed is not None
-            assert set(batch.snapshots) <= set(allowed.expire)
+            assert set(batch.work.snapshots) <= set(allowed.expire)
         context.record_try(base, state.metadata_location)
         assert context.holds()
         self.process.step("before:swap")
@@ -103,18 +103,18 @@ class UpkeepEngine(LoopEngine):
         world.tokens.append(context.token)
         if batch.operation == EXPIRE:
             world.change(
-                snapshots=tuple(s for s in state.snapshots if s.snapshot_id not in batch.snapshots),
-                refs=tuple(r for r in state.refs if r.name not in batch.refs),
+                snapshots=tuple(s for s in state.snapshots if s.snapshot_id not in batch.work.snapshots),
+                refs=tuple(r for r in state.refs if r.name not in batch.work.refs),
             )
             return
-        assert set(batch.manifests) <= {m.path for m in state.manifests}
+        assert set(batch.work.manifests) <= {m.path for m in state.manifests}
         summary = {
             TOKEN_PROPERTY: context.token,
             FENCE_PROPERTY: str(context.fence),
             "manifests-created": "1",
         }
         snapshot = world.commit((), (), summary)
-        kept = tuple(m for m in state.manifests if m.path not in batch.manifests)
+        kept = tuple(m for m in state.manifests if m.path not in batch.work.manifests)
         made = Manifest(
             f"new-{context.token}", 600, False, 0, *[snapshot.sequence_number] * 3, 0, 6, 0, 0, 60
         )
