@@ -116,8 +116,8 @@ def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
     tools = world._tools(Process())
     seen = assess(world.now.state.table, lambda _s: world.policy, tools, (EXPIRE,))
     [plan] = make_plans(seen, tools)
-    assert held not in plan.batches[0].snapshots
-    assert min(plan.batches[0].snapshots) == world.ids()[0]
+    assert held not in plan.batches[0].work.snapshots
+    assert min(plan.batches[0].work.snapshots) == world.ids()[0]
     world.run(operations=(EXPIRE,))
     assert world.ids() == [max(left)]
 

@@ -38,7 +38,7 @@ def test_batch_that_ran_out_of_memory_is_estimated_higher_at_each_attempt() -> N
     planned: list[Batch] = []
     world.before_write = planned.append
     assert world.run(operations=(Operation.CONVERT_EQUALITY_DELETES,)).outcome is OutcomeStatus.IMPROVED
-    assert [b.memory.correction for b in planned if b.memory] == [4.0]
+    assert [b.work.memory.correction for b in planned if b.work.memory] == [4.0]
 
 
 def test_higher_estimate_makes_smaller_tasks() -> None:
