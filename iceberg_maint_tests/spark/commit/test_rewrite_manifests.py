@@ -228,9 +228,11 @@ def test_regrouping_holds_the_entries_of_one_manifest_at_a_time(keeper: Keeper, 
         return found
 
     context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
+    batch = keeper.batch(name, REGROUP)
     result = commit_regrouping(
         workshop.bridge,
-        keeper.batch(name, REGROUP),
+        batch,
+        batch.work,
         NOTHING_WRITTEN,
         context,
         reader=replace(READER, live_entries=live_entries),
