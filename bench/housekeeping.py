@@ -188,6 +188,7 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
     from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
     from iceberg_maint.core.outcomes.outcome import CommitStatus
     from iceberg_maint.core.planning.housekeeping import plan_housekeeping
+    from iceberg_maint.core.planning.work import ExpireSnapshots
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
     from iceberg_maint.ports.engine import CommitContext
@@ -236,7 +237,9 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
         result = engine.commit(batch, NOTHING_WRITTEN, ticket)
         assert result.status is CommitStatus.COMMITTED, result.message
         after = catalog.pin(table)
-        done = expired(batch, after) if batch.snapshots else after.snapshot_by_token(ticket.token) is not None
+        work = batch.work
+        expires = isinstance(work, ExpireSnapshots)
+        done = expired(work, after) if expires else after.snapshot_by_token(ticket.token) is not None
         assert done, "the table does not show it"
 
     return run

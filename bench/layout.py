@@ -116,6 +116,7 @@ class _Bench:
         from iceberg_maint.core.decisions.history import TableHistory
         from iceberg_maint.core.model.ids import Operation
         from iceberg_maint.core.outcomes.outcome import CommitStatus
+        from iceberg_maint.core.planning.batch_body import BatchBody
         from iceberg_maint.core.planning.layout_gain import layout_gain
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import LayoutPolicy
@@ -152,8 +153,9 @@ class _Bench:
             "cpu_seconds": round(cpu_seconds() - cpu, 2),
             "wall_seconds": round(time.monotonic() - wall, 2),
         }
-        if batch.layout is not None:
-            gain = layout_gain(batch.layout, ((f.group, f.content) for f in written.files))
+        layout = BatchBody.of(batch).layout
+        if layout is not None:
+            gain = layout_gain(layout, ((f.group, f.content) for f in written.files))
             found |= {
                 "depth_before": gain.depth_before,
                 "depth_predicted": gain.depth_predicted,

@@ -19,7 +19,7 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.planning.housekeeping import MARK
+from iceberg_maint.core.planning.work import RemoveOrphanFiles
 from iceberg_maint.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -193,7 +193,9 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     except (Terminated, KeyboardInterrupt) as why:
         session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its place or in the trash")
         return EXIT_FAILED
-    waits = not scope.marks and any(b.strategy == MARK for p in plans for b in p.plan.batches)
+    waits = not scope.marks and any(
+        b.work == RemoveOrphanFiles(sweep=False) for p in plans for b in p.plan.batches
+    )
     if waits:
         session.say(
             f"{table}: nothing is swept before its snapshots have expired; run expire_snapshots first"

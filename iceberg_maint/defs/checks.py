@@ -144,7 +144,7 @@ def housekeeping_evaluations(
     the owner forbids passes; the metadata shows what would go before it does, and who holds it.
     `last_pass` is the table's last orphan pass: storage is not asked."""
     for decision in seen.decisions:
-        operation = Operation(decision.operation)
+        operation = decision.operation
         if operation not in CHECK_OF:
             continue
         found = [f for p in decision.partitions for f in p.findings]

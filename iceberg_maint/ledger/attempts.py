@@ -17,17 +17,14 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.batch_body import batch_of_text
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger import batches, table_history
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, attempt_try, db_now_ms, intent, outcome
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
-
-STARTED, INTENT, ATTEMPT = "STARTED", "INTENT", "ATTEMPT"
-"""The status of an attempt before its first outcome. Afterwards it is the outcome's BatchStatus."""
+from iceberg_maint.ports.ledger import Attempt, AttemptStatus, AttemptStep, BatchStatus, Lease
 
 _NOT_OF_THE_FILES = (Reason.ERROR, Reason.CONFLICT)
 """Rejections after which another commit of the same files may succeed: the files themselves are sound."""
@@ -56,17 +53,17 @@ def start(
     if any(a.status == BatchStatus.UNKNOWN for a in earlier):
         raise OutOfOrderError(f"batch {batch_id} may have been committed under fence {lease.fence}")
     attempt_id = uuid.uuid4().hex
-    partitions = loads(Batch, row.body).partitions
+    partitions = batch_of_text(row.body).partitions
     started = Attempt(
         attempt_id=attempt_id,
         batch_id=batch_id,
         table_uuid=row.table_uuid,
-        operation=row.operation,
+        operation=Operation(row.operation),
         run_id=run_id,
         fence=lease.fence,
         token=f"{attempt_id}-{secrets.token_hex(8)}",
         partitions=partitions,
-        status=STARTED,
+        status=AttemptStep.STARTED,
     )
     conn.execute(
         insert(attempt).values(
@@ -90,7 +87,7 @@ def record_intent(
     conn: Connection, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
 ) -> None:
     """Writes INTENT, once, after STARTED."""
-    started = _attempt_under_lease(conn, lease, attempt_id, STARTED)
+    started = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.STARTED)
     conn.execute(
         insert(intent).values(
             attempt_id=attempt_id,
@@ -106,7 +103,7 @@ def record_try(
     conn: Connection, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
 ) -> None:
     """Writes ATTEMPT, one row per compare-and-swap, after INTENT."""
-    tries = _attempt_under_lease(conn, lease, attempt_id, INTENT, ATTEMPT).tries
+    tries = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.INTENT, AttemptStep.ATTEMPT).tries
     conn.execute(
         insert(attempt_try).values(
             attempt_id=attempt_id,
@@ -131,7 +128,7 @@ def finish(
     DONE and UNKNOWN need an ATTEMPT, because without one nothing can have been committed. An orphan pass
     is excepted: it commits nothing. PLANNED returns the batch and does not count against the hour.
     """
-    current = _attempt_under_lease(conn, lease, attempt_id, STARTED, INTENT, ATTEMPT)
+    current = _attempt_under_lease(conn, lease, attempt_id, *AttemptStep)
     if reported.batch_id != current.batch_id:
         raise OutOfOrderError(f"attempt {attempt_id} is of another batch than {reported.batch_id}")
     if status is BatchStatus.STARTED:
@@ -167,7 +164,7 @@ def settle(
     ended batch stays unchanged, and a repeated UNKNOWN adds no second row."""
     require(conn, lease)
     settled = _attempt_by_id(conn, lease, attempt_id)
-    if settled.status not in (STARTED, INTENT, ATTEMPT, BatchStatus.UNKNOWN):
+    if settled.status not in (*AttemptStep, BatchStatus.UNKNOWN):
         raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
     committed = settlement.status is CommitStatus.COMMITTED
     done = committed and not settlement.lost
@@ -188,7 +185,7 @@ def settle(
             body,
             settled=True,
             partitions=settled.partitions if counts else (),
-            input_bytes=loads(Batch, row.body).input_bytes if counts else 0,
+            input_bytes=batch_of_text(row.body).input_bytes if counts else 0,
         )
     if row.status not in batches.OPEN:
         return
@@ -251,7 +248,9 @@ def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_sec
     return _attempt_by_id(conn, lease, row.attempt_id)
 
 
-def _attempt_under_lease(conn: Connection, lease: Lease, attempt_id: str, *expected: str) -> Attempt:
+def _attempt_under_lease(
+    conn: Connection, lease: Lease, attempt_id: str, *expected: AttemptStatus
+) -> Attempt:
     require(conn, lease)
     current = _attempt_by_id(conn, lease, attempt_id)
     if current.fence != lease.fence:
@@ -290,17 +289,19 @@ def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
         .order_by(outcome.c.ordinal.desc())
         .limit(1)
     )
-    progress = ATTEMPT if tries else INTENT if row.files is not None else STARTED
+    progress = (
+        AttemptStep.ATTEMPT if tries else AttemptStep.INTENT if row.files is not None else AttemptStep.STARTED
+    )
     return Attempt(
         attempt_id=row.attempt_id,
         batch_id=row.batch_id,
         table_uuid=row.table_uuid,
-        operation=row.operation,
+        operation=Operation(row.operation),
         run_id=row.run_id,
         fence=row.fence,
         token=row.token,
         partitions=tuple(json.loads(row.partitions)),
-        status=last or progress,
+        status=progress if last is None else BatchStatus(last),
         tries=tuple((t.base_snapshot_id, t.metadata_location) for t in tries),
         tried_ms=tries[-1].recorded_ms if tries else None,
         files=loads(tuple[WrittenFile, ...], row.files) if row.files is not None else None,

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
-from iceberg_maint.core.model.codec import dumps, loads
-from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
+from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, batch, cursor, db_now_ms
@@ -35,7 +35,7 @@ def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
     new, again = [], []
     for ordinal, planned in enumerate(plan.batches, start + 1):
         status = conn.scalar(select(batch.c.status).where(batch.c.batch_id == planned.batch_id))
-        values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": dumps(planned)}
+        values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": batch_text(planned)}
         if status is None:
             new.append({"batch_id": planned.batch_id, "operation": planned.operation, **values})
         elif status in _REOPENED:
@@ -160,4 +160,6 @@ def _cursor(conn: Connection, row: Row[Any]) -> Cursor:
 
 
 def _stored(row: Row[Any]) -> StoredBatch:
-    return StoredBatch(loads(Batch, row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts)
+    return StoredBatch(
+        batch_of_text(row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts
+    )

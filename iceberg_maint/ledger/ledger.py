@@ -9,7 +9,7 @@ from sqlalchemy import select
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -106,7 +106,7 @@ class SqlLedger:
         with self._database.write(lease.table_uuid) as conn:
             batches.save(conn, lease, plan, run_id)
 
-    def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
+    def open_batches(self, table_uuid: str, operation: Operation) -> tuple[StoredBatch, ...]:
         with self._database.read() as conn:
             return batches.open_batches(conn, table_uuid, operation)
 
@@ -170,12 +170,12 @@ class SqlLedger:
             return batches.cursors(conn, table_uuid)
 
     # history for decisions
-    def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
+    def history(self, table_uuid: str, table: str, operation: Operation) -> TableHistory:
         with self._database.read() as conn:
             return past.read(conn, table_uuid, table, operation)
 
     def set_partition_history(
-        self, table_uuid: str, operation: str, histories: Mapping[str, PartitionHistory]
+        self, table_uuid: str, operation: Operation, histories: Mapping[str, PartitionHistory]
     ) -> None:
         with self._database.write(table_uuid) as conn:
             past.write(conn, table_uuid, operation, histories)
@@ -184,7 +184,7 @@ class SqlLedger:
         with self._database.read() as conn:
             return past.memory_uses(conn, table_uuid, limit)
 
-    def last_report(self, table_uuid: str, operation: str) -> Report | None:
+    def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
         with self._database.read() as conn:
             return past.last_report(conn, table_uuid, operation)
 

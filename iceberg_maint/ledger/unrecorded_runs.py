@@ -7,12 +7,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, case, func, insert, select, update
 
 from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.outcomes.unrecorded_runs import AttemptTrace, RunTrace
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.batch_body import batch_of_text
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
 from iceberg_maint.ports.engine import WrittenFile
@@ -121,7 +122,7 @@ def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> Run
     return RunTrace(
         run_id=run.run_id,
         table_uuid=table_uuid,
-        operation=run.operation,
+        operation=Operation(run.operation),
         plan_id=rows[-1].plan_id,
         attempts=tuple(_attempt(conn, row) for row in rows),
         recorded=run.through > 0,
@@ -144,7 +145,7 @@ def _attempt(conn: Connection, row: Row[*tuple[Any, ...]]) -> AttemptTrace:
     files = loads(tuple[WrittenFile, ...], row.files) if row.files is not None else ()
     signs = (row.started_ms, row.recorded_ms, tries[1], reported.recorded_ms if reported else None)
     return AttemptTrace(
-        batch=loads(Batch, row.body),
+        batch=batch_of_text(row.body),
         started_ms=row.started_ms,
         ended_ms=max(sign for sign in signs if sign is not None),
         commit_tries=tries[0],

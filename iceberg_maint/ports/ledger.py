@@ -10,7 +10,7 @@ from typing import Protocol
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -31,6 +31,18 @@ class BatchStatus(StrEnum):
     FAILED = "FAILED"
     SUPERSEDED = "SUPERSEDED"
     UNKNOWN = "UNKNOWN"
+
+
+class AttemptStep(StrEnum):
+    """How far an attempt has come that has reported no outcome."""
+
+    STARTED = "STARTED"
+    INTENT = "INTENT"
+    ATTEMPT = "ATTEMPT"
+
+
+AttemptStatus = AttemptStep | BatchStatus
+"""Of an attempt: the last step before its outcome, or the status in which it left its batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +77,12 @@ class Attempt:
     attempt_id: str
     batch_id: str
     table_uuid: str
-    operation: str
+    operation: Operation
     run_id: str
     fence: int
     token: str
     partitions: tuple[str, ...]
-    status: str
+    status: AttemptStatus
     tries: tuple[tuple[int, str], ...] = ()
     tried_ms: int | None = None
     files: tuple[WrittenFile, ...] | None = None
@@ -179,7 +191,7 @@ class Ledger(Protocol):
         """
         ...
 
-    def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
+    def open_batches(self, table_uuid: str, operation: Operation) -> tuple[StoredBatch, ...]:
         """Batches in PLANNED, STARTED or UNKNOWN, in plan order."""
         ...
 
@@ -249,12 +261,12 @@ class Ledger(Protocol):
         ...
 
     # decisions' memory
-    def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
+    def history(self, table_uuid: str, table: str, operation: Operation) -> TableHistory:
         """Back-off, quarantine, pause, this hour's use, unknown commits and a foreign lease."""
         ...
 
     def set_partition_history(
-        self, table_uuid: str, operation: str, histories: Mapping[str, PartitionHistory]
+        self, table_uuid: str, operation: Operation, histories: Mapping[str, PartitionHistory]
     ) -> None:
         """Overwrites back-off and quarantine (release by an operator)."""
         ...
@@ -264,7 +276,7 @@ class Ledger(Protocol):
         out of memory with it, newest first."""
         ...
 
-    def last_report(self, table_uuid: str, operation: str) -> Report | None:
+    def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
         """What the last attempt at the operation that reported said of its batch."""
         ...
 

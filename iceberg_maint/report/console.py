@@ -15,6 +15,7 @@ from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.core.planning.work import table_work
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.explain import Why
 from iceberg_maint.report.formatting import duration, moment, number, sentence, size
@@ -120,9 +121,8 @@ def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
         console.print("plan: no batches")
     elif plan.operation in HOUSEKEEPING_OPERATIONS:
         for batch in plan.batches:
-            console.print(
-                f"plan {plan.plan_id}: {escape(planned_upkeep(batch))}, at snapshot {plan.snapshot_id}"
-            )
+            words = escape(planned_upkeep(table_work(batch.work)))
+            console.print(f"plan {plan.plan_id}: {words}, at snapshot {plan.snapshot_id}")
     else:
         time = "" if seconds is None else f", about {duration(seconds)}"
         console.print(

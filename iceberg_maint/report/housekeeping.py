@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +15,12 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Finding, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ExpireSnapshots,
+    MetadataWork,
+    RemoveOrphanFiles,
+    RewriteManifests,
+)
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.core.removal.unlogged_metadata import sign
@@ -46,7 +52,7 @@ def explain_upkeep(
     last_pass: BatchOutcome | None = None,
 ) -> UpkeepWhy:
     """The explanation of a decision that `core.decisions.housekeeping.decide_housekeeping` took on these values."""
-    operation = Operation(decision.operation)
+    operation = decision.operation
     findings = tuple(f for p in decision.partitions for f in p.findings)
     every_seconds = {
         Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.every_seconds,
@@ -113,17 +119,19 @@ def draw_upkeep(console: Console, why: UpkeepWhy, colour: Mapping[str, str]) -> 
         console.print(f"  for another decision: {escape(why.change)}")
 
 
-def planned_upkeep(batch: Batch) -> str:
-    """What a batch of housekeeping would do, in words."""
-    if batch.manifests:
-        return f"regroup {number(len(batch.manifests))} manifests"
-    if batch.snapshots or batch.refs:
-        refs = f" and refs {', '.join(batch.refs)}" if batch.refs else ""
-        return f"expire {number(len(batch.snapshots))} snapshots{refs}"
-    return {
-        "mark": "look for orphan files and set them aside",
-        "sweep-and-mark": "empty the trash past its hold, look for orphan files and set them aside",
-    }[batch.strategy]
+def planned_upkeep(work: MetadataWork | RemoveOrphanFiles) -> str:
+    """What work on the table as a whole would do, in words."""
+    match work:
+        case RewriteManifests():
+            return f"regroup {number(len(work.manifests))} manifests"
+        case ExpireSnapshots():
+            refs = f" and refs {', '.join(work.refs)}" if work.refs else ""
+            return f"expire {number(len(work.snapshots))} snapshots{refs}"
+        case RemoveOrphanFiles():
+            sweep = "empty the trash past its hold, " if work.sweep else ""
+            return f"{sweep}look for orphan files and set them aside"
+        case _:
+            assert_never(work)
 
 
 def resumption(decision: Decision) -> str:

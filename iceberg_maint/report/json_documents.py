@@ -12,6 +12,7 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.ledger import Cursor
@@ -128,24 +129,25 @@ def plan_document(plan: Plan, decision: Decision, seconds: float | None) -> Docu
 
 
 def _planned_batch(batch: Batch) -> Document:
+    body = BatchBody.of(batch)
     return {
         "batch_id": batch.batch_id,
-        "operation": batch.operation,
-        "strategy": batch.strategy,
+        "operation": body.operation.value,
+        "strategy": body.strategy,
         "partitions": list(batch.partitions),
         "reasons": [r.value for r in batch.reasons],
         "input_files": batch.input_files,
         "input_bytes": batch.input_bytes,
         "expected_output_files": batch.expected_output_files,
         "target_file_size_bytes": batch.target_file_size_bytes,
-        "groups": to_data(batch.groups),
-        "equality_deletes": to_data(batch.equality_deletes),
-        "position_deletes": to_data(batch.position_deletes),
-        "memory": to_data(batch.memory),
-        "layout": to_data(batch.layout),
-        "manifests": list(batch.manifests),
-        "snapshots": list(batch.snapshots),
-        "refs": list(batch.refs),
+        "groups": to_data(body.groups),
+        "equality_deletes": to_data(body.equality_deletes),
+        "position_deletes": to_data(body.position_deletes),
+        "memory": to_data(body.memory),
+        "layout": to_data(body.layout),
+        "manifests": list(body.manifests),
+        "snapshots": list(body.snapshots),
+        "refs": list(body.refs),
     }
 
 

@@ -183,7 +183,7 @@ def make_plans(seen: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
 
 
 def _plan(decision: Decision, history: TableHistory, seen: Assessment, runtime: Runtime) -> Plan:
-    operation = Operation(decision.operation)
+    operation = decision.operation
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
             operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps

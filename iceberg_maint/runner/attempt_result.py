@@ -16,7 +16,7 @@ from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint.runner.runtime import Runtime
 
-REJECTIONS = {
+_REJECTIONS = {
     Rejection.STALE: Reason.STALE,
     Rejection.CONFLICT: Reason.CONFLICT,
     Rejection.REFUSED: Reason.GATE,
@@ -47,6 +47,20 @@ def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
     table = TableId.parse(batch.table)
     state = runtime.catalog_of(table).pin(table)
     return state if state.uuid == batch.table_uuid else None
+
+
+def rejected(written: Written, result: CommitResult) -> AttemptResult:
+    """The end of an attempt whose commit was rejected."""
+    reason = _REJECTIONS[result.rejection or Rejection.ERROR]
+    return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+
+
+def not_shown(written: Written, result: CommitResult) -> AttemptResult:
+    """The end of an attempt whose commit the table does not show."""
+    message = result.message or "the catalog reported success, the table does not show it"
+    return AttemptResult(
+        OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
+    )
 
 
 def one_line(why: BaseException) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
 
 from iceberg_maint.core.decisions.backoff import (
     failed,
@@ -16,7 +18,7 @@ from iceberg_maint.core.decisions.backoff import (
 )
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import (
@@ -24,21 +26,32 @@ from iceberg_maint.core.outcomes.outcome import (
     CommitResult,
     CommitStatus,
     OutcomeStatus,
-    Rejection,
     gained,
 )
 from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    FileWork,
+    MetadataWork,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    Work,
+)
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
-from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
+from iceberg_maint.runner.attempt_result import AttemptResult, not_shown, one_line, pin_same, rejected
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
     counts_of,
     doubtful_clocks,
-    judge_housekeeping,
+    judge_expiry,
+    judge_regrouping,
     may_expire,
     remove_orphans,
 )
@@ -55,6 +68,9 @@ _ENDED = {
 }
 
 
+_Run = Callable[[Batch, Policy, Runtime, Lease, str, Attempt, Mapping[str, PartitionHistory]], AttemptResult]
+
+
 def execute(
     batch: Batch, policy: Policy, history: TableHistory, runtime: Runtime, lease: Lease, run_id: str
 ) -> BatchOutcome:
@@ -64,9 +80,22 @@ def execute(
     whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
     open, to be settled from the table.
     """
-    if batch.operation != Operation.REMOVE_ORPHAN_FILES:
-        # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
-        runtime.engine().start()
+    run: _Run
+    match batch.work:
+        case RemoveOrphanFiles() as work:
+            run = partial(_orphan_pass, work)
+        case (
+            RewriteDataFiles()
+            | ConvertEqualityDeletes()
+            | RewritePositionDeleteFiles()
+            | RewriteManifests()
+            | ExpireSnapshots()
+        ) as work:
+            # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+            runtime.engine().start()
+            run = partial(_write_and_commit, _steps(work))
+        case _:
+            assert_never(batch.work)
     started = runtime.clock.monotonic_seconds()
     past = {p: history.of(p) for p in batch.partitions}
     now_ms = runtime.clock.now_ms()
@@ -76,7 +105,7 @@ def execute(
         run_id,
         {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
     )
-    ended = _attempt(batch, policy, runtime, lease, run_id, attempt, past)
+    ended = run(batch, policy, runtime, lease, run_id, attempt, past)
     ended = replace(ended, message=runtime.masked(ended.message))
     seconds = runtime.clock.monotonic_seconds() - started
     outcome = _outcome(batch, ended, seconds)
@@ -90,7 +119,51 @@ def execute(
     return outcome
 
 
-def _attempt(
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What differs between works that end in a commit: what is written before it, or why nothing is, and
+    how the outcome is judged after it."""
+
+    write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
+    judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
+
+
+def _steps(work: FileWork | MetadataWork) -> _Steps:
+    match work:
+        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            return _Steps(_write, _judge)
+        case RewriteManifests():
+            return _Steps(lambda *_: NOTHING_WRITTEN, partial(judge_regrouping, work))
+        case ExpireSnapshots():
+            return _Steps(
+                lambda batch, _policy, runtime, _lease: doubtful_clocks(batch, runtime) or NOTHING_WRITTEN,
+                partial(judge_expiry, work),
+            )
+        case _:
+            assert_never(work)
+
+
+def _orphan_pass(
+    work: RemoveOrphanFiles,
+    batch: Batch,
+    policy: Policy,
+    runtime: Runtime,
+    lease: Lease,
+    _run_id: str,
+    attempt: Attempt,
+    past: Mapping[str, PartitionHistory],
+) -> AttemptResult:
+    try:
+        return remove_orphans(work, batch, policy, runtime, lease)
+    except FenceLostError:
+        raise
+    except BaseException:
+        _terminated(batch, runtime, lease, attempt, past, "every file is at its place or in the trash")
+        raise
+
+
+def _write_and_commit(
+    steps: _Steps,
     batch: Batch,
     policy: Policy,
     runtime: Runtime,
@@ -99,19 +172,9 @@ def _attempt(
     attempt: Attempt,
     past: Mapping[str, PartitionHistory],
 ) -> AttemptResult:
-    if batch.operation == Operation.REMOVE_ORPHAN_FILES:
-        try:
-            return remove_orphans(batch, policy, runtime, lease)
-        except FenceLostError:
-            raise
-        except BaseException:
-            _terminated(batch, runtime, lease, attempt, past, "every file is at its place or in the trash")
-            raise
     engine = runtime.engine()
     try:
-        if batch.operation == Operation.EXPIRE_SNAPSHOTS and (doubtful := doubtful_clocks(batch, runtime)):
-            return doubtful
-        written = _write(batch, policy, runtime, lease)
+        written = steps.write(batch, policy, runtime, lease)
     except FenceLostError:
         raise
     except StaleBatchError as why:
@@ -128,6 +191,8 @@ def _attempt(
         engine.cancel()
         _terminated(batch, runtime, lease, attempt, past, "stopped before its commit")
         raise
+    if isinstance(written, AttemptResult):
+        return written
     if not written.proof.equal:
         detail = written.proof.detail
         return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
@@ -145,13 +210,10 @@ def _attempt(
         checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
     )
     result = engine.commit(batch, written, context)
-    judge = judge_housekeeping if batch.operation in HOUSEKEEPING_OPERATIONS else _judge
-    return judge(batch, written, result, attempt.token, runtime, policy)
+    return steps.judge(batch, written, result, attempt.token, runtime, policy)
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
-    if batch.operation in HOUSEKEEPING_OPERATIONS:
-        return NOTHING_WRITTEN
     return adopted(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
 
 
@@ -165,20 +227,16 @@ def _judge(
 ) -> AttemptResult:
     """The outcome from the table itself, read by another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
-        reason = REJECTIONS[result.rejection or Rejection.ERROR]
-        return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+        return rejected(written, result)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
-        message = result.message or "the catalog reported success, the table does not show it"
-        return AttemptResult(
-            OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
-        )
+        return not_shown(written, result)
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     marked = written.proof.removed_records
     removed, large = _removed_deletes(snapshot), limits.large_above_bytes
-    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch, written))
+    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch.work, written))
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
@@ -206,17 +264,17 @@ def _outcome(batch: Batch, ended: AttemptResult, seconds: float) -> BatchOutcome
         proof=ended.proof,
         message=ended.message,
         memory=written.memory if written else ended.memory,
-        layout=_layout_gain(batch, written) if written and committed else None,
+        layout=_layout_gain(batch.work, written) if written and committed else None,
         counts=counts_of(ended),
         held=ended.work.held if ended.work else None,
         unlogged=ended.work.unlogged if ended.work else None,
     )
 
 
-def _layout_gain(batch: Batch, written: Written) -> LayoutGain | None:
-    if batch.layout is None:
+def _layout_gain(work: Work, written: Written) -> LayoutGain | None:
+    if not isinstance(work, RewriteDataFiles) or work.layout is None:
         return None
-    return layout_gain(batch.layout, ((f.group, f.content) for f in written.files))
+    return layout_gain(work.layout, ((f.group, f.content) for f in written.files))
 
 
 def _histories(

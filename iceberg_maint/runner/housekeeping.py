@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from iceberg_maint.core.commits.expire_snapshots import expired
 from iceberg_maint.core.decisions.manifests import manifest_findings
 from iceberg_maint.core.decisions.retention import Retention
-from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus, Rejection
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.planning.housekeeping import SWEEP_AND_MARK
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots, RemoveOrphanFiles, RewriteManifests
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import retention_of
-from iceberg_maint.runner.attempt_result import REJECTIONS, AttemptResult, one_line, pin_same
+from iceberg_maint.runner.attempt_result import AttemptResult, not_shown, one_line, pin_same, rejected
 from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
 from iceberg_maint.runner.runtime import Runtime
 
@@ -30,7 +29,9 @@ NOTHING_WRITTEN = Written(
 """Of housekeeping: its commit changes metadata only, which the gate holds against the plan."""
 
 
-def remove_orphans(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> AttemptResult:
+def remove_orphans(
+    work: RemoveOrphanFiles, batch: Batch, policy: Policy, runtime: Runtime, lease: Lease
+) -> AttemptResult:
     """An orphan pass; what it did is on storage in the trash manifests, whatever ends it."""
     state = pin_same(batch, runtime)
     if state is None:
@@ -39,11 +40,11 @@ def remove_orphans(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease)
     try:
         if doubtful := doubtful_clocks(batch, runtime):
             return doubtful
-        work = runtime.orphan_files(state.table).run(
+        done = runtime.orphan_files(state.table).run(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
-            sweep=batch.strategy == SWEEP_AND_MARK,
+            sweep=work.sweep,
             holds=lambda: _holds(state, runtime, lease),
         )
     except FenceLostError:
@@ -52,20 +53,20 @@ def remove_orphans(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease)
         return AttemptResult(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
     except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
-    if work.stopped is not None:
-        refused = isinstance(work.stopped, RefusedError)
+    if done.stopped is not None:
+        refused = isinstance(done.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
-        message = str(work.stopped) if refused else one_line(work.stopped)
-        return AttemptResult(status, _reason(work.stopped), message, work=work)
-    if work.needs_approval:
+        message = str(done.stopped) if refused else one_line(done.stopped)
+        return AttemptResult(status, _reason(done.stopped), message, work=done)
+    if done.needs_approval:
         message = (
-            f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
-            f"approve by iceberg-maint orphans trash {batch.table} --approve {work.digest}"
+            f"ICM-122 {done.orphan_files} of {done.listed_files} files look orphaned; "
+            f"approve by iceberg-maint orphans trash {batch.table} --approve {done.digest}"
         )
-        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=work)
-    did = work.trashed_files + work.swept_files > 0
+        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=done)
+    did = done.trashed_files + done.swept_files > 0
     status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
-    return AttemptResult(status, batch.reasons[0], work=work)
+    return AttemptResult(status, batch.reasons[0], work=done)
 
 
 def _holds(state: TableState, runtime: Runtime, lease: Lease) -> bool:
@@ -107,47 +108,54 @@ def may_expire(batch: Batch, policy: Policy, runtime: Runtime, metadata_location
     return retention_of(state, policy, runtime, clocks.earliest_ms)
 
 
-def judge_housekeeping(
-    batch: Batch, written: Written, result: CommitResult, token: str, runtime: Runtime, policy: Policy
+def judge_expiry(
+    work: ExpireSnapshots,
+    batch: Batch,
+    written: Written,
+    result: CommitResult,
+    _token: str,
+    runtime: Runtime,
+    _policy: Policy,
 ) -> AttemptResult:
-    """The outcome from the table itself: the token of a rewrite of manifests, the absence of what
-    expired, of which no snapshot tells."""
+    """The outcome from the table itself: the absence of what expired, of which no snapshot tells."""
     if result.status is CommitStatus.REJECTED:
-        reason = REJECTIONS[result.rejection or Rejection.ERROR]
-        return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+        return rejected(written, result)
     if result.lost:
         why = str(lost_error(batch.table, result.lost))
         return AttemptResult(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
     state = pin_same(batch, runtime)
-    expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
-    snapshot = None
-    if state is not None:
-        done = not expires or expired(batch, state)
-        snapshot = (state.snapshot if expires else state.snapshot_by_token(token)) if done else None
+    snapshot = state.snapshot if state is not None and expired(work, state) else None
+    if snapshot is None:
+        return not_shown(written, result)
+    counts = {"expired_snapshots": len(work.snapshots), "expired_refs": len(work.refs)}
+    status, reason = OutcomeStatus.IMPROVED, batch.reasons[0]
+    return AttemptResult(status, reason, "", written.proof, written, result, snapshot, counts=counts)
+
+
+def judge_regrouping(
+    work: RewriteManifests,
+    batch: Batch,
+    written: Written,
+    result: CommitResult,
+    token: str,
+    runtime: Runtime,
+    policy: Policy,
+) -> AttemptResult:
+    """The outcome from the table itself: the snapshot with the attempt's token, and its manifests."""
+    if result.status is CommitStatus.REJECTED:
+        return rejected(written, result)
+    state = pin_same(batch, runtime)
+    snapshot = state.snapshot_by_token(token) if state is not None else None
     if state is None or snapshot is None:
-        message = result.message or "the catalog reported success, the table does not show it"
-        return AttemptResult(
-            OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
-        )
-    if expires:
-        counts = {"expired_snapshots": len(batch.snapshots), "expired_refs": len(batch.refs)}
-    else:
-        after = int(snapshot.summary.get("manifests-created", "0"))
-        counts = {"manifests_replaced": len(batch.manifests), "manifests_created": after}
-    better = expires or counts["manifests_created"] < counts["manifests_replaced"]
+        return not_shown(written, result)
+    after = int(snapshot.summary.get("manifests-created", "0"))
+    counts = {"manifests_replaced": len(work.manifests), "manifests_created": after}
     # As many as before, where each holds fewer partitions than before.
-    better = better or not manifest_findings(state, policy.rewrite_manifests)
+    better = after < len(work.manifests) or not manifest_findings(state, policy.rewrite_manifests)
     forced = Reason.FORCED in batch.reasons
-    return AttemptResult(
-        OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,
-        batch.reasons[0] if better or forced else Reason.NO_EFFECT,
-        "",
-        written.proof,
-        written,
-        result,
-        snapshot,
-        counts=counts,
-    )
+    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
+    reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
+    return AttemptResult(status, reason, "", written.proof, written, result, snapshot, counts=counts)
 
 
 def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:

@@ -25,7 +25,7 @@ from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement, settle
 from iceberg_maint.core.outcomes.unrecorded_runs import record_of
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease, Ledger
 from iceberg_maint.runner.attempt_result import one_line
@@ -129,15 +129,19 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: 
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
         return settle(_evidence(attempt, live, state, runtime), state)
     stored = runtime.ledger.batch_of(attempt)
-    batch = stored.batch if stored.status is not BatchStatus.DONE else None
+    if not isinstance(stored.batch.work, ExpireSnapshots):
+        raise ValueError(f"attempt {attempt.attempt_id} at an expiry has a batch of {stored.batch.operation}")
+    work = stored.batch.work if stored.status is not BatchStatus.DONE else None
     base_location = attempt.tries[-1][1] if attempt.tries else None
-    settlement = settle_expiry(batch, base_location, state, may_come=_may_come(attempt, state, runtime))
-    if batch is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
+    settlement = settle_expiry(work, base_location, state, may_come=_may_come(attempt, state, runtime))
+    if work is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
         return settlement
     if runtime.catalog_of(state.table).checks_commit_base:
         return settlement
-    lost = tuple(map(runtime.masked, _lost_with(batch, base_location, state, runtime)))
-    return replace(settlement, why=str(lost_error(batch.table, lost)), lost=lost) if lost else settlement
+    lost = tuple(map(runtime.masked, _lost_with(work, base_location, state, runtime)))
+    return (
+        replace(settlement, why=str(lost_error(stored.batch.table, lost)), lost=lost) if lost else settlement
+    )
 
 
 def _may_come(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
@@ -148,7 +152,9 @@ def _may_come(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
     return runtime.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
 
 
-def _lost_with(batch: Batch, base_location: str, state: TableState, runtime: Runtime) -> tuple[str, ...]:
+def _lost_with(
+    work: ExpireSnapshots, base_location: str, state: TableState, runtime: Runtime
+) -> tuple[str, ...]:
     """What went with an expiry whose process did not live to look."""
 
     def read(location: str) -> Mapping[str, Any]:
@@ -156,8 +162,8 @@ def _lost_with(batch: Batch, base_location: str, state: TableState, runtime: Run
 
     def look() -> tuple[str, ...]:
         log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
-        swapped = applied_to(batch, base_location, log, read)
-        return () if swapped is None else lost_with(batch, read(base_location), swapped)
+        swapped = applied_to(work, base_location, log, read)
+        return () if swapped is None else lost_with(work, read(base_location), swapped)
 
     return look_for_lost(look, runtime.clock.sleep, one_line)
 

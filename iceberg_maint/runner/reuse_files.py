@@ -6,9 +6,16 @@ the proof is read from them anew, and they go through the gate under an attempt 
 
 from __future__ import annotations
 
-from iceberg_maint.core.commits.intent import is_conversion, merges_position_deletes
+from typing import assert_never
+
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    RewriteDataFiles,
+    RewritePositionDeleteFiles,
+    file_work,
+)
 from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.errors import FenceLostError, StaleBatchError
 from iceberg_maint.ports.engine import Written
@@ -39,9 +46,13 @@ def adopted(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Wri
 
 def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
     """Whether a proof says as much as the policy asks of this batch now."""
-    wanted = policy.rewrite_data_files.proof
-    if merges_position_deletes(batch):
-        wanted = policy.rewrite_position_delete_files.proof
-    if is_conversion(batch):
-        wanted = ProofLevel.FULL
+    match work := file_work(batch.work):
+        case RewriteDataFiles():
+            wanted = policy.rewrite_data_files.proof
+        case RewritePositionDeleteFiles():
+            wanted = policy.rewrite_position_delete_files.proof
+        case ConvertEqualityDeletes():
+            wanted = ProofLevel.FULL
+        case _:
+            assert_never(work)
     return proof.equal and proof.level in (wanted.value, ProofLevel.FULL.value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
-from iceberg_maint.core.commits.intent import is_conversion
 from iceberg_maint.core.commits.planned_files import (
     PlannedFile,
     planned_data_files,
@@ -16,10 +16,19 @@ from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.backoff import failed
 from iceberg_maint.core.decisions.decide import backs_off
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    Work,
+)
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.request import PlanReady, Run
@@ -62,12 +71,8 @@ def select_batches(seen: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...
         inside = requested is None or requested.issuperset(batch.partitions)
         if _held(batch, seen, run):
             ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
-        elif batch.groups and is_conversion(batch) and not may_convert(seen.policy.equality_deletes):
-            ledger.close_batch(lease, batch.batch_id, "the policy wants no conversions any more")
-        elif batch.layout is not None and batch.layout.order != seen.state.order:
-            ledger.close_batch(lease, batch.batch_id, "the files are to be in another order by now")
-        elif batch.operation in HOUSEKEEPING_OPERATIONS:
-            ledger.close_batch(lease, batch.batch_id, "what concerns the whole table is planned anew")
+        elif (why := _unwanted(batch.work, seen)) is not None:
+            ledger.close_batch(lease, batch.batch_id, why)
         elif inside and still_valid(batch, seen.state, run.runtime):
             resumed.append(batch)
         else:
@@ -79,6 +84,23 @@ def select_batches(seen: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...
     run.leftovers |= {left.partition: left.reason for left in plan.leftovers}
     run.observer(PlanReady(plan, seen.decision, tuple(resumed)))
     return (*resumed, *_not_done(plan, seen, run))
+
+
+def _unwanted(work: Work, seen: Assessment) -> str | None:
+    """Why the policy and the table as they are now do not want the work of an open batch; None if they do."""
+    match work:
+        case ConvertEqualityDeletes():
+            unwanted = work.groups and not may_convert(seen.policy.equality_deletes)
+            return "the policy wants no conversions any more" if unwanted else None
+        case RewriteDataFiles():
+            other = work.layout is not None and work.layout.order != seen.state.order
+            return "the files are to be in another order by now" if other else None
+        case RewritePositionDeleteFiles():
+            return None
+        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
+            return "what concerns the whole table is planned anew"
+        case _:
+            assert_never(work)
 
 
 def _not_done(plan: Plan, seen: Assessment, run: Run) -> tuple[Batch, ...]:

@@ -9,16 +9,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from iceberg_maint.core.commits.change import MetadataReader
-from iceberg_maint.core.commits.intent import is_conversion, keeps_data_files, merges_position_deletes
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    file_work,
+)
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written, WrittenFile
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
@@ -29,7 +37,7 @@ from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark
 from iceberg_maint.spark.deletes.convert import Converted, convert
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.merge_position_deletes import merge
-from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
+from iceberg_maint.spark.deletes.preflight import check_keys, memory_of, preflight_of
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, one_line
 from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json
 from iceberg_maint.spark.jvm.functions import JavaFunctions
@@ -127,15 +135,20 @@ class SparkEngine:
         deletes = equality_delete_files(bridge, java_table, batch)
         preflight = preflight_of(bridge, table, batch, policy.equality_deletes, tuple(deletes.values()))
         footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
-        planned = plan_tasks(bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch))
+        planned = plan_tasks(
+            bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch.work)
+        )
         merged = position_delete_files(bridge, java_table, batch)
         work = DeleteWork(table, batch, planned, deletes, preflight)
-        if is_conversion(batch):
-            files, written = self._convert(bridge, work)
-        elif merges_position_deletes(batch):
-            files, written = self._merge(bridge, work, merged, policy.rewrite_position_delete_files.proof)
-        else:
-            files, written = self._rewrite(bridge, work, policy.rewrite_data_files)
+        match batch_work := file_work(batch.work):
+            case ConvertEqualityDeletes():
+                files, written = self._convert(bridge, work)
+            case RewritePositionDeleteFiles():
+                files, written = self._merge(bridge, work, merged, policy.rewrite_position_delete_files.proof)
+            case RewriteDataFiles():
+                files, written = self._rewrite(bridge, work, policy.rewrite_data_files)
+            case _:
+                assert_never(batch_work)
         if written.proof.equal:
             outputs = {_identity(f): f for f in files}
             known = {_identity(d): d for d in deletes.values()} | merged
@@ -157,7 +170,7 @@ class SparkEngine:
             io = java_table.io()
             if any(io.newInputFile(f.location()).getLength() != f.fileSizeInBytes() for f in files):
                 return False
-            if keeps_data_files(batch):
+            if keeps_data_files(batch.work):
                 found = positions.fingerprint(positions.read_back(bridge, java_table, files))
             elif written.proof.fingerprint is None:
                 return True
@@ -175,11 +188,24 @@ class SparkEngine:
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate; also what another process wrote, from its content JSON."""
         bridge = self._active()
-        if batch.operation == Operation.EXPIRE_SNAPSHOTS:
-            return commit_expiry(bridge, batch, context, backoff=self._pause)
-        reader = self._reader_of(batch.table)
-        if batch.operation == Operation.REWRITE_MANIFESTS:
-            return commit_regrouping(bridge, batch, written, context, reader=reader, backoff=self._pause)
+        match batch.work:
+            case ExpireSnapshots() as work:
+                return commit_expiry(bridge, batch, work, context, backoff=self._pause)
+            case RewriteManifests() as work:
+                reader = self._reader_of(batch.table)
+                return commit_regrouping(
+                    bridge, batch, work, written, context, reader=reader, backoff=self._pause
+                )
+            case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+                return self._commit_files(bridge, batch, written, context)
+            case RemoveOrphanFiles():
+                raise ValueError("an orphan pass commits nothing")
+            case _:
+                assert_never(batch.work)
+
+    def _commit_files(
+        self, bridge: Bridge, batch: Batch, written: Written, context: CommitContext
+    ) -> CommitResult:
         prepared = self._prepared.pop(batch.batch_id, None)
         if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
             prepared = _revived(bridge, batch, load_planned_table(bridge, batch), written)
@@ -191,7 +217,7 @@ class SparkEngine:
             sources=prepared.sources,
             outputs=tuple(prepared.outputs.values()),
             deletes=prepared.deletes,
-            reader=reader,
+            reader=self._reader_of(batch.table),
             backoff=self._pause,
         )
 
@@ -270,7 +296,8 @@ class SparkEngine:
 
 
 def _use(work: DeleteWork, found: Preflight, peak_bytes: int) -> MemoryUse:
-    correction = work.batch.memory.correction if work.batch.memory else 1.0
+    need = memory_of(work.batch)
+    correction = need.correction if need else 1.0
     return MemoryUse(found.estimated_bytes, peak_bytes, found.partitions, found.passes, correction)
 
 
@@ -352,7 +379,7 @@ def _prepared(
     sources: list[Any] = []
     deletes: dict[_Identity, Any] = dict(known)
     for group_tasks in planned:
-        if not keeps_data_files(batch):
+        if not keeps_data_files(batch.work):
             sources += [task.file() for task in bridge.iterate(group_tasks.tasks)]
         if any(f.delete_files for f in group_tasks.group.files):
             applied = group_tasks.tasks.stream().flatMap(lambdas.task_deletes).distinct()

@@ -161,7 +161,7 @@ class MemoryEngine:
         table = self._catalog.made[TableId.parse(batch.table)]
         if batch.operation == Operation.EXPIRE_SNAPSHOTS:
             ticket.record_try(batch.snapshot_id, table.state.metadata_location)
-            table.expire(batch.snapshots)
+            table.expire(batch.work.snapshots)
             return CommitResult(CommitStatus.COMMITTED)
         base = table.state.snapshots[-1].snapshot_id
         ticket.record_try(base, table.state.metadata_location)

@@ -14,6 +14,7 @@ from iceberg_maint.core.planning.plan import make_plan
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.ledger import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.ledger.values import (
     CONVERT,
     NAME,
@@ -106,7 +107,7 @@ def test_settling_one_operation_leaves_the_others_batch_alone(ledger, lease):
 def measure(ledger: SqlLedger, lease: Lease, partition: str, operation, use: MemoryUse | None) -> None:
     """A batch that ended having used so much memory."""
     need = MemoryNeed(keys=1000, key_bytes=16, rows=5000)
-    batch = replace(make_batch(partition, operation=operation), memory=need)
+    batch = with_work(make_batch(partition, operation=operation), memory=need)
     ledger.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()), "run-1")
     started = ledger.start_attempt(lease, batch.batch_id, "run-1", {})
     reported = replace(outcome_of(batch), memory=use)

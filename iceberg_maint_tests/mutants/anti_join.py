@@ -47,12 +47,12 @@ STRUCTS = membership("nested_keys_tell_null_structs_from_structs_of_null")
 
 MUTANTS = (
     # Planned from metadata.
-    Mutant("planned: deletes apply to rows of their own commit", "core/planning/equality_deletes.py", "return _newest(self.everywhere) > file.data_sequence_number", "return _newest(self.everywhere) >= file.data_sequence_number", EQUALITY),
+    Mutant("planned: deletes apply to rows of their own commit", "core/planning/equality_deletes.py", "return equality_delete_reaches(_newest(self.everywhere), file.data_sequence_number)", "return _newest(self.everywhere) >= file.data_sequence_number", EQUALITY),
     Mutant("planned: deletes of one number apply to each other's files", "core/planning/equality_deletes.py", "from bisect import bisect_right", "from bisect import bisect_left as bisect_right", EQUALITY),
-    Mutant("planned: no spec is unpartitioned", "core/planning/equality_deletes.py", "unpartitioned = specs[file.spec_id].is_unpartitioned", "unpartitioned = False", EQUALITY),
-    Mutant("planned: a scope is a partition of any spec", "core/planning/equality_deletes.py", "    return file.spec_id, file.partition", "    return 0, file.partition", EQUALITY),
+    Mutant("planned: no spec is unpartitioned", "core/planning/equality_deletes.py", "scope = delete_scope(file, specs)", "scope = scope_of(file)", EQUALITY),
+    Mutant("planned: a scope is a partition of any spec", "core/model/delete_rule.py", "    return file.spec_id, file.partition", "    return 0, file.partition", EQUALITY),
     Mutant("planned: files left behind need no delete", "core/planning/equality_deletes.py", "needed.add(delete.path)", "pass", EQUALITY),
-    Mutant("planned: global deletes are needed in their spec only", "core/planning/equality_deletes.py", "scope = None if specs[delete.spec_id].is_unpartitioned else scope_of(delete)", "scope = scope_of(delete)", EQUALITY),
+    Mutant("planned: global deletes are needed in their spec only", "core/planning/equality_deletes.py", "scope = delete_scope(delete, specs)", "scope = scope_of(delete)", EQUALITY),
     Mutant("planned: every delete goes", "core/planning/equality_deletes.py", "drop=d.path not in kept", "drop=True", EQUALITY),
     Mutant("planned: deletes without keys can be matched", "core/planning/equality_deletes.py", "not delete.equality_ids or not all", "not all", EQUALITY),
     Mutant("planned: one good key column is enough", "core/planning/equality_deletes.py", "not all(can_be_key(key_types.get(i)) for i in delete.equality_ids)", "not any(can_be_key(key_types.get(i)) for i in delete.equality_ids)", EQUALITY),

@@ -15,6 +15,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Ref, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.ledger.schema import attempt_try as tries
 from iceberg_maint.ledger.schema import batch as batch_rows
@@ -110,13 +111,13 @@ def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
         world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
     world.clock.sleep(30 * 86_400)
     left: list[int] = []
-    world.before_commit = lambda batch: left.extend(set(world.ids()) - set(batch.snapshots))
+    world.before_commit = lambda batch: left.extend(set(world.ids()) - set(batch.work.snapshots))
     # Settling comes first in a run; here what a plan alone would say.
     runtime = world.runtime(Process())
     seen = assess(world.now.state.table, runtime, (EXPIRE,))
     [plan] = make_plans(seen, runtime)
-    assert held not in plan.batches[0].snapshots
-    assert min(plan.batches[0].snapshots) == world.ids()[0]
+    assert held not in plan.batches[0].work.snapshots
+    assert min(plan.batches[0].work.snapshots) == world.ids()[0]
     world.run(operations=(EXPIRE,))
     assert world.ids() == [max(left)]
 
@@ -193,7 +194,7 @@ class Careless:
             engine.world.catalog.checks_commit_base = False
             meanwhile(engine.world)
             now = engine.world.now.state
-            kept = tuple(r for r in now.refs if r.snapshot_id not in batch.snapshots)
+            kept = tuple(r for r in now.refs if r.snapshot_id not in batch.work.snapshots)
             swap(engine, batch, ticket, replace(now, refs=kept))
 
         monkeypatch.setattr(UpkeepEngine, "_swap", careless)
@@ -281,7 +282,7 @@ def on_its_way(world: UpkeepWorld) -> tuple[int, ...]:
         world.run(Process(dies="after:record_try"), operations=(EXPIRE,))
     world.expire_leases()
     (stored,) = world.ledger.open_batches(world.now.state.uuid, EXPIRE)
-    return stored.batch.snapshots
+    return stored.batch.work.snapshots
 
 
 def arrives(world: UpkeepWorld, expired: tuple[int, ...]) -> None:
@@ -363,11 +364,11 @@ def test_open_batch_of_housekeeping_is_planned_anew() -> None:
     assert world.left_open(EXPIRE) == (0, 0)
 
 
-EXPIRY = Batch("b", "lake.db.t", "u", EXPIRE, "expire", 2, 1, 1, 0, (), 0, snapshots=(1,), refs=("r",))
+EXPIRY = ExpireSnapshots((1,), ("r",))
 
 
 @pytest.mark.parametrize(
-    ("batch", "base", "may_come", "status"),
+    ("work", "base", "may_come", "status"),
     [
         (EXPIRY, None, True, CommitStatus.REJECTED),
         (EXPIRY, "here", False, CommitStatus.COMMITTED),
@@ -381,10 +382,10 @@ EXPIRY = Batch("b", "lake.db.t", "u", EXPIRE, "expire", 2, 1, 1, 0, (), 0, snaps
     ],
 )
 def test_expiry_is_settled_by_what_it_meant_to_remove(
-    batch: Batch | None, base: str | None, may_come: bool, status: CommitStatus
+    work: ExpireSnapshots | None, base: str | None, may_come: bool, status: CommitStatus
 ) -> None:
     state = replace(UpkeepWorld().now.state, metadata_location="here")
-    assert settle_expiry(batch, base, state, may_come=may_come).status is status
+    assert settle_expiry(work, base, state, may_come=may_come).status is status
 
 
 def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:

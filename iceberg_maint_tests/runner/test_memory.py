@@ -20,9 +20,9 @@ def test_batch_that_ran_out_of_memory_is_estimated_higher_at_each_attempt() -> N
     def run_out(batch: Batch) -> None:
         if batch.operation != Operation.CONVERT_EQUALITY_DELETES:
             return
-        assert batch.memory is not None
-        tried.append(batch.memory.correction)
-        use = MemoryUse(64 * MIB, 50 * MIB, 2, 1, batch.memory.correction, exceeded=True)
+        assert batch.work.memory is not None
+        tried.append(batch.work.memory.correction)
+        use = MemoryUse(64 * MIB, 50 * MIB, 2, 1, batch.work.memory.correction, exceeded=True)
         raise MemoryExceededError("Spark ran out of memory", use)
 
     world.before_write = run_out
@@ -38,7 +38,7 @@ def test_batch_that_ran_out_of_memory_is_estimated_higher_at_each_attempt() -> N
     planned: list[Batch] = []
     world.before_write = planned.append
     assert world.run(operations=(Operation.CONVERT_EQUALITY_DELETES,)).outcome is OutcomeStatus.IMPROVED
-    assert [b.memory.correction for b in planned if b.memory] == [4.0]
+    assert [b.work.memory.correction for b in planned if b.work.memory] == [4.0]
 
 
 def test_higher_estimate_makes_smaller_tasks() -> None:

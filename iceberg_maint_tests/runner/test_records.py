@@ -13,7 +13,9 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile, make_plan
+from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.core.planning.plan import Batch, make_plan
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint_tests.runner.test_crashes import STEPS
@@ -171,7 +173,7 @@ def conversion(world: World) -> Batch:
     state = world.now.state
     assert state.snapshot is not None
     first = world.now.live_files[0]
-    return Batch(
+    return BatchBody(
         batch_id="conversion",
         table=str(TABLE),
         table_uuid=state.uuid,
@@ -184,7 +186,7 @@ def conversion(world: World) -> Batch:
         groups=(FileGroup(first.partition, 0, 0, (InputFile(first.path, 10, 10, 1),), 0),),
         target_file_size_bytes=100,
         reasons=(Reason.EQUALITY_DELETES,),
-    )
+    ).batch()
 
 
 def lease_of(world: World, owner: str) -> Lease:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from iceberg_maint.catalog.fake import document_of
 from iceberg_maint.core.commits.expire_snapshots import check_expiry, expired
 from iceberg_maint.core.commits.intent import keeps_data_files
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     FENCE_PROPERTY,
@@ -23,6 +23,7 @@ from iceberg_maint.core.model.table_state import (
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots, RewriteManifests
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
@@ -96,7 +97,7 @@ class SimEngine:
     ) -> Iterable[WrittenFile]:
         lake, table = self._lake, self._lake.every[batch.table_uuid]
         for index, group in enumerate(batch.groups):
-            if keeps_data_files(batch):
+            if keeps_data_files(batch.work):
                 planned = {d.path for d in (*batch.equality_deletes, *batch.position_deletes)}
                 others = [d for d in deletes if d.path not in planned]
                 for file in (by_path[f.path] for f in group.files):
@@ -161,24 +162,24 @@ class SimEngine:
         """What is to be swapped in. Raises _StaleError where the batch does not fit the base."""
         if base.uuid != batch.table_uuid:
             raise _StaleError("another table")
-        if batch.operation == Operation.EXPIRE_SNAPSHOTS:
-            return self._expiry(batch, base, context)
+        if isinstance(batch.work, ExpireSnapshots):
+            return self._expiry(batch.work, base, context)
         summary = _summary(batch, context, written)
-        if batch.operation != Operation.REWRITE_MANIFESTS:
+        if not isinstance(batch.work, RewriteManifests):
             return Swap(base, self._gated(batch, written, base), "replace", summary)
-        manifests = frozenset(batch.manifests)
+        manifests = frozenset(batch.work.manifests)
         if base.snapshot is None or not manifests <= {m.path for m in base.manifests}:
             raise _StaleError("a manifest is gone")
         live = self._lake.every[base.uuid].files[base.snapshot.snapshot_id]
         return Swap(base, live, "replace", {**summary, "manifests-created": "1"}, manifests)
 
-    def _expiry(self, batch: Batch, base: TableState, context: CommitContext) -> Swap:
+    def _expiry(self, work: ExpireSnapshots, base: TableState, context: CommitContext) -> Swap:
         """As the real one: what may expire is asked anew of this very base."""
         allowed = context.retention(base.metadata_location)
         if allowed is None:
             raise _MovedError("the base is no longer the table's")
-        swap = Swap(base, (), "expire", {}, expire=batch.snapshots, expire_refs=batch.refs)
-        broken = check_expiry(batch, document_of(base), _document(base, swap), allowed)
+        swap = Swap(base, (), "expire", {}, expire=work.snapshots, expire_refs=work.refs)
+        broken = check_expiry(base.uuid, work, document_of(base), _document(base, swap), allowed)
         if broken:
             raise _StaleError(str(broken[0]))
         self._process.world.watch.storage.expires(self._process, swap)
@@ -195,7 +196,7 @@ class SimEngine:
         dropped |= {d.path for d in batch.position_deletes}
         if not batch.paths() | dropped <= {f.path for f in before}:
             raise _StaleError("an input is gone")
-        removed = dropped if keeps_data_files(batch) else batch.paths() | dropped
+        removed = dropped if keeps_data_files(batch.work) else batch.paths() | dropped
         kept = [f for f in before if f.path not in removed and f.referenced_data_file not in removed]
         added = [self._added(f, batch, base) for f in written.files]
         if lake.visible([*kept, *added]) != lake.visible(before):
@@ -249,8 +250,8 @@ class SimEngine:
             if now is None:
                 raise ConnectionError("no such table")
             found = now.snapshot_by_token(context.token)
-            if swap.operation == "expire":
-                found = now.snapshot if expired(batch, now) else None
+            if isinstance(batch.work, ExpireSnapshots):
+                found = now.snapshot if expired(batch.work, now) else None
             return found.snapshot_id if found is not None else None
 
         try:

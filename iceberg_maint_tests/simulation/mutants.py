@@ -196,10 +196,10 @@ def failure_leaves_no_back_off(patch: pytest.MonkeyPatch) -> None:
 @mutant("an unknown commit keeps its back-off")
 def unknown_clears_back_off(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def histories_of(ended, past, policy, tools):
+        def histories_of(ended, past, policy, runtime):
             if ended.outcome is OutcomeStatus.UNKNOWN:
                 return {p: executing.succeeded() for p in past}
-            return real(ended, past, policy, tools)
+            return real(ended, past, policy, runtime)
 
         return histories_of
 
@@ -243,8 +243,8 @@ def later_outcomes_overwrite_done(patch: pytest.MonkeyPatch) -> None:
 @mutant("the catalog's word is not taken for the commit")
 def success_is_believed(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def judge(batch, written, result, token, tools, policy):
-            ended = real(batch, written, result, token, tools, policy)
+        def judge(batch, written, result, token, runtime, policy):
+            ended = real(batch, written, result, token, runtime, policy)
             if ended.outcome is not OutcomeStatus.UNKNOWN or result.message != "not there":
                 return ended
             return replace(ended, outcome=OutcomeStatus.IMPROVED, reason=Reason.SMALL_FILES)
@@ -257,8 +257,8 @@ def success_is_believed(patch: pytest.MonkeyPatch) -> None:
 @mutant("an exception is not taken for a rejection")
 def unknown_is_reported_as_failed(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def judge(batch, written, result, token, tools, policy):
-            ended = real(batch, written, result, token, tools, policy)
+        def judge(batch, written, result, token, runtime, policy):
+            ended = real(batch, written, result, token, runtime, policy)
             if ended.outcome is OutcomeStatus.UNKNOWN:
                 return replace(ended, outcome=OutcomeStatus.FAILED, reason=Reason.ERROR)
             return ended

@@ -54,8 +54,8 @@ def files_are_adopted_however_old(patch: pytest.MonkeyPatch) -> None:
     keeping.test_files_of_a_dead_run_that_somebody_has_removed_are_written_again,
 )
 def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    def adopted(batch, _policy, tools, lease):
-        left = tools.ledger.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
+    def adopted(batch, _policy, runtime, lease):
+        left = runtime.ledger.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
         if left is None or not left.files or left.proof is None:
             return None
         return Written(left.files, left.proof, adopted=True)
@@ -109,7 +109,7 @@ def readers_do_not_hold_snapshots(patch: pytest.MonkeyPatch) -> None:
 )
 def plan_of_an_expiry_is_believed(patch: pytest.MonkeyPatch) -> None:
     def may_expire(batch, _policy, _runtime, _location):
-        return Retention(batch.snapshots, batch.refs, (), ())
+        return Retention(batch.work.snapshots, batch.work.refs, (), ())
 
     patch.setattr(executing, "may_expire", may_expire)
 

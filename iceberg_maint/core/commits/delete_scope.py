@@ -3,6 +3,9 @@
 Position deletes and deletion vectors apply up to their own sequence number: by path if they name one
 file, else in their spec and partition. Equality deletes apply strictly below their sequence number: in
 their spec and partition or, if their spec is unpartitioned, everywhere.
+
+This is the second implementation of the rule that `core.model.delete_rule` states for planning. It imports
+nothing of it on purpose: the gate judges plans, so a mistake of the planner must not be one of the gate too.
 """
 
 from __future__ import annotations

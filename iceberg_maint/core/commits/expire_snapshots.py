@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.retention import Retention, gc_enabled
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 
 Document = Mapping[str, Any]
 
@@ -29,33 +29,35 @@ LATE_SECONDS = 3600
 proxies and servers usually wait."""
 
 
-def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
+def check_expiry(
+    table_uuid: str, work: ExpireSnapshots, base: Document, new: Document, retention: Retention
+) -> tuple[Violation, ...]:
     """Returns every rule that the change from `base` to `new` would break; () if it may be committed.
     `retention` is what may expire of `base` now. The plan must not remove more, although a new holder may
     have appeared since the plan."""
-    return (*_allowed(batch, base, retention), *_as_planned(batch, base, new))
+    return (*_allowed(table_uuid, work, base, retention), *_as_planned(work, base, new))
 
 
-def expired(batch: Batch, state: TableState) -> bool:
-    """Returns whether everything that the batch should expire is gone from the table."""
-    snapshots_gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
-    return snapshots_gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
+def expired(work: ExpireSnapshots, state: TableState) -> bool:
+    """Returns whether everything that the work should expire is gone from the table."""
+    snapshots_gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(work.snapshots)
+    return snapshots_gone and {r.name for r in state.refs}.isdisjoint(work.refs)
 
 
-def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...]:
-    """Returns what others depend on and what was removed with the batch's snapshots, as sentences. `base`
+def lost_with(work: ExpireSnapshots, base: Document, swapped: Document) -> tuple[str, ...]:
+    """Returns what others depend on and what was removed with the work's snapshots, as sentences. `base`
     is the metadata that the commit was checked against. `swapped` is the metadata that the catalog
     applied the commit to.
 
     A REST catalog does not compare the two. For the removal of snapshots, and of the refs that point at
     them, the request requires only the table's identity (`UpdateRequirements.forUpdateTable`).
     """
-    planned, before = frozenset(batch.snapshots), _refs(base)
+    planned, before = frozenset(work.snapshots), _refs(base)
     sentences = []
     for name, ref in sorted(_refs(swapped).items()):
-        if int(ref["snapshot-id"]) in planned and name not in batch.refs:
+        if int(ref["snapshot-id"]) in planned and name not in work.refs:
             sentences.append(f"{ref['type']} {name} on snapshot {ref['snapshot-id']}")
-        elif name in batch.refs and ref != before.get(name):
+        elif name in work.refs and ref != before.get(name):
             sentences.append(f"{ref['type']} {name}, moved to snapshot {ref['snapshot-id']}")
     base_snapshots = _by_id(base)
     for number, snapshot in _by_id(swapped).items():
@@ -67,9 +69,9 @@ def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...
 
 
 def applied_to(
-    batch: Batch, base_location: str, log: Sequence[str], read: Callable[[str], Document]
+    work: ExpireSnapshots, base_location: str, log: Sequence[str], read: Callable[[str], Document]
 ) -> Document | None:
-    """Returns the metadata that the catalog applied the batch's commit to, if that is not the metadata at
+    """Returns the metadata that the catalog applied the work's commit to, if that is not the metadata at
     `base_location`, which the commit was checked against. `log` is the metadata log of the table that
     shows the commit, oldest first (spec: "Table Metadata", metadata-log). Returns None as well if the
     catalog keeps no log.
@@ -80,7 +82,7 @@ def applied_to(
     latest = None
     for location in log[log.index(base_location) + 1 :] if is_logged else log:
         document = read(location)
-        if has_expired(batch, document):
+        if has_expired(work, document):
             break
         latest = document
     if latest is None and log and not is_logged:
@@ -106,27 +108,25 @@ def look_for_lost(
     return (f"the check for lost snapshots and refs failed: {error_line}",)
 
 
-def has_expired(batch: Batch, document: Document) -> bool:
-    """Returns whether the metadata contain nothing of what the batch removes."""
-    return _by_id(document).keys().isdisjoint(batch.snapshots) and _refs(document).keys().isdisjoint(
-        batch.refs
-    )
+def has_expired(work: ExpireSnapshots, document: Document) -> bool:
+    """Returns whether the metadata contain nothing of what the work removes."""
+    return _by_id(document).keys().isdisjoint(work.snapshots) and _refs(document).keys().isdisjoint(work.refs)
 
 
 def settle_expiry(
-    batch: Batch | None, base_location: str | None, state: TableState, *, may_come: bool
+    work: ExpireSnapshots | None, base_location: str | None, state: TableState, *, may_come: bool
 ) -> Settlement:
     """Settles an attempt that never reported back. Its commit is based on the metadata at `base_location`
-    (None: no commit was attempted). `batch` is None if another attempt has completed it.
+    (None: no commit was attempted). `work` is None if another attempt has completed it.
 
-    No snapshot carries the attempt's token, so the settlement checks what the batch should remove. If the
+    No snapshot carries the attempt's token, so the settlement checks what the work should remove. If the
     catalog compares the base, a table that has moved past it can no longer accept the swap. If the
-    catalog does not compare it, a late swap removes the batch's snapshots and everything that points at
+    catalog does not compare it, a late swap removes the work's snapshots and everything that points at
     them by then. While it `may_come`, the result is UNKNOWN.
     """
     if base_location is None:
         return Settlement(CommitStatus.REJECTED, None, "no commit was attempted")
-    if batch is not None and expired(batch, state):
+    if work is not None and expired(work, state):
         return Settlement(CommitStatus.COMMITTED, None, "everything that the batch should expire is gone")
     if state.metadata_location == base_location:
         return Settlement(CommitStatus.UNKNOWN, None, "the table is still at its base")
@@ -135,24 +135,24 @@ def settle_expiry(
     return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
 
 
-def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Violation]:
-    if base["table-uuid"] != batch.table_uuid:
-        yield Violation(
-            Rule.TABLE_UUID, f"the table is {base['table-uuid']}, the plan was for {batch.table_uuid}"
-        )
+def _allowed(
+    table_uuid: str, work: ExpireSnapshots, base: Document, retention: Retention
+) -> Iterator[Violation]:
+    if base["table-uuid"] != table_uuid:
+        yield Violation(Rule.TABLE_UUID, f"the table is {base['table-uuid']}, the plan was for {table_uuid}")
     if not gc_enabled(base.get("properties") or {}):
         yield Violation(Rule.RETENTION, "gc.enabled is false now")
     may_go = frozenset(retention.expire)
-    held = [s for s in batch.snapshots if s not in may_go]
+    held = [s for s in work.snapshots if s not in may_go]
     if held:
         yield Violation(Rule.RETENTION, f"snapshot {held[0]} may no longer expire ({len(held)} in all)")
-    for name in batch.refs:
+    for name in work.refs:
         if name not in retention.expire_refs:
             yield Violation(Rule.RETENTION, f"ref {name} may no longer expire")
 
 
-def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violation]:
-    planned = frozenset(batch.snapshots)
+def _as_planned(work: ExpireSnapshots, base: Document, new: Document) -> Iterator[Violation]:
+    planned = frozenset(work.snapshots)
     before, after = _by_id(base), _by_id(new)
     if removed := before.keys() - after.keys() - planned:
         yield Violation(Rule.SNAPSHOTS, f"would remove snapshot {min(removed)}, which was not planned")
@@ -161,7 +161,7 @@ def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violati
     if any(after[s] != before.get(s) for s in after):
         yield Violation(Rule.SNAPSHOTS, "would add or change a snapshot")
     refs = _refs(base)
-    expected = {name: ref for name, ref in refs.items() if name not in batch.refs}
+    expected = {name: ref for name, ref in refs.items() if name not in work.refs}
     if _refs(new) != expected:
         yield Violation(Rule.REFS, f"would not leave exactly the refs {sorted(expected)}")
     if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from iceberg_maint.core.commits.change import Entry, Identity
 from iceberg_maint.core.commits.planned_files import (
@@ -13,9 +13,17 @@ from iceberg_maint.core.commits.planned_files import (
     planned_delete_files,
     unknown_deletes,
 )
-from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    Work,
+)
 
 
 class NewFile(Protocol):
@@ -125,19 +133,17 @@ class Intent:
         return tuple(d for g in self.groups for d in g.deletes)
 
 
-def is_conversion(batch: Batch) -> bool:
-    """Whether the batch turns equality deletes into positions and leaves its data files alone."""
-    return batch.operation == Operation.CONVERT_EQUALITY_DELETES
-
-
-def merges_position_deletes(batch: Batch) -> bool:
-    """Whether the batch writes position deletes anew, or drops those that mark nothing."""
-    return batch.operation == Operation.REWRITE_POSITION_DELETE_FILES
-
-
-def keeps_data_files(batch: Batch) -> bool:
-    """Whether the batch changes delete files only."""
-    return is_conversion(batch) or merges_position_deletes(batch)
+def keeps_data_files(work: Work) -> bool:
+    """Whether the work leaves every data file in the table."""
+    match work:
+        case RewriteDataFiles():
+            return False
+        case ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            return True
+        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
+            return True
+        case _:
+            assert_never(work)
 
 
 def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
@@ -167,7 +173,7 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
     groups = []
     for group, new, marks in zip(batch.groups, added, deletes, strict=True):
         paths = frozenset(f.path for f in group.files)
-        removed, examined = (none, paths) if keeps_data_files(batch) else (paths, none)
+        removed, examined = (none, paths) if keeps_data_files(batch.work) else (paths, none)
         groups.append(
             GroupIntent(
                 group.partition,

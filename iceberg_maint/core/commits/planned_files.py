@@ -14,7 +14,8 @@ from itertools import chain
 from iceberg_maint.core.commits.change import Entry, Identity, Scope
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
 from iceberg_maint.core.model.table_state import LiveFile
-from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile, PositionDeleteFile
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch
 
 _FLOATS = ("float", "double")
 

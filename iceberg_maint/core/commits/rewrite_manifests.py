@@ -15,6 +15,7 @@ from iceberg_maint.core.commits.entry_digest import EntriesDigest, Partition
 from iceberg_maint.core.commits.gate import Rule, Violation, changes_only
 from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,9 @@ def cuts(partitions: Mapping[Partition, int], clusters: int) -> tuple[Partition,
     return tuple(first_partitions)
 
 
-def check_regrouping(batch: Batch, change: Regrouping) -> tuple[Violation, ...]:
+def check_regrouping(batch: Batch, work: RewriteManifests, change: Regrouping) -> tuple[Violation, ...]:
     """Returns every rule the commit would break; () if it may be committed."""
-    return (*_on_the_planned_table(batch, change), *_manifests(batch, change), *_entries(change))
+    return (*_on_the_planned_table(batch, change), *_manifests(work, change), *_entries(change))
 
 
 def _on_the_planned_table(batch: Batch, change: Regrouping) -> Iterator[Violation]:
@@ -61,10 +62,10 @@ def _on_the_planned_table(batch: Batch, change: Regrouping) -> Iterator[Violatio
     yield from changes_only(base, change.new, "manifests")
 
 
-def _manifests(batch: Batch, change: Regrouping) -> Iterator[Violation]:
+def _manifests(work: RewriteManifests, change: Regrouping) -> Iterator[Violation]:
     old = {m.path: m for m in change.base.manifests}
     now = {m.path: m for m in change.new.manifests}
-    planned = frozenset(batch.manifests)
+    planned = frozenset(work.manifests)
     if missing := planned - old.keys():
         yield Violation(Rule.MANIFESTS, f"{min(missing)} is no longer a manifest of the table", raced=True)
         return

@@ -198,7 +198,7 @@ class Decision:
     """
 
     table: str
-    operation: str
+    operation: Operation
     verdict: Verdict
     reason: Reason
     snapshot_id: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import assert_never
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
@@ -12,6 +13,14 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.layout_gain import LayoutGain
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+)
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 
@@ -97,7 +106,7 @@ class OperationOutcome:
     """The outcome of one operation on one table in one run."""
 
     table: str
-    operation: str
+    operation: Operation
     outcome: OutcomeStatus
     reason: Reason
     snapshot_before: int | None
@@ -117,9 +126,17 @@ def gained(
 ) -> bool:
     """Returns whether a committed batch improved the table: fewer data files, fewer delete files, deleted
     rows removed for good, fewer files above the large-file size, or less overlap in the sort columns. For
-    a conversion and for a merge of position deletes: whether it removed delete files."""
-    if batch.operation in (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_POSITION_DELETE_FILES):
-        return delete_files_removed > 0
+    a conversion and for a merge of position deletes: whether it removed delete files. Housekeeping is
+    judged by other evidence."""
+    match batch.work:
+        case ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            return delete_files_removed > 0
+        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
+            return False
+        case RewriteDataFiles():
+            pass
+        case _:
+            assert_never(batch.work)
     large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
     large_after = sum(size > large_above_bytes for size in output_sizes_bytes)
     fewer_files = len(output_sizes_bytes) < batch.input_files

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 
 
@@ -17,7 +18,7 @@ class Record:
     run_id: str
     table: str
     table_uuid: str
-    operation: str
+    operation: Operation
     started_ms: int
     ended_ms: int
     plan_id: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.model.codec import digest
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import (
@@ -19,6 +20,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class RunTrace:
 
     run_id: str
     table_uuid: str
-    operation: str
+    operation: Operation
     plan_id: str
     attempts: tuple[AttemptTrace, ...]
     recorded: bool = False
@@ -128,7 +130,8 @@ def _committed(
     removed_rows = attempt.proof.removed_records if attempt.proof is not None else 0
     # It is no longer known what an expired snapshot removed or how sorted files overlap. The plan
     # expected the batch to improve the table.
-    unknown = snapshot is None or batch.layout is not None
+    sorts = isinstance(batch.work, RewriteDataFiles) and batch.work.layout is not None
+    unknown = snapshot is None or sorts
     better = unknown or gained(batch, sizes, removed, removed_rows, batch.target_file_size_bytes)
     return replace(
         reported,

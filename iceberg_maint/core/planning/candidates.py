@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches, scope_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
-from iceberg_maint.core.planning.equality_deletes import EqualityDeletes, scope_of
+from iceberg_maint.core.planning.equality_deletes import EqualityDeletes
 
 NO_EQUALITY_DELETES = EqualityDeletes((), {})
 
@@ -59,14 +60,12 @@ def candidates(
 ) -> dict[str, tuple[Candidate, ...]]:
     """Data files by partition key, in the order given, each with the deletes that apply to it.
 
-    Scope rules of the spec ("Scan Planning"): a position delete applies to data of its partition
-    and spec with a sequence number ≤ its own, a deletion vector to its one file, an equality
-    delete to data with a strictly lower number, everywhere when its spec is unpartitioned.
+    Which apply is the rule of `core.model.delete_rule`.
     """
     files = tuple(live_files)
     equality = EqualityDeletes.of(specs, files)
     by_path: dict[str, list[LiveFile]] = defaultdict(list)
-    by_scope: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+    by_scope: dict[Scope, list[LiveFile]] = defaultdict(list)
     for file in files:
         if file.kind in (FileKind.DATA, FileKind.EQUALITY_DELETES):
             continue
@@ -83,7 +82,7 @@ def candidates(
         positional = [d for d in named if d.kind is FileKind.DELETION_VECTOR] or [
             d
             for d in (*named, *by_scope.get(scope_of(file), ()))
-            if d.data_sequence_number >= file.data_sequence_number
+            if position_delete_reaches(d.data_sequence_number, file.data_sequence_number)
         ]
         result[file.partition].append(Candidate(file, tuple(positional), equality))
     return {key: tuple(found) for key, found in result.items()}

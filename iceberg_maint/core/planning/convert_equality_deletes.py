@@ -24,10 +24,10 @@ from iceberg_maint.core.planning.equality_deletes import (
     planned_deletes,
 )
 from iceberg_maint.core.planning.file_groups import applied_deletes, input_file
-from iceberg_maint.core.planning.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.inputs import FileGroup
+from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.work import ConvertEqualityDeletes
 from iceberg_maint.core.policy.data import Policy, Route, WindowsPolicy
-
-CONVERT = "convert"
 
 _BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET)
 _OPERATION = Operation.CONVERT_EQUALITY_DELETES
@@ -171,25 +171,26 @@ def _batch(
     deletes = tuple(d for unit in chunk for d in unit.deletes)
     kept = live.needed_beside(deletes, paths, state.specs)
     rows = sum(unit.rows for unit in chunk)
-    return replace(
-        _dropping(state, deletes, target_bytes, paths),
-        groups=groups,
-        applied_deletes=applied_deletes(c for unit in chunk for some in unit.files.values() for c in some),
-        equality_deletes=planned_deletes(deletes, kept, state.specs),
-        memory=memory_need(deletes, rows, state.key_types, memory_correction),
+    work = ConvertEqualityDeletes(
+        planned_deletes(deletes, kept, state.specs),
+        groups,
+        memory_need(deletes, rows, state.key_types, memory_correction),
+        applied_deletes(c for unit in chunk for some in unit.files.values() for c in some),
     )
+    return _of_work(state, work, paths, target_bytes)
 
 
-def _dropping(
-    state: TableState, deletes: Sequence[LiveFile], target_bytes: int, paths: frozenset[str] = frozenset()
-) -> Batch:
+def _dropping(state: TableState, deletes: Sequence[LiveFile], target_bytes: int) -> Batch:
     """The batch that drops these deletes, for which nothing is read."""
-    inputs = paths | {d.path for d in deletes}
-    return replace(
-        batch_at(state, _OPERATION, CONVERT, inputs, target_bytes),
-        reasons=(Reason.EQUALITY_DELETES,),
-        equality_deletes=planned_deletes(deletes, frozenset(), state.specs),
-    )
+    work = ConvertEqualityDeletes(planned_deletes(deletes, frozenset(), state.specs))
+    return _of_work(state, work, frozenset(), target_bytes)
+
+
+def _of_work(
+    state: TableState, work: ConvertEqualityDeletes, paths: frozenset[str], target_bytes: int
+) -> Batch:
+    inputs = paths | {d.path for d in work.equality_deletes}
+    return replace(batch_at(state, work, inputs, target_bytes), reasons=(Reason.EQUALITY_DELETES,))
 
 
 def _groups(files: Mapping[str, tuple[Candidate, ...]]) -> Iterable[FileGroup]:

@@ -1,8 +1,7 @@
 """Equality deletes: what each applies to, which may be dropped, what applying them needs.
 
-Scope and order are those of the Iceberg spec, "Scan Planning": an equality delete applies to data
-of its own spec and partition with a strictly lower data sequence number, and everywhere when its
-spec is unpartitioned. Which columns may be keys: spec, "Equality Delete Files".
+What applies is the rule of `core.model.delete_rule`, here for many files and deletes at once. Which columns
+may be keys: spec, "Equality Delete Files".
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from iceberg_maint.core.model.delete_rule import Scope, delete_scope, equality_delete_reaches, scope_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile
 from iceberg_maint.core.planning.memory import FIELD_BYTES, MemoryNeed
-from iceberg_maint.core.planning.plan import EqualityDeleteFile
-
-Scope = tuple[int, str]
-"""Spec id and partition key, within which a delete applies."""
 
 _WIDTH_BYTES = {
     "boolean": 1,
@@ -39,11 +36,6 @@ _VARYING = frozenset({"string", "binary"})
 _FOOTER_BYTES = 4096
 """What a file may take for other things than keys."""
 _WIDTH_BYTES_OF_SIZED = {"decimal": 16, "fixed": 16}
-
-
-def scope_of(file: LiveFile) -> Scope:
-    """Where the file lies."""
-    return file.spec_id, file.partition
 
 
 def can_be_key(column_type: str | None) -> bool:
@@ -88,8 +80,8 @@ class EqualityDeletes:
         of_scope: dict[Scope, list[LiveFile]] = defaultdict(list)
         for file in live_files:
             if file.kind is FileKind.EQUALITY_DELETES:
-                unpartitioned = specs[file.spec_id].is_unpartitioned
-                (everywhere if unpartitioned else of_scope[scope_of(file)]).append(file)
+                scope = delete_scope(file, specs)
+                (everywhere if scope is None else of_scope[scope]).append(file)
         return cls(_by_age(everywhere), {scope: _by_age(files) for scope, files in of_scope.items()})
 
     def unsupported(self, key_types: Mapping[int, str]) -> EqualityDeletes:
@@ -102,13 +94,12 @@ class EqualityDeletes:
 
     def apply_to(self, file: LiveFile) -> bool:
         """Whether any applies to this data file."""
-        return self.apply_everywhere_to(file) or _newest(self.of_scope.get(scope_of(file), ())) > (
-            file.data_sequence_number
-        )
+        newest = _newest(self.of_scope.get(scope_of(file), ()))
+        return self.apply_everywhere_to(file) or equality_delete_reaches(newest, file.data_sequence_number)
 
     def apply_everywhere_to(self, file: LiveFile) -> bool:
         """Whether one of an unpartitioned spec applies to this data file."""
-        return _newest(self.everywhere) > file.data_sequence_number
+        return equality_delete_reaches(_newest(self.everywhere), file.data_sequence_number)
 
     def applying(self, data_files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
         """Those that apply to at least one of these data files, by age."""
@@ -153,12 +144,12 @@ class LiveData:
         oldest: dict[Scope | None, int | None] = {}
         needed: set[str] = set()
         for delete in deletes:
-            scope = None if specs[delete.spec_id].is_unpartitioned else scope_of(delete)
+            scope = delete_scope(delete, specs)
             if scope not in oldest:
                 files = self.every if scope is None else self.of_scope.get(scope, ())
                 oldest[scope] = next((f.data_sequence_number for f in files if f.path not in paths), None)
             number = oldest[scope]
-            if number is not None and number < delete.data_sequence_number:
+            if number is not None and equality_delete_reaches(delete.data_sequence_number, number):
                 needed.add(delete.path)
         return frozenset(needed)
 
@@ -178,7 +169,7 @@ def planned_deletes(
             path=d.path,
             spec_id=d.spec_id,
             partition=d.partition,
-            everywhere=specs[d.spec_id].is_unpartitioned,
+            everywhere=delete_scope(d, specs) is None,
             equality_ids=tuple(sorted(d.equality_ids)),
             data_sequence_number=d.data_sequence_number,
             record_count=d.record_count,
@@ -234,4 +225,5 @@ def _newest(by_age: Sequence[LiveFile]) -> int:
 
 
 def _above(by_age: Sequence[LiveFile], number: int) -> Sequence[LiveFile]:
+    """Those for which `equality_delete_reaches` data of this number: a tail, as they are in order."""
     return by_age[bisect_right(by_age, number, key=lambda d: d.data_sequence_number) :]

@@ -23,7 +23,7 @@ from iceberg_maint.core.health.thresholds import (
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate
-from iceberg_maint.core.planning.plan import FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.policy.data import OutputSpec, RewriteDataFilesPolicy, WindowsPolicy
 
 

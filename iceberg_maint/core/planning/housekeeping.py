@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import assert_never
 
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.manifests import due_manifests
@@ -16,13 +17,13 @@ from iceberg_maint.core.model.reasons import (
 )
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.work import (
+    ExpireSnapshots,
+    MetadataWork,
+    RemoveOrphanFiles,
+    RewriteManifests,
+)
 from iceberg_maint.core.policy.data import Policy
-
-REGROUP = "regroup"
-EXPIRE = "expire"
-MARK = "mark"
-SWEEP_AND_MARK = "sweep-and-mark"
-"""Only where an expiry ended well since the files were marked; see `may_sweep`."""
 
 
 def plan_housekeeping(
@@ -45,16 +46,27 @@ def plan_housekeeping(
     batches: list[Batch] = []
     if state.snapshot is not None and decision.due():
         reasons = tuple(p.reason for p in decision.due())
-        batch = partial(_batch, operation, state, reasons)
-        if operation is Operation.REWRITE_MANIFESTS:
-            regrouped = due_manifests(state, policy.rewrite_manifests, force=Reason.FORCED in reasons)
-            batches += [batch(REGROUP, manifests=due.paths) for due in regrouped]
-        elif operation is Operation.REMOVE_ORPHAN_FILES:
-            # Storage has no snapshot: each pass is another one, whatever the table is at.
-            after = f"after {history.last_done_ms}"
-            batches.append(batch(SWEEP_AND_MARK if sweeps else MARK, after=after))
-        elif retention.expire or retention.expire_refs:
-            batches.append(batch(EXPIRE, snapshots=retention.expire, refs=retention.expire_refs))
+        batch = partial(_batch, state, reasons)
+        match operation:
+            case Operation.REWRITE_MANIFESTS:
+                regrouped = due_manifests(state, policy.rewrite_manifests, force=Reason.FORCED in reasons)
+                batches += [batch(RewriteManifests(due.paths), due.paths) for due in regrouped]
+            case Operation.REMOVE_ORPHAN_FILES:
+                # Storage has no snapshot: each pass is another one, whatever the table is at.
+                after = f"after {history.last_done_ms}"
+                batches.append(batch(RemoveOrphanFiles(sweeps), (after,)))
+            case Operation.EXPIRE_SNAPSHOTS:
+                work = ExpireSnapshots(retention.expire, retention.expire_refs)
+                if work.snapshots or work.refs:
+                    batches.append(batch(work, (*map(str, work.snapshots), *work.refs)))
+            case (
+                Operation.REWRITE_DATA_FILES
+                | Operation.CONVERT_EQUALITY_DELETES
+                | Operation.REWRITE_POSITION_DELETE_FILES
+            ):
+                raise ValueError(f"{operation} works on files of partitions: see plan_operation")
+            case _:
+                assert_never(operation)
         if not batches:
             leftovers += (Leftover(WHOLE_TABLE, Reason.NO_GAIN),)
     return make_plan(
@@ -68,21 +80,9 @@ def plan_housekeeping(
 
 
 def _batch(
-    operation: Operation,
     state: TableState,
     reasons: tuple[Reason, ...],
-    strategy: str,
-    *,
-    manifests: tuple[str, ...] = (),
-    snapshots: tuple[int, ...] = (),
-    refs: tuple[str, ...] = (),
-    after: str = "",
+    work: MetadataWork | RemoveOrphanFiles,
+    inputs: tuple[str, ...],
 ) -> Batch:
-    inputs = frozenset((strategy, *manifests, *map(str, snapshots), *refs, *((after,) if after else ())))
-    return replace(
-        batch_at(state, operation, strategy, inputs),
-        reasons=reasons,
-        manifests=manifests,
-        snapshots=snapshots,
-        refs=refs,
-    )
+    return replace(batch_at(state, work, frozenset((work.strategy.value, *inputs))), reasons=reasons)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import assert_never
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation
@@ -23,15 +24,13 @@ from iceberg_maint.core.planning.equality_deletes import (
     planned_deletes,
 )
 from iceberg_maint.core.planning.file_groups import Rules, applied_deletes, file_group, packed_groups
+from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
-from iceberg_maint.core.planning.plan import Batch, FileGroup, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.planning.sort_groups import SortedGroup, sorted_groups
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
-
-NATIVE = "native"
-ANTI_JOIN = "anti-join"
-SORTED = "sorted"
 
 
 def partitions_to_read(operation: Operation, decision: Decision, measured: Measured) -> frozenset[str]:
@@ -66,10 +65,22 @@ def plan_operation(
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs;
     `memory_correction` is what is learned of the memory that applying equality deletes takes.
     """
-    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
-        return plan_position_deletes(state, decision, live_files, policy, target_bytes)
-    plan = plan_conversion if operation is Operation.CONVERT_EQUALITY_DELETES else plan_rewrite
-    return plan(state, decision, live_files, policy, target_bytes, memory_correction=memory_correction)
+    correction = memory_correction
+    match operation:
+        case Operation.REWRITE_DATA_FILES:
+            return plan_rewrite(
+                state, decision, live_files, policy, target_bytes, memory_correction=correction
+            )
+        case Operation.CONVERT_EQUALITY_DELETES:
+            return plan_conversion(
+                state, decision, live_files, policy, target_bytes, memory_correction=correction
+            )
+        case Operation.REWRITE_POSITION_DELETE_FILES:
+            return plan_position_deletes(state, decision, live_files, policy, target_bytes)
+        case Operation.REWRITE_MANIFESTS | Operation.EXPIRE_SNAPSHOTS | Operation.REMOVE_ORPHAN_FILES:
+            raise ValueError(f"{operation} works on the table as a whole: see plan_housekeeping")
+        case _:
+            assert_never(operation)
 
 
 def plan_rewrite(
@@ -123,15 +134,20 @@ def plan_rewrite(
     live = LiveData.of(files)
     batches = []
     for chunk in _chunks(groups, under, layouts, policy.windows):
-        batch = _batch(state, tuple(chunk), target_bytes, reasons)
-        batch = replace(batch, applied_deletes=applied_deletes(by_path[p] for p in batch.paths()))
+        paths = frozenset(f.path for g in chunk for f in g.files)
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
-        if planned:
-            batch = replace(batch, strategy=SORTED, layout=reduce(PlannedLayout.plus, planned))
-        marked = [by_path[p].file for p in sorted(batch.paths() & under)]
+        work = RewriteDataFiles(
+            tuple(chunk),
+            layout=reduce(PlannedLayout.plus, planned) if planned else None,
+            applied_deletes=applied_deletes(by_path[p] for p in paths),
+        )
+        marked = [by_path[p].file for p in sorted(paths & under)]
         if marked:
-            batch = _with_deletes(batch, state, deletes.applying(marked), marked, live, memory_correction)
-        batches.append(batch)
+            applying = deletes.applying(marked)
+            kept = live.needed_beside(applying, paths, state.specs)
+            work = _with_deletes(work, state, applying, kept, marked, memory_correction)
+        batch = batch_at(state, work, paths, target_bytes)
+        batches.append(replace(batch, reasons=tuple(sorted({reasons[g.partition] for g in chunk}))))
     return make_plan(
         str(state.table),
         state.uuid,
@@ -268,32 +284,19 @@ def _chunks(
     return chunks
 
 
-def _batch(
-    state: TableState, groups: tuple[FileGroup, ...], target_bytes: int, reasons: Mapping[str, Reason]
-) -> Batch:
-    paths = frozenset(f.path for g in groups for f in g.files)
-    return replace(
-        batch_at(state, Operation.REWRITE_DATA_FILES, NATIVE, paths, target_bytes),
-        groups=groups,
-        reasons=tuple(sorted({reasons[g.partition] for g in groups})),
-    )
-
-
 def _with_deletes(
-    batch: Batch,
+    work: RewriteDataFiles,
     state: TableState,
     applying: Sequence[LiveFile],
+    kept: frozenset[str],
     marked: Sequence[LiveFile],
-    live: LiveData,
     memory_correction: float,
-) -> Batch:
-    """The batch, applying these deletes to its files `marked`; dropped are those that only files
-    of this batch needed, as their replacements are no older than the deletes."""
-    kept = live.needed_beside(applying, batch.paths(), state.specs)
+) -> RewriteDataFiles:
+    """The work, applying these deletes to its files `marked`; dropped are all but those `kept` (paths),
+    which other files need: the replacements of these are no older than the deletes."""
     rows = sum(f.record_count for f in marked)
     return replace(
-        batch,
-        strategy=ANTI_JOIN,
+        work,
         equality_deletes=planned_deletes(applying, kept, state.specs),
         memory=memory_need(applying, rows, state.key_types, memory_correction),
     )

@@ -15,24 +15,16 @@ from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.windows import Budget
 from iceberg_maint.core.health.position_deletes import MERGEABLE, REMAINING, UNMARKING
+from iceberg_maint.core.model.delete_rule import position_delete_reaches, scope_of
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate, candidates
-from iceberg_maint.core.planning.equality_deletes import scope_of
 from iceberg_maint.core.planning.file_groups import applied_deletes, input_file, planned_delete
-from iceberg_maint.core.planning.plan import (
-    Batch,
-    FileGroup,
-    Leftover,
-    Plan,
-    PositionDeleteFile,
-    batch_at,
-    make_plan,
-)
+from iceberg_maint.core.planning.inputs import FileGroup, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
-
-MERGE = "merge"
 
 _OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
 
@@ -130,8 +122,8 @@ def _units(
             alone += scope
             continue
         newest = max(d.data_sequence_number for d in shared)
-        under = [c for c in scope if c.file.data_sequence_number <= newest]
-        alone += [c for c in scope if c.file.data_sequence_number > newest]
+        under = [c for c in scope if position_delete_reaches(newest, c.file.data_sequence_number)]
+        alone += [c for c in scope if not position_delete_reaches(newest, c.file.data_sequence_number)]
         own = [d for c in under if _goes_along(c, newest, format_version) for d in _named(c)]
         units.append(_Unit(due.partition, tuple(under), tuple(map(planned_delete, (*shared, *own)))))
     fewest = 1 if format_version >= 3 else 2
@@ -167,7 +159,7 @@ def _void(due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[
                 dangling.append(delete)
             elif not oldest[delete.spec_id].may_be_marked_by(delete):
                 hollow += 1
-        elif named not in live or live[named] > delete.data_sequence_number:
+        elif named not in live or not position_delete_reaches(delete.data_sequence_number, live[named]):
             dangling.append(delete)
         elif _identity(delete) not in applying:
             masked.append(delete)
@@ -198,7 +190,8 @@ class _Oldest:
 
     def reached_by(self, delete: LiveFile) -> bool:
         """Whether a delete file scoped to the partition applies to one of them by its number."""
-        return self.data is not None and self.data <= delete.data_sequence_number
+        number = delete.data_sequence_number
+        return self.data is not None and position_delete_reaches(number, self.data)
 
     def may_be_marked_by(self, delete: LiveFile) -> bool:
         """Whether one of them was there when the delete file came: it can name no other."""
@@ -255,13 +248,13 @@ def _batch(
     inputs = frozenset(
         d.path if d.content_offset is None else f"{d.path}@{d.content_offset}" for d in deletes
     )
-    return replace(
-        batch_at(state, _OPERATION, MERGE, inputs, target_bytes),
+    work = RewritePositionDeleteFiles(
         groups=tuple(_groups(chunk)),
-        reasons=tuple(sorted({reasons[unit.partition] for unit in chunk})),
         position_deletes=deletes,
         applied_deletes=tuple(d for d in applied if d.identity not in known),
     )
+    batch = batch_at(state, work, inputs, target_bytes)
+    return replace(batch, reasons=tuple(sorted({reasons[unit.partition] for unit in chunk})))
 
 
 def _groups(chunk: Iterable[_Unit]) -> Iterator[FileGroup]:

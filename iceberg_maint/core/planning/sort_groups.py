@@ -12,8 +12,8 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.candidates import Candidate
 from iceberg_maint.core.planning.file_groups import Rules, file_group
+from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
-from iceberg_maint.core.planning.plan import FileGroup
 from iceberg_maint.core.policy.data import LayoutPolicy, OutputSpec, WindowsPolicy
 
 

@@ -24,6 +24,7 @@ from iceberg_maint.core.commits.gate import Violation
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.gate import BaseMovedError, Gate
@@ -31,12 +32,15 @@ from iceberg_maint.spark.commit.retry import Backoff, LoadTable, commit_with_ret
 from iceberg_maint.spark.jvm.bridge import Bridge, one_line
 
 _NO_HEAD = -1
-ExpiryCheck = Callable[[Batch, Mapping[str, Any], Mapping[str, Any], Retention], tuple[Violation, ...]]
+ExpiryCheck = Callable[
+    [str, ExpireSnapshots, Mapping[str, Any], Mapping[str, Any], Retention], tuple[Violation, ...]
+]
 
 
 def commit_expiry(
     bridge: Bridge,
     batch: Batch,
+    work: ExpireSnapshots,
     context: CommitContext,
     *,
     backoff: Backoff,
@@ -60,7 +64,7 @@ def commit_expiry(
         if retention is None:
             raise BaseMovedError
         checked.append((location, _document(bridge, base)))
-        return check(batch, checked[-1][1], _document(bridge, metadata), retention)
+        return check(batch.table_uuid, work, checked[-1][1], _document(bridge, metadata), retention)
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid:
@@ -69,7 +73,7 @@ def commit_expiry(
         gate = Gate(bridge, operations, inspect, context.lease_is_held, context.record_try)
         try:
             base = operations.current()
-            gate.commit(base, _without(bridge, base, batch))
+            gate.commit(base, _without(bridge, base, work))
         except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
             return gate, why
         return gate, None
@@ -77,30 +81,36 @@ def commit_expiry(
     def find_commit(table: Any, _base_snapshot_id: int | None) -> int | None:
         document = _document(bridge, table.operations().current())
         head = document.get("current-snapshot-id")
-        return (_NO_HEAD if head is None else int(head)) if has_expired(batch, document) else None
+        return (_NO_HEAD if head is None else int(head)) if has_expired(work, document) else None
 
     result = commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
     if result.status is not CommitStatus.COMMITTED or context.checks_commit_base:
         return result
-    return replace(result, lost=_lost(bridge, load, batch, *checked[-1], backoff))
+    return replace(result, lost=_lost(bridge, load, batch.table, work, *checked[-1], backoff))
 
 
 def _lost(
-    bridge: Bridge, load: LoadTable, batch: Batch, location: str, base: Mapping[str, Any], backoff: Backoff
+    bridge: Bridge,
+    load: LoadTable,
+    name: str,
+    work: ExpireSnapshots,
+    location: str,
+    base: Mapping[str, Any],
+    backoff: Backoff,
 ) -> tuple[str, ...]:
     """The refs and snapshots that a commit, checked with the metadata at `location`, removed beyond the plan."""
 
     def compare_metadata() -> tuple[str, ...]:
-        table = load(batch.table)
+        table = load(name)
         read = bridge.iceberg.TableMetadataParser.read
         log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
-        swapped = applied_to(batch, location, log, lambda before: _document(bridge, read(table.io(), before)))
-        return () if swapped is None else lost_with(batch, base, swapped)
+        swapped = applied_to(work, location, log, lambda before: _document(bridge, read(table.io(), before)))
+        return () if swapped is None else lost_with(work, base, swapped)
 
     return look_for_lost(compare_metadata, backoff.after, one_line)
 
 
-def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:
+def _without(bridge: Bridge, base: Any, work: ExpireSnapshots) -> Any:
     """The metadata without the planned refs and snapshots.
 
     The changes cross as Iceberg's JSON. In a Java list an id below 2^31 would arrive as an Integer and equal
@@ -108,9 +118,9 @@ def _without(bridge: Bridge, base: Any, batch: Batch) -> Any:
     """
 
     builder = bridge.iceberg.TableMetadata.buildFrom(base)
-    updates: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": n} for n in batch.refs]
-    if batch.snapshots:
-        updates.append({"action": "remove-snapshots", "snapshot-ids": list(batch.snapshots)})
+    updates: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": n} for n in work.refs]
+    if work.snapshots:
+        updates.append({"action": "remove-snapshots", "snapshot-ids": list(work.snapshots)})
     for update in updates:
         bridge.iceberg.MetadataUpdateParser.fromJson(json.dumps(update)).applyTo(builder)
     return builder.build()

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate as rules
 from iceberg_maint.core.commits.change import Identity, MetadataReader
 from iceberg_maint.core.commits.intent import (
     Intent,
     intent_of,
-    is_conversion,
     keeps_data_files,
-    merges_position_deletes,
 )
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
@@ -28,6 +26,12 @@ from iceberg_maint.core.model.table_state import (
 )
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    RewriteDataFiles,
+    RewritePositionDeleteFiles,
+    file_work,
+)
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Check, CommitGate
@@ -76,7 +80,7 @@ def commit_batch(
             raise StaleBatchError(
                 f"{rules.Rule.FORMAT_VERSION}: the table's is {version}, was {batch.format_version}"
             )
-        if not keeps_data_files(batch) and _gained_row_ids(table, batch):
+        if not keeps_data_files(batch.work) and _gained_row_ids(table, batch):
             raise StaleBatchError("rows have had ids only since the pinned snapshot")
         gate = CommitGate(
             bridge, table.operations(), intent, reader, check, context.lease_is_held, context.record_try
@@ -112,12 +116,15 @@ def _commit_once(
     with bridge.callbacks(), quiet_proxies():
         try:
             table = gate.table(batch.table)
-            if is_conversion(batch) and written.files:
-                operation = _row_delta(bridge, table, batch, written, outputs, removals)
-            elif merges_position_deletes(batch):
-                operation = _replace_deletes(table, batch, intent, outputs, removals)
-            else:
-                operation = _rewrite(table, batch, sources, outputs, removals)
+            match work := file_work(batch.work):
+                case ConvertEqualityDeletes() if written.files:
+                    operation = _row_delta(bridge, table, batch, written, outputs, removals)
+                case RewritePositionDeleteFiles():
+                    operation = _replace_deletes(table, batch, intent, outputs, removals)
+                case RewriteDataFiles() | ConvertEqualityDeletes():
+                    operation = _rewrite(table, batch, sources, outputs, removals)
+                case _:
+                    assert_never(work)
             for key, value in properties.items():
                 operation.set(key, value)
             operation.commit()
@@ -187,16 +194,22 @@ def _delete_files_to_remove(
     The plan lists equality deletes and merged position deletes. A delete of one data file is removed with
     that data file, or if a new deletion vector of that data file replaces it.
     """
-    if merges_position_deletes(batch):
-        return [d for d in deletes if _identity(d) in intent.replaced]
-    planned = {d.path for d in batch.equality_deletes if d.drop}
     data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    if is_conversion(batch):
-        is_vector = bridge.iceberg.util.ContentFileUtil.isDV
-        replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
-        return [d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in replaced)]
-    paths = batch.paths()
-    return [d for d in deletes if d.location() in planned or data_file(d) in paths]
+    planned = {d.path for d in batch.equality_deletes if d.drop}
+    match work := file_work(batch.work):
+        case RewritePositionDeleteFiles():
+            return [d for d in deletes if _identity(d) in intent.replaced]
+        case ConvertEqualityDeletes():
+            is_vector = bridge.iceberg.util.ContentFileUtil.isDV
+            replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
+            return [
+                d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in replaced)
+            ]
+        case RewriteDataFiles():
+            paths = batch.paths()
+            return [d for d in deletes if d.location() in planned or data_file(d) in paths]
+        case _:
+            assert_never(work)
 
 
 def summary_of(batch: Batch, written: Written, context: CommitContext) -> dict[str, str]:

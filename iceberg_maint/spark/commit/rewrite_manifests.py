@@ -25,6 +25,7 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.outcomes.outcome import CommitResult, Rejection
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Gate, table_version
@@ -44,12 +45,13 @@ from iceberg_maint.spark.scan.pruning import spec_values
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
 """Avro's default level is 9. At level 9 regrouping takes 1.5 times as long (decision 0018)."""
 
-RegroupCheck = Callable[[Batch, Regrouping], tuple[Violation, ...]]
+RegroupCheck = Callable[[Batch, RewriteManifests, Regrouping], tuple[Violation, ...]]
 
 
 def commit_regrouping(
     bridge: Bridge,
     batch: Batch,
+    work: RewriteManifests,
     written: Written,
     context: CommitContext,
     *,
@@ -63,7 +65,7 @@ def commit_regrouping(
     Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
     load = load_table or bridge.load_table
-    planned = frozenset(batch.manifests)
+    planned = frozenset(work.manifests)
     try:
         listed = _manifests(reader, load(batch.table).currentSnapshot())
         manifests = [m for m in listed if m.path in planned]
@@ -74,7 +76,7 @@ def commit_regrouping(
     except Exception as why:  # noqa: BLE001 - nothing was tried, so every exception rejects
         return rejected(Rejection.ERROR, one_line(why), 0)
     commit_manifests = _commit_delete_manifests if manifests[0].is_deletes else _commit_data_manifests
-    commit = partial(commit_manifests, bridge, batch, manifests, before.partitions)
+    commit = partial(commit_manifests, bridge, batch.table, manifests, before.partitions)
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
         old, new = (
@@ -83,7 +85,7 @@ def commit_regrouping(
         old_paths = {m.path for m in old.manifests}
         new_manifests = [m for m in new.manifests if m.path not in old_paths]
         after = digest_entries(_entries(reader, new_manifests), before.without_row_ids)
-        return check(batch, Regrouping(old, new, before.digest, after))
+        return check(batch, work, Regrouping(old, new, before.digest, after))
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
@@ -113,18 +115,20 @@ def _entries(reader: MetadataReader, manifests: Iterable[Manifest]) -> Iterator[
 
 def _commit_data_manifests(
     bridge: Bridge,
-    batch: Batch,
+    name: str,
     manifests: Sequence[Manifest],
     partitions: Mapping[Partition, int],
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
     lambdas = bridge.once(JavaFunctions)
-    table = gate.table(batch.table)
+    table = gate.table(name)
     with gate.showing(_WRITTEN_WITH):
         operation = table.rewriteManifests()
     starts = _starts(bridge, table, manifests, partitions)
-    operation.rewriteIf(lambdas.manifest_in(batch.manifests)).clusterBy(lambdas.partition_run(starts))
+    operation.rewriteIf(lambdas.manifest_in([m.path for m in manifests])).clusterBy(
+        lambdas.partition_run(starts)
+    )
     for key, value in summary.items():
         operation.set(key, value)
     operation.commit()
@@ -132,15 +136,17 @@ def _commit_data_manifests(
 
 def _commit_delete_manifests(
     bridge: Bridge,
-    batch: Batch,
+    name: str,
     manifests: Sequence[Manifest],
     _partitions: Mapping[Partition, int],
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
-    table = gate.table(batch.table)
+    table = gate.table(name)
     action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
-    action.specId(manifests[0].spec_id).rewriteIf(bridge.once(JavaFunctions).manifest_in(batch.manifests))
+    action.specId(manifests[0].spec_id).rewriteIf(
+        bridge.once(JavaFunctions).manifest_in([m.path for m in manifests])
+    )
     for key, value in summary.items():
         action.snapshotProperty(key, value)
     action.execute()

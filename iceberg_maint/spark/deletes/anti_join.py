@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from iceberg_maint.core.planning.plan import FileGroup
+from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.spark.deletes.marked_rows import (
     DeleteWork,
     find_already_deleted,

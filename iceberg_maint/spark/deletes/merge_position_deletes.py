@@ -14,7 +14,8 @@ from pyroaring import BitMap64
 
 from iceberg_maint.core.commits.change import Identity
 from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes import visible_rows

@@ -6,17 +6,24 @@ Refuses keys that cannot be compared, and deletes that do not fit the declared m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from iceberg_maint.core.planning.equality_deletes import beside_bytes
 from iceberg_maint.core.planning.memory import (
     FIELD_BYTES,
     DoesNotFitError,
+    MemoryNeed,
     Preflight,
     driver_bytes,
     preflight,
 )
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    RewriteDataFiles,
+    RewritePositionDeleteFiles,
+    file_work,
+)
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.key_files import KeyFiles
@@ -88,13 +95,14 @@ def preflight_of(
     """
     if not (batch.equality_deletes and batch.groups):
         return None
-    if batch.memory is None:
+    need = memory_of(batch)
+    if need is None:
         raise ValueError(f"batch {batch.batch_id} does not say how much memory its equality deletes need")
     executor = executor_memory(bridge)
     memory_bytes = default_budget_bytes(executor) if policy.memory is None else policy.memory
     try:
         estimate = preflight(
-            batch.memory,
+            need,
             memory_bytes=memory_bytes,
             scratch_bytes=policy.scratch,
             slots=executor.slots,
@@ -103,7 +111,7 @@ def preflight_of(
             driver_heap_bytes=driver_memory_bytes(bridge, 0),
         )
         files = batch.input_files + len(batch.equality_deletes)
-        needed_bytes = driver_bytes(files, batch.memory.rows)
+        needed_bytes = driver_bytes(files, need.rows)
         declared_bytes = driver_memory_bytes(bridge, estimate.estimated_bytes)
         if needed_bytes > declared_bytes:
             raise DoesNotFitError("driver memory", needed_bytes, declared_bytes)
@@ -116,6 +124,17 @@ def preflight_of(
             "windows.max_files_per_batch).",
         ) from why
     return estimate
+
+
+def memory_of(batch: Batch) -> MemoryNeed | None:
+    """The memory that applying the batch's equality deletes needs; None if the batch applies none."""
+    match work := file_work(batch.work):
+        case RewriteDataFiles() | ConvertEqualityDeletes():
+            return work.memory
+        case RewritePositionDeleteFiles():
+            return None
+        case _:
+            assert_never(work)
 
 
 def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any]) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.memory import DoesNotFitError, MemoryNeed, Preflight, preflight
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ConvertEqualityDeletes
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.marked_rows import kept_deletes
 from iceberg_maint.spark.deletes.membership import marked_rows
@@ -118,14 +118,12 @@ def _as_batch(table: Table) -> Batch:
         batch_id="",
         table=table.name,
         table_uuid="",
-        operation=Operation.CONVERT_EQUALITY_DELETES,
-        strategy="convert",
         format_version=2,
         snapshot_id=0,
         snapshot_sequence_number=0,
         schema_id=0,
-        groups=(),
         target_file_size_bytes=1,
+        work=ConvertEqualityDeletes(()),
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
+from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.sort_order import LayoutOrder
@@ -334,7 +335,9 @@ def _partition(
 
     local = (d for d in deletes if d.kind is FileKind.EQUALITY_DELETES and d not in everywhere)
     applicable = [
-        d for d in (*local, *everywhere) if oldest_data is not None and oldest_data < d.sequence_number
+        d
+        for d in (*local, *everywhere)
+        if oldest_data is not None and equality_delete_reaches(d.sequence_number, oldest_data)
     ]
     dangling = [d for d in deletes if _dangles(state, d, oldest)]
     unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
@@ -384,10 +387,11 @@ def _dangles(state: TableState, delete: _Delete, oldest: Mapping[Scope, _Oldest]
     if delete.kind is FileKind.EQUALITY_DELETES:
         everywhere = state.specs[delete.scope[0]].is_unpartitioned
         candidates = oldest.values() if everywhere else [scope_oldest] if scope_oldest else []
-        return not any(o.data < delete.sequence_number for o in candidates)
+        return not any(equality_delete_reaches(delete.sequence_number, o.data) for o in candidates)
     if scope_oldest is None or delete.unreferenced:
         return True
-    return delete.sequence_number < (scope_oldest.added if delete.shared else scope_oldest.data)
+    first = scope_oldest.added if delete.shared else scope_oldest.data
+    return not position_delete_reaches(delete.sequence_number, first)
 
 
 def _oldest_ms(state: TableState, deletes: Iterable[_Delete]) -> int | None:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
-from iceberg_maint.core.planning.plan import FileGroup
+from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json, json_spec
 from iceberg_maint.spark.jvm.functions import JavaFunctions

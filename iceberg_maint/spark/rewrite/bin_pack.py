@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.model.sort_order import LayoutOrder
 from iceberg_maint.core.outcomes.proof import Fingerprint
-from iceberg_maint.core.planning.plan import Batch, FileGroup
+from iceberg_maint.core.planning.inputs import FileGroup
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -75,9 +78,9 @@ def rewrite_group(
         measures = observed_measures(table, source.schema, group, full=full)
         observation = Observation()
         rows = _rows(table, source.observe(observation, *measures) if measures else source, group)
-        if batch.layout is not None:
+        if (order := _order(batch)) is not None:
             unobserved = _rows(table, source, group)
-            rows = sorted_rows(rows, unobserved, batch.layout.order, group.expected_output_files, planned)
+            rows = sorted_rows(rows, unobserved, order, group.expected_output_files, planned)
         _check_lineage(batch, table, rows)
         _write(bridge, rows, batch, group, group_id, policy)
         files = _new_files(bridge, table.java, group_id)
@@ -103,9 +106,15 @@ def rewrite_group(
     return GroupResult(files, planned, kept_records, before, after, difference)
 
 
+def _order(batch: Batch) -> LayoutOrder | None:
+    """The order in which the batch writes rows; None if it keeps their present order."""
+    work = batch.work
+    return work.layout.order if isinstance(work, RewriteDataFiles) and work.layout is not None else None
+
+
 def _read_options(batch: Batch, group: FileGroup, policy: RewriteDataFilesPolicy) -> dict[str, str]:
     """The options for splits that become one output file each. A sort reads the default splits."""
-    if batch.layout is not None:
+    if _order(batch) is not None:
         return {}
     return {"split-size": str(split_bytes(batch, group, policy)), "file-open-cost": "0"}
 
@@ -173,8 +182,9 @@ def _write(
         writer = writer.option("use-table-distribution-and-ordering", "false")
     else:
         writer = writer.option("distribution-mode", "hash")
-    if batch.layout is not None and batch.layout.order.sort_order_id:
-        writer = writer.option("output-sort-order-id", str(batch.layout.order.sort_order_id))
+    order = _order(batch)
+    if order is not None and order.sort_order_id:
+        writer = writer.option("output-sort-order-id", str(order.sort_order_id))
     if bridge.is_spark_3:
         writer = writer.option("rewritten-file-scan-task-set-id", group_id)
     writer.save(group_id)

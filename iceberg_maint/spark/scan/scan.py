@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from iceberg_maint.core.model.delete_rule import equality_delete_reaches
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 
@@ -104,7 +105,7 @@ class _DeleteIndex:
         number = None if numbers is None else numbers.get(file.partition())
         sequence_number = int(file.dataSequenceNumber())
         for delete in (*self._everywhere, *(() if number is None else self._by_partition[number])):
-            if delete.sequence_number > sequence_number:
+            if equality_delete_reaches(delete.sequence_number, sequence_number):
                 yield delete
 
 

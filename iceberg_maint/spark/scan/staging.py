@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from iceberg_maint.core.commits.change import Identity
-from iceberg_maint.core.commits.intent import merges_position_deletes
-from iceberg_maint.core.planning.plan import (
-    Batch,
-    EqualityDeleteFile,
-    FileGroup,
-    InputFile,
-    PositionDeleteFile,
-)
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
 from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
@@ -122,7 +117,7 @@ def _check_deletes(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks
     """Checks that the scan applies the planned deletes. It may apply fewer equality deletes, because it omits
     those whose keys lie outside a file's bounds. Position deletes must be exactly those of the plan."""
     tasks_with_deletes = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
-    if not merges_position_deletes(batch):
+    if not isinstance(batch.work, RewritePositionDeleteFiles):
         _check_equality_deletes(batch, lambdas.equality_delete_paths(tasks_with_deletes))
     planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
     paths = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_location))

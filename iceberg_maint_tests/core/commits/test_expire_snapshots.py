@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,26 +17,11 @@ from iceberg_maint.core.commits.expire_snapshots import (
 )
 from iceberg_maint.core.commits.gate import STALE_RULES, Rule
 from iceberg_maint.core.decisions.retention import Retention
-from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 
 Document = dict[str, Any]
 
-BATCH = Batch(
-    batch_id="b",
-    table="lake.db.t",
-    table_uuid="u",
-    operation=Operation.EXPIRE_SNAPSHOTS,
-    strategy="expire",
-    format_version=2,
-    snapshot_id=4,
-    snapshot_sequence_number=4,
-    schema_id=0,
-    groups=(),
-    target_file_size_bytes=0,
-    snapshots=(1, 2),
-    refs=("old",),
-)
+WORK = ExpireSnapshots((1, 2), ("old",))
 ALLOWED = Retention((1, 2), ("old",), (), ())
 MAIN, OLD = {"snapshot-id": 4, "type": "branch"}, {"snapshot-id": 2, "type": "tag"}
 
@@ -74,11 +58,11 @@ def broken(change: Callable[[Document], object], *, of_base: bool = False) -> se
     """The rules broken when one thing is other than planned."""
     before, after = base(), planned()
     change(before if of_base else after)
-    return {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)}
+    return {v.rule for v in check_expiry("u", WORK, before, after, ALLOWED)}
 
 
 def test_expiry_as_planned_passes() -> None:
-    assert check_expiry(BATCH, base(), planned(), ALLOWED) == ()
+    assert check_expiry("u", WORK, base(), planned(), ALLOWED) == ()
 
 
 @pytest.mark.timeout(60)  # looked at once per snapshot, it would take twice that
@@ -91,8 +75,8 @@ def test_expiry_of_a_long_history_is_looked_at_once() -> None:
         document["snapshot-log"] = [{"snapshot-id": n, "timestamp-ms": n} for n in ids]
         document["refs"] = {"main": {"snapshot-id": 100_000, "type": "branch"}}
         document["statistics"] = []
-    batch = replace(BATCH, snapshots=tuple(old), refs=())
-    assert check_expiry(batch, before, after, Retention(tuple(old), (), (), ())) == ()
+    work = ExpireSnapshots(tuple(old))
+    assert check_expiry("u", work, before, after, Retention(tuple(old), (), (), ())) == ()
 
 
 def test_snapshot_that_appeared_since_the_plan_stays() -> None:
@@ -100,7 +84,7 @@ def test_snapshot_that_appeared_since_the_plan_stays() -> None:
     for document in (before, after):
         document["snapshots"].append({"snapshot-id": 5, "timestamp-ms": 5})
         document["refs"]["main"]["snapshot-id"] = document["current-snapshot-id"] = 5
-    assert check_expiry(BATCH, before, after, ALLOWED) == ()
+    assert check_expiry("u", WORK, before, after, ALLOWED) == ()
 
 
 @pytest.mark.parametrize(
@@ -131,9 +115,9 @@ def test_ref_on_an_expiring_snapshot_is_refused() -> None:
     """Iceberg's own removal of a snapshot takes the refs on it along without a word."""
     before, after = base(), planned()
     before["refs"]["new"] = after["refs"]["new"] = {"snapshot-id": 1, "type": "tag"}
-    assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {Rule.REFS}
+    assert {v.rule for v in check_expiry("u", WORK, before, after, ALLOWED)} == {Rule.REFS}
     del after["refs"]["new"]
-    assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {Rule.REFS}
+    assert {v.rule for v in check_expiry("u", WORK, before, after, ALLOWED)} == {Rule.REFS}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +129,7 @@ def test_ref_on_an_expiring_snapshot_is_refused() -> None:
     ],
 )
 def test_what_came_to_be_held_since_the_plan_is_stale(allowed: Retention, facts: list[str]) -> None:
-    found = check_expiry(BATCH, base(), planned(), allowed)
+    found = check_expiry("u", WORK, base(), planned(), allowed)
     assert [v.fact for v in found] == facts
     assert {v.rule for v in found} == {Rule.RETENTION} <= STALE_RULES
 
@@ -156,11 +140,11 @@ def test_what_came_to_be_held_since_the_plan_is_stale(allowed: Retention, facts:
 )
 def test_table_that_is_no_longer_the_planned_one_is_stale(changed: Document, rule: Rule) -> None:
     before, after = base() | changed, planned() | copy.deepcopy(changed)
-    assert {v.rule for v in check_expiry(BATCH, before, after, ALLOWED)} == {rule} <= STALE_RULES
+    assert {v.rule for v in check_expiry("u", WORK, before, after, ALLOWED)} == {rule} <= STALE_RULES
 
 
 def test_commit_applied_to_what_it_was_checked_against_loses_nothing() -> None:
-    assert lost_with(BATCH, base(), base()) == ()
+    assert lost_with(WORK, base(), base()) == ()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +166,7 @@ def test_what_others_set_meanwhile_and_went_with_it_is_told(
 ) -> None:
     swapped = base()
     meanwhile(swapped)
-    assert lost_with(BATCH, base(), swapped) == (told,)
+    assert lost_with(WORK, base(), swapped) == (told,)
 
 
 @pytest.mark.parametrize(
@@ -197,14 +181,14 @@ def test_what_others_set_meanwhile_and_went_with_it_is_told(
 def test_what_others_do_meanwhile_elsewhere_is_no_loss(meanwhile: Callable[[Document], object]) -> None:
     swapped = base()
     meanwhile(swapped)
-    assert lost_with(BATCH, base(), swapped) == ()
+    assert lost_with(WORK, base(), swapped) == ()
 
 
 def test_metadata_without_its_snapshots_and_refs_has_expired_them() -> None:
-    assert has_expired(BATCH, planned())
-    assert not has_expired(BATCH, base())
-    assert not has_expired(BATCH, planned() | {"refs": {"old": OLD}})
-    assert not has_expired(replace(BATCH, snapshots=(3,)), planned())
+    assert has_expired(WORK, planned())
+    assert not has_expired(WORK, base())
+    assert not has_expired(WORK, planned() | {"refs": {"old": OLD}})
+    assert not has_expired(ExpireSnapshots((3,), ("old",)), planned())
 
 
 @pytest.mark.parametrize(
@@ -230,13 +214,13 @@ def test_log_tells_which_metadata_the_commit_was_applied_to(
         document = planned() if location in ("expired", "later") else base()
         return document | {"properties": {"at": location}}
 
-    document = applied_to(BATCH, "base", log, read)
+    document = applied_to(WORK, "base", log, read)
     assert (document and document["properties"]["at"], asked) == (found, reads)
 
 
 def test_log_that_does_not_reach_back_to_the_commit_tells_nothing() -> None:
     with pytest.raises(LookupError, match="the metadata log does not reach back to base"):
-        applied_to(BATCH, "base", ("expired", "later"), lambda _: planned())
+        applied_to(WORK, "base", ("expired", "later"), lambda _: planned())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from iceberg_maint.core.commits.gate import STALE_RULES, Rule, Violation, check,
 from iceberg_maint.core.commits.intent import Intent, intent_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.support.core.memory_table import (
     ALL,
@@ -310,7 +312,7 @@ def test_intent_of_batch_names_files_by_group() -> None:
     def group(*paths: str) -> FileGroup:
         return FileGroup("p", 1, 2, tuple(InputFile(p, 1, 1, 1) for p in paths), 1)
 
-    batch = Batch("b", "t", "u", "op", "binpack", 2, 11, 5, 3, (group("a", "b"), group("c")), 100)
+    batch = Batch("b", "t", "u", 2, 11, 5, 3, 100, RewriteDataFiles((group("a", "b"), group("c"))))
     found = intent_of(batch, [WrittenFile(p, 1, 1, 2, g, "") for p, g in (("x", 0), ("y", 1), ("z", 0))])
     assert [(g.removed, g.added) for g in found.groups] == [({"a", "b"}, {"x", "z"}), ({"c"}, {"y"})]
     assert (found.snapshot_id, found.snapshot_sequence_number, found.schema_id) == (11, 5, 3)

@@ -9,7 +9,9 @@ import pytest
 from iceberg_maint.core.commits.gate import STALE_RULES, Rule, check
 from iceberg_maint.core.commits.intent import AddedDelete, intent_of
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile, FileGroup, InputFile
+from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.support.core.conversions import (
     EQUALITY,
@@ -252,16 +254,16 @@ def test_intent_of_conversion_names_what_is_examined_added_and_dropped() -> None
         return EqualityDeleteFile(path, 1, "p=a", False, (1,), 4, 1, 1, drop)
 
     group = FileGroup("p=a", 1, 1, (InputFile("f1", 1, 1, 1, ("old",)), InputFile("f2", 1, 1, 1)), 0)
-    batch = Batch(
+    batch = BatchBody(
         *("b", "t", "u", Operation.CONVERT_EQUALITY_DELETES, "convert", 3, 11, 5, 2, (group,), 100),
         equality_deletes=(deletes("e1", drop=True), deletes("e2", drop=False)),
-    )
+    ).batch()
     vector = WrittenFile("v", 1, 7, 1, 0, "", VECTOR, 42, "f1")
     found = intent_of(batch, [vector])
     assert found.deletes == (AddedDelete(("v", 42), VECTOR, "f1", 7, ("old",)),)
     assert (found.examined, found.removed, found.added) == ({"f1", "f2"}, set(), set())
     assert found.dropped == {"e1"}
-    rewrite = intent_of(replace(batch, operation=Operation.REWRITE_DATA_FILES), [])
+    rewrite = intent_of(replace(batch, work=RewriteDataFiles((group,))), [])
     assert (rewrite.examined, rewrite.removed) == (set(), {"f1", "f2"})
 
 

@@ -14,26 +14,14 @@ from iceberg_maint.core.commits.change import LiveEntry, TableVersion
 from iceberg_maint.core.commits.entry_digest import digest_entries, planned_entries
 from iceberg_maint.core.commits.gate import Rule, is_stale
 from iceberg_maint.core.commits.rewrite_manifests import Regrouping, check_regrouping, cuts
-from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint_tests.core.decisions.test_manifests import manifest
 from iceberg_maint_tests.support.core.values import BY_P
 
-BATCH = Batch(
-    batch_id="b",
-    table="lake.db.t",
-    table_uuid="u",
-    operation=Operation.REWRITE_MANIFESTS,
-    strategy="regroup",
-    format_version=3,
-    snapshot_id=4,
-    snapshot_sequence_number=4,
-    schema_id=0,
-    groups=(),
-    target_file_size_bytes=0,
-    manifests=("m1", "m2"),
-)
+WORK = RewriteManifests(("m1", "m2"))
+BATCH = Batch("b", "lake.db.t", "u", 3, 4, 4, 0, 0, WORK)
 KEPT, OTHER = manifest(3), manifest(4, deletes=True)
 
 
@@ -56,12 +44,12 @@ def planned(
 
 
 def test_regrouping_as_planned_passes() -> None:
-    assert check_regrouping(BATCH, planned()) == ()
+    assert check_regrouping(BATCH, WORK, planned()) == ()
 
 
 def test_rows_without_ids_may_gain_them() -> None:
     found = planned([e._replace(first_row_id=None) for e in LIVE])
-    assert check_regrouping(BATCH, found) == ()
+    assert check_regrouping(BATCH, WORK, found) == ()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +80,7 @@ def test_rows_without_ids_may_gain_them() -> None:
 def test_entry_that_is_not_what_it_was_is_refused(
     change: Callable[[list[LiveEntry]], list[LiveEntry]],
 ) -> None:
-    broken = check_regrouping(BATCH, planned(after=change(list(LIVE))))
+    broken = check_regrouping(BATCH, WORK, planned(after=change(list(LIVE))))
     assert {v.rule for v in broken} == {Rule.ENTRIES}
     assert not is_stale(broken)
 
@@ -110,7 +98,7 @@ def test_entry_that_is_not_what_it_was_is_refused(
 )
 def test_other_manifests_than_planned_are_refused(manifests: tuple[object, ...]) -> None:
     found = planned()
-    broken = check_regrouping(BATCH, replace(found, new=replace(found.new, manifests=manifests)))
+    broken = check_regrouping(BATCH, WORK, replace(found, new=replace(found.new, manifests=manifests)))
     assert {v.rule for v in broken} == {Rule.MANIFESTS}
     assert not is_stale(broken)
 
@@ -118,7 +106,7 @@ def test_other_manifests_than_planned_are_refused(manifests: tuple[object, ...])
 def test_manifest_that_is_gone_makes_the_plan_stale() -> None:
     found = planned()
     base = replace(found.base, manifests=found.base.manifests[1:])
-    broken = check_regrouping(BATCH, replace(found, base=base))
+    broken = check_regrouping(BATCH, WORK, replace(found, base=base))
     assert {v.rule for v in broken} == {Rule.MANIFESTS}
     assert is_stale(broken)
 
@@ -139,7 +127,7 @@ def test_commit_on_another_table_or_with_other_changes_is_refused(
     found = planned()
     new = replace(found.new, **changed)  # type: ignore[arg-type]
     base = replace(found.base, **changed) if version == "both" else found.base  # type: ignore[arg-type]
-    assert {v.rule for v in check_regrouping(BATCH, replace(found, base=base, new=new))} == {rule}
+    assert {v.rule for v in check_regrouping(BATCH, WORK, replace(found, base=base, new=new))} == {rule}
 
 
 def test_cuts_are_at_even_numbers_of_files() -> None:

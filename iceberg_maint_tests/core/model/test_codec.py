@@ -20,7 +20,8 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, Oper
 from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement
-from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile, Leftover, Plan
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.core.planning.plan import Batch, Leftover, Plan
 from iceberg_maint.core.policy.data import Policy
 
 PERSISTED = (

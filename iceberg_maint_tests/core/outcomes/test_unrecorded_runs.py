@@ -15,7 +15,10 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.outcomes.unrecorded_runs import AttemptTrace, RunTrace, record_of
-from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile
+from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint_tests.support.core.values import small, table_of
 
 PROOF = Proof("full", equal=True, input_records=20, output_records=20, removed_records=0)
@@ -26,7 +29,7 @@ UNKNOWN = Settlement(CommitStatus.UNKNOWN, None, "neither its token nor a later 
 
 def batch(partition: str, files: int = 2, operation: Operation = Operation.REWRITE_DATA_FILES) -> Batch:
     inputs = tuple(InputFile(f"{partition}/{i}", 50, 10, 1) for i in range(files))
-    return Batch(
+    return BatchBody(
         batch_id=f"batch {partition}",
         table="lake.db.t",
         table_uuid="u",
@@ -39,7 +42,7 @@ def batch(partition: str, files: int = 2, operation: Operation = Operation.REWRI
         groups=(FileGroup(partition, 0, 0, inputs, 1),),
         target_file_size_bytes=1000,
         reasons=(Reason.SMALL_FILES,),
-    )
+    ).batch()
 
 
 def reported(of: Batch, status: OutcomeStatus, reason: Reason, **more: object) -> BatchOutcome:
@@ -146,7 +149,7 @@ def test_commit_known_by_its_files_alone_is_told_as_committed_without_a_snapshot
 
 def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
     lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 …", ("tag v on snapshot 1",))
-    expiry = batch("__all__", 0, Operation.EXPIRE_SNAPSHOTS)
+    expiry = replace(batch("p=a"), work=ExpireSnapshots((1,)))
     record = tell(trace(expiry, lost))
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
     assert (only(record).message, only(record).snapshot_after) == ("ICM-130 …", None)

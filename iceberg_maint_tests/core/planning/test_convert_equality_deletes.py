@@ -9,8 +9,9 @@ import pytest
 from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.memory import MemoryNeed
-from iceberg_maint.core.planning.plan import FileGroup, InputFile, Leftover
+from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_operation
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
@@ -58,7 +59,7 @@ def test_healthy_files_under_deletes_are_converted_and_left_by_the_rewrite() -> 
     )
     assert (batch.operation, batch.strategy) == ("convert_equality_deletes", "convert")
     assert [(d.path, d.drop) for d in batch.equality_deletes] == [("e3", True), ("e5", True)]
-    assert batch.memory == MemoryNeed(keys=9, key_bytes=8, rows=50)
+    assert batch.work.memory == MemoryNeed(keys=9, key_bytes=8, rows=50)
     assert (batch.reasons, batch.partitions) == ((Reason.EQUALITY_DELETES,), ("p=a",))
     assert (batch.snapshot_id, batch.snapshot_sequence_number) == (1005, 5)
     assert converted.leftovers == ()
@@ -170,7 +171,7 @@ def test_old_dangling_deletes_of_all_partitions_are_dropped_by_one_batch_without
     ]
     converted, rewritten = plans(files)
     (batch,) = converted.batches
-    assert (batch.groups, dropped(batch), batch.memory) == ((), ["x", "y"], None)
+    assert (batch.groups, dropped(batch), batch.work.memory) == ((), ["x", "y"], None)
     assert batch.partitions == ("p=a", "p=b")
     assert (rewritten.batches, rewritten.leftovers) == ((), ())
     assert plans(files, policy_of())[0].batches == ()
@@ -228,7 +229,7 @@ def test_learned_memory_correction_is_part_of_the_need() -> None:
         found = plan_operation(
             operation, table.state, decision, table.live_files, policy, 100, memory_correction=1.7
         )
-        assert [b.memory.correction for b in found.batches if b.memory] == [1.7]
+        assert [b.work.memory.correction for b in found.batches if b.work.memory] == [1.7]
 
 
 def test_deferred_partitions_are_leftovers_of_the_conversion() -> None:

@@ -48,7 +48,7 @@ def test_small_files_under_deletes_are_rewritten_without_the_rows() -> None:
     (batch,) = rewritten.batches
     assert sorted(batch.paths()) == [f"p=a/{i}" for i in range(6)]
     assert (batch.strategy, dropped(batch), kept(batch)) == ("anti-join", ["e"], [])
-    assert batch.memory == MemoryNeed(keys=3, key_bytes=8, rows=60)
+    assert batch.work.memory == MemoryNeed(keys=3, key_bytes=8, rows=60)
 
 
 def test_one_healthy_file_beside_small_ones_is_worth_a_conversion() -> None:
@@ -123,7 +123,7 @@ def test_native_and_anti_join_groups_are_never_in_one_batch() -> None:
         ("anti-join", ("p=a", "p=c"), ["e", "f"]),
         ("native", ("p=b",), []),
     ]
-    assert rewritten.batches[1].memory is None
+    assert rewritten.batches[1].work.memory is None
 
 
 def test_delete_spread_over_two_batches_is_dropped_by_neither() -> None:

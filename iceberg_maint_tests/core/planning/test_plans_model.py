@@ -130,7 +130,7 @@ def check(batch: Batch, table: FakeTable) -> None:
             assert set(deletion.equality_ids) <= {1, 2} or not batch.groups
     under = {f.path for f in data_of(table) if any(applies(d, f) for d in deletes_of(table))}
     if batch.operation == REWRITE:
-        assert (batch.strategy == "anti-join") is bool(held & under) is (batch.memory is not None)
+        assert (batch.strategy == "anti-join") is bool(held & under) is (batch.work.memory is not None)
         assert all(
             (batch.strategy == "anti-join") is any(f.path in under for f in g.files) for g in batch.groups
         ) or (batch.strategy == "anti-join")

@@ -17,6 +17,7 @@ from iceberg_maint.core.health.position_deletes import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
@@ -187,7 +188,7 @@ def merges(draw: st.DrawFn, *, honest: bool) -> tuple[int, Lake, Lake, Lake, Mer
 
 
 def planned_nothing() -> Batch:
-    return Batch("b", "lake.db.t", "u", OPERATION, "merge", 2, 1, 1, 0, (), 100)
+    return BatchBody("b", "lake.db.t", "u", OPERATION, "merge", 2, 1, 1, 0, (), 100).batch()
 
 
 @settings(max_examples=600, deadline=None)

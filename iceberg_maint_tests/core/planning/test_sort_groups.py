@@ -121,7 +121,7 @@ def test_plan_sorts_the_files_behind_the_depth_only() -> None:
     assert (batch.strategy, batch.reasons) == ("sorted", (Reason.LAYOUT,))
     assert batch.paths() == {f"w{n}" for n in range(6)}
     # Six files of full size, all over each other, become six side by side.
-    assert batch.layout == PlannedLayout(ORDER, Overlap(6, 36, 6), Overlap(6, 6, 1))
+    assert batch.work.layout == PlannedLayout(ORDER, Overlap(6, 36, 6), Overlap(6, 6, 1))
     assert plan.leftovers == ()
 
 
@@ -138,14 +138,14 @@ def test_plan_keeps_small_files_aside_from_those_to_be_sorted() -> None:
     small = [ranged(f"s{i}", 1000 + i, 1001 + i, size=10) for i in range(8)]
     plan = planned([*wide(20), *small])
     assert [(b.strategy, b.input_files) for b in plan.batches] == [("sorted", 20), ("native", 8)]
-    assert plan.batches[1].layout is None
+    assert plan.batches[1].work.layout is None
 
 
 def test_plan_leaves_files_under_equality_deletes_to_the_rewrite_that_applies_them() -> None:
     """Rows are deleted first; what is left of the drift is sorted after that."""
     old = delete("e", FileKind.EQUALITY_DELETES, seq=5)
     plan = planned([*wide(8), old], delete_ratio_act=None)
-    assert [b.strategy for b in plan.batches if b.layout is not None] == []
+    assert [b.strategy for b in plan.batches if b.work.layout is not None] == []
     assert planned([*wide(8, seq=6), old]).batches[0].strategy == "sorted"
 
 
@@ -153,14 +153,14 @@ def test_plan_sorts_in_windows_each_a_batch_of_its_own() -> None:
     windows = WindowsPolicy(max_bytes_per_batch=4 * TARGET)
     plan = plan_of(in_order(wide(8)), policy(windows=windows))
     assert [(b.strategy, b.input_files) for b in plan.batches] == [("sorted", 4), ("sorted", 4)]
-    assert [b.layout.predicted.depth for b in plan.batches if b.layout] == [1, 1]
+    assert [b.work.layout.predicted.depth for b in plan.batches if b.work.layout] == [1, 1]
 
 
 def test_plan_does_not_sort_what_policy_moves_to_another_spec() -> None:
     table = in_order(wide(8))
     moved = replace(table, state=replace(table.state, current_spec_id=9))
     plan = plan_of(moved, policy(output_spec=OutputSpec.CURRENT))
-    assert [b for b in plan.batches if b.layout is not None] == []
+    assert [b for b in plan.batches if b.work.layout is not None] == []
 
 
 def test_plan_without_a_gain_is_none_and_says_so() -> None:

@@ -242,7 +242,7 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
     """One answer that is missing after a good commit had the expiry wait for a person."""
     name, _ = grown(workshop, 2)
     batch = keeper.batch(name, EXPIRE, days=1)
-    allowed = Retention(batch.snapshots, (), (), ())
+    allowed = Retention(batch.work.snapshots, (), (), ())
     context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None, lambda _location: allowed)
     loads: list[str] = []
 
@@ -256,6 +256,7 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
     result = commit_expiry(
         workshop.bridge,
         batch,
+        batch.work,
         context,
         backoff=Backoff(0.0, 0.0, lambda: 0.0, lambda _: None),
         load_table=load,
@@ -267,7 +268,7 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
 def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Keeper) -> None:
     name, _ = grown(workshop, 2)
     batch = keeper.batch(name, EXPIRE, days=1)
-    allowed = Retention(batch.snapshots, (), (), ())
+    allowed = Retention(batch.work.snapshots, (), (), ())
     context = CommitContext("token", 1, "run", 3, lambda: False, lambda *_: None, lambda _location: allowed)
     with pytest.raises(FenceLostError):
         workshop.engine.commit(batch, NOTHING_WRITTEN, context)

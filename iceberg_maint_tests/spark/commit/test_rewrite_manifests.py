@@ -23,6 +23,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, Manifest
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus, Rejection
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
@@ -165,7 +166,14 @@ def refused(
     before = keeper.state(name)
     context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
     result = commit_regrouping(
-        workshop.bridge, batch, NOTHING_WRITTEN, context, reader=reader, backoff=NO_BACKOFF, check=check
+        workshop.bridge,
+        batch,
+        batch.work,
+        NOTHING_WRITTEN,
+        context,
+        reader=reader,
+        backoff=NO_BACKOFF,
+        check=check,
     )
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.REFUSED)
     assert keeper.state(name).metadata_location == before.metadata_location
@@ -198,10 +206,10 @@ def test_gate_lets_no_regrouping_pass_that_changes_an_entry(
 def test_gate_lets_no_regrouping_pass_into_another_spec(keeper: Keeper, workshop: Workshop) -> None:
     name, _ = scattered(workshop, 2)
 
-    def check(batch: Batch, change: Regrouping) -> Any:
-        assert check_regrouping(batch, change) == ()
+    def check(batch: Batch, work: RewriteManifests, change: Regrouping) -> Any:
+        assert check_regrouping(batch, work, change) == ()
         moved = replace(change.new, manifests=(replace(change.new.manifests[0], spec_id=1),))
-        return check_regrouping(batch, replace(change, new=moved))
+        return check_regrouping(batch, work, replace(change, new=moved))
 
     assert "manifests" in refused(keeper, workshop, name, READER, check)
 
@@ -220,9 +228,11 @@ def test_regrouping_holds_the_entries_of_one_manifest_at_a_time(keeper: Keeper, 
         return found
 
     context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
+    batch = keeper.batch(name, REGROUP)
     result = commit_regrouping(
         workshop.bridge,
-        keeper.batch(name, REGROUP),
+        batch,
+        batch.work,
         NOTHING_WRITTEN,
         context,
         reader=replace(READER, live_entries=live_entries),

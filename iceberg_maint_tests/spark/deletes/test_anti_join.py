@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes import anti_join
 from iceberg_maint.spark.rewrite import bin_pack
 from iceberg_maint.spark.scan import positions
+from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.equality_deletes import (
     REWRITE,
     clean,
@@ -138,7 +138,7 @@ def test_anti_join_marks_that_are_not_applied_make_the_proof_unequal(
 
 def test_native_batch_whose_files_are_under_an_equality_delete_is_refused(shop: Workshop) -> None:
     batch = shop.cleaning(upserted(shop, 2), REWRITE)
-    native = replace(batch, strategy="native", equality_deletes=(), memory=None)
+    native = with_work(batch, equality_deletes=(), memory=None)
     with pytest.raises(RefusedError) as refusal:
         shop.engine.write(native, FULL)
     assert refusal.value.code == "ICM-119"

@@ -21,6 +21,7 @@ from iceberg_maint.ports.engine import MemoryExceededError
 from iceberg_maint.spark import engine
 from iceberg_maint.spark.deletes import convert, marked_rows
 from iceberg_maint.spark.scan import positions
+from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.equality_deletes import (
     CONVERT,
     clean,
@@ -192,7 +193,7 @@ def test_convert_older_vector_that_is_read_in_part_is_refused(
 def test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = replace(shop.cleaning(upserted(shop, 2), CONVERT), memory=MemoryNeed(10**12, 64, 10**9))
+    batch = with_work(shop.cleaning(upserted(shop, 2), CONVERT), memory=MemoryNeed(10**12, 64, 10**9))
     monkeypatch.setattr(engine, "plan_tasks", None)
     policy = Policy(equality_deletes=EqualityDeletesPolicy(memory=8 << 20))
     with pytest.raises(RefusedError, match=r"needs \d+ bytes of memory, 8388608 are declared") as refusal:
@@ -201,7 +202,7 @@ def test_convert_that_needs_more_memory_than_declared_is_refused_before_anything
 
 
 def test_convert_that_the_driver_has_no_memory_for_is_refused_with_both_numbers(shop: Workshop) -> None:
-    batch = replace(shop.cleaning(upserted(shop, 2), CONVERT), memory=MemoryNeed(2, 8, 1 << 40))
+    batch = with_work(shop.cleaning(upserted(shop, 2), CONVERT), memory=MemoryNeed(2, 8, 1 << 40))
     with pytest.raises(
         RefusedError, match=r"needs 27\d{10} bytes of driver memory, \d+ are declared"
     ) as refusal:
@@ -247,7 +248,7 @@ def test_convert_by_a_key_that_cannot_be_compared_is_refused(
         shop.sql(f"alter table {name} {change}")
     batch = shop.cleaning(name, CONVERT)
     delete = batch.equality_deletes[0]
-    batch = replace(batch, equality_deletes=(replace(delete, equality_ids=(1, field_id)),))
+    batch = with_work(batch, equality_deletes=(replace(delete, equality_ids=(1, field_id)),))
     with pytest.raises(RefusedError) as refusal:
         shop.engine.write(batch, FULL)
     assert refusal.value.code == "ICM-119"
@@ -259,7 +260,7 @@ def test_convert_of_fewer_deletes_than_iceberg_applies_is_refused(shop: Workshop
     shop.writers.delete_where(shop.writers.load(name), keys(4))
     batch = shop.cleaning(name, CONVERT)
     with pytest.raises(RefusedError, match="1 equality delete files that were not planned") as refusal:
-        shop.engine.write(replace(batch, equality_deletes=batch.equality_deletes[:1]), FULL)
+        shop.engine.write(with_work(batch, equality_deletes=batch.equality_deletes[:1]), FULL)
     assert refusal.value.code == "ICM-101"
 
 
@@ -267,7 +268,7 @@ def test_convert_of_a_delete_that_is_not_in_the_snapshot_is_stale(shop: Workshop
     batch = shop.cleaning(upserted(shop, 2), CONVERT)
     gone = replace(batch.equality_deletes[0], path="file:/nowhere/gone.parquet")
     with pytest.raises(StaleBatchError, match=r"gone\.parquet"):
-        shop.engine.write(replace(batch, equality_deletes=(*batch.equality_deletes, gone)), FULL)
+        shop.engine.write(with_work(batch, equality_deletes=(*batch.equality_deletes, gone)), FULL)
 
 
 def test_convert_several_batches_are_written_before_one_is_committed(shop: Workshop) -> None:

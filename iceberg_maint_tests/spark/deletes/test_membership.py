@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile
 from iceberg_maint.core.planning.memory import Preflight
-from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.spark.deletes.membership import marked_rows
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.scan.table import load_table_info
@@ -120,7 +122,7 @@ class Lake:
 
 def batch_of(table: Any, name: str) -> Batch:
     """A batch as far as membership looks at it."""
-    return Batch(
+    return BatchBody(
         batch_id="b",
         table=name,
         table_uuid=str(table.uuid()),
@@ -134,7 +136,7 @@ def batch_of(table: Any, name: str) -> Batch:
         target_file_size_bytes=1 << 20,
         # As many keys as the Bloom filter is made for.
         equality_deletes=(EqualityDeleteFile("d", 0, "", False, (1,), 1, 30, 1, drop=False),),
-    )
+    ).batch()
 
 
 def rows_of(ids: Iterable[Any], start: int, **more: Any) -> list[Row]:

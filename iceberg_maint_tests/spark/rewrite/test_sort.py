@@ -107,8 +107,8 @@ def run(
     assert result.status is CommitStatus.COMMITTED, result.message
     assert repr(shop.lineage(name) if batch.format_version > 2 else shop.rows(name)) == before
     assert not second_reader or shop.writers.rows(name) == generic
-    assert batch.layout is not None
-    return written, layout_gain(batch.layout, [(f.group, f.content) for f in written.files])
+    assert batch.work.layout is not None
+    return written, layout_gain(batch.work.layout, [(f.group, f.content) for f in written.files])
 
 
 def files_read(shop: Workshop, name: str, first: int, last: int, column: str = "id") -> int:

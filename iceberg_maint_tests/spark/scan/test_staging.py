@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.planning.plan import Batch, InputFile
+from iceberg_maint.core.planning.inputs import InputFile
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchError
 from iceberg_maint.spark.scan import staging
 from iceberg_maint.spark.scan.pruning import partitions_filter
 from iceberg_maint.spark.scan.staging import load_planned_table, plan_tasks, read_staged, staged
+from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -28,7 +30,7 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
 def with_file(batch: Batch, change: InputFile) -> Batch:
     """The batch with its first input file replaced."""
     group = batch.groups[0]
-    return replace(batch, groups=(replace(group, files=(change, *group.files[1:])), *batch.groups[1:]))
+    return with_work(batch, groups=(replace(group, files=(change, *group.files[1:])), *batch.groups[1:]))
 
 
 def two_files(shop: Workshop, version: int = 2) -> str:

@@ -12,7 +12,9 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.planning.plan import Batch, FileGroup, InputFile, Plan, batch_id, make_plan
+from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.core.planning.plan import Batch, Plan, batch_id, make_plan
 from iceberg_maint.ports.engine import WrittenFile
 
 TABLE = TableId("lake", ("db",), "events")
@@ -34,7 +36,7 @@ def make_batch(
     )
     group = FileGroup(partition, 0, 0, files, 1)
     paths = frozenset(f.path for f in files)
-    return Batch(
+    return BatchBody(
         batch_id=batch_id(table_uuid, operation, snapshot_id, paths),
         table=NAME,
         table_uuid=table_uuid,
@@ -47,7 +49,7 @@ def make_batch(
         groups=(group,),
         target_file_size_bytes=1000,
         reasons=(Reason.SMALL_FILES,),
-    )
+    ).batch()
 
 
 def plan_of(

@@ -10,6 +10,7 @@ from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, Manifest, Ref, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
@@ -89,7 +90,7 @@ class UpkeepEngine(LoopEngine):
         if batch.operation == EXPIRE:
             allowed = context.retention(state.metadata_location)
             assert allowed is not None
-            assert set(batch.snapshots) <= set(allowed.expire)
+            assert set(batch.work.snapshots) <= set(allowed.expire)
         context.record_try(base, state.metadata_location)
         assert context.lease_is_held()
         self.process.step("before:swap")
@@ -104,18 +105,19 @@ class UpkeepEngine(LoopEngine):
         world.tokens.append(context.token)
         if batch.operation == EXPIRE:
             world.change(
-                snapshots=tuple(s for s in state.snapshots if s.snapshot_id not in batch.snapshots),
-                refs=tuple(r for r in state.refs if r.name not in batch.refs),
+                snapshots=tuple(s for s in state.snapshots if s.snapshot_id not in batch.work.snapshots),
+                refs=tuple(r for r in state.refs if r.name not in batch.work.refs),
             )
             return
-        assert set(batch.manifests) <= {m.path for m in state.manifests}
+        replaced = batch.work.manifests if isinstance(batch.work, RewriteManifests) else ()
+        assert set(replaced) <= {m.path for m in state.manifests}
         summary = {
             TOKEN_PROPERTY: context.token,
             FENCE_PROPERTY: str(context.fence),
             "manifests-created": "1",
         }
         snapshot = world.commit((), (), summary)
-        kept = tuple(m for m in state.manifests if m.path not in batch.manifests)
+        kept = tuple(m for m in state.manifests if m.path not in replaced)
         made = Manifest(
             f"new-{context.token}", 600, False, 0, *[snapshot.sequence_number] * 3, 0, 6, 0, 0, 60
         )

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import update
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
-from iceberg_maint.core.commits.intent import keeps_data_files, merges_position_deletes
+from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
 from iceberg_maint.core.outcomes.outcome import (
@@ -23,6 +23,7 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.ledger.fake import memory_ledger
@@ -254,7 +255,7 @@ class LoopEngine:
         self.world.before_write(batch)
         self.world.writes.append(batch.partitions)
         number = len(self.world.writes)
-        converts = keeps_data_files(batch)
+        converts = keeps_data_files(batch.work)
         files = tuple(
             WrittenFile(
                 f"out-{number}-{i}",
@@ -267,7 +268,8 @@ class LoopEngine:
                 referenced_data_file=g.files[0].path if converts else None,
             )
             for i, g in enumerate(batch.groups)
-            if not merges_position_deletes(batch) or any(not d.void for d in batch.position_deletes)
+            if not isinstance(batch.work, RewritePositionDeleteFiles)
+            or any(not d.void for d in batch.position_deletes)
         )
         rows = sum(f.record_count for f in files)
         self.process.step("after:write")
@@ -317,7 +319,7 @@ class LoopEngine:
         ]
         dropped = {d.path for d in batch.equality_deletes if d.drop}
         dropped |= {d.path for d in batch.position_deletes}
-        removed = dropped if keeps_data_files(batch) else batch.paths() | dropped
+        removed = dropped if keeps_data_files(batch.work) else batch.paths() | dropped
         world.tokens.append(context.token)
         summary = {TOKEN_PROPERTY: context.token, FENCE_PROPERTY: str(context.fence)}
         summary["removed-delete-files"] = str(len(dropped))

@@ -24,6 +24,7 @@ from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.verify import SparkVerifier
+from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
@@ -59,7 +60,7 @@ class Lake:
             replace(f, delete_files=tuple(d.location() for d in by_path[f.path].deletes()))
             for f in group.files
         )
-        batch = replace(batch, groups=(replace(group, files=planned, partition="__all__"),))
+        batch = with_work(batch, groups=(replace(group, files=planned, partition="__all__"),))
         written = self.engine.write(batch, Policy())
         assert written.proof.equal is proved, written.proof.detail
         context = CommitContext("token", 1, "run", 1, lambda: True, lambda *_: None)

@@ -19,14 +19,9 @@ from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partiti
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.planning.plan import (
-    Batch,
-    EqualityDeleteFile,
-    FileGroup,
-    InputFile,
-    PositionDeleteFile,
-    batch_id,
-)
+from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch, batch_id
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.spark.commit.gate import Check, CommitGate
 from iceberg_maint.spark.commit.retry import Backoff
@@ -213,7 +208,7 @@ def _batch(
     snapshot = table.currentSnapshot()
     snapshot_id, uuid = int(snapshot.snapshotId()), str(table.uuid())
     paths = frozenset(f.path for g in groups for f in g.files)
-    return Batch(
+    return BatchBody(
         batch_id=batch_id(uuid, operation, snapshot_id, paths),
         table=name,
         table_uuid=uuid,
@@ -241,7 +236,7 @@ def _batch(
             for d in some
         ),
         applied_deletes=tuple(_applied(writers, table, paths)),
-    )
+    ).batch()
 
 
 def _applied(writers: Writers, table: Any, paths: frozenset[str]) -> Iterable[PositionDeleteFile]:

@@ -15,10 +15,12 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.candidates import candidates
 from iceberg_maint.core.planning.file_groups import applied_deletes
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile
 from iceberg_maint.core.planning.memory import MemoryNeed
-from iceberg_maint.core.planning.plan import Batch, EqualityDeleteFile, FileGroup, InputFile, batch_id
+from iceberg_maint.core.planning.plan import Batch, batch_id
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.policy.data import OutputSpec, Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.ports.engine import CommitContext, Written
@@ -104,7 +106,7 @@ class Workshop:
                     )
                 )
         converts = operation is Operation.CONVERT_EQUALITY_DELETES
-        return Batch(
+        return BatchBody(
             batch_id=batch_id(state.uuid, operation, state.snapshot.snapshot_id, frozenset(under)),
             table=name,
             table_uuid=state.uuid,
@@ -134,7 +136,7 @@ class Workshop:
             applied_deletes=applied_deletes(
                 c for some in candidates(state.specs, live).values() for c in some if c.file.path in under
             ),
-        )
+        ).batch()
 
     def commit(self, batch: Batch, written: Written, *, engine: SparkEngine | None = None) -> CommitResult:
         context = CommitContext(

@@ -1,0 +1,153 @@
+"""Work: what a batch does, one value per operation with the fields of that operation alone.
+
+The union is closed: a consumer matches all six and ends with `typing.assert_never`, so that a seventh
+operation is an error of types in every consumer until it is handled there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, assert_never
+
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile
+from iceberg_maint.core.planning.layout_gain import PlannedLayout
+from iceberg_maint.core.planning.memory import MemoryNeed
+
+
+class Strategy(StrEnum):
+    """The label of a batch in records and documents. It follows from the work and decides nothing."""
+
+    NATIVE = "native"
+    ANTI_JOIN = "anti-join"
+    SORTED = "sorted"
+    CONVERT = "convert"
+    MERGE = "merge"
+    REGROUP = "regroup"
+    EXPIRE = "expire"
+    MARK = "mark"
+    SWEEP_AND_MARK = "sweep-and-mark"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteDataFiles:
+    """Write the rows of the groups again, without those that the deletes delete.
+
+    `layout` is the order to write them in, None to keep the order they are in. `equality_deletes` are
+    all that may apply to a file of the groups at the pinned snapshot, and `memory` is what applying
+    them needs. `applied_deletes` are the position deletes and deletion vectors that apply to one: the
+    facts of the paths in `InputFile.delete_files`.
+    """
+
+    operation: ClassVar[Operation] = Operation.REWRITE_DATA_FILES
+
+    groups: tuple[FileGroup, ...]
+    layout: PlannedLayout | None = None
+    equality_deletes: tuple[EqualityDeleteFile, ...] = ()
+    memory: MemoryNeed | None = None
+    applied_deletes: tuple[PositionDeleteFile, ...] = ()
+
+    @property
+    def strategy(self) -> Strategy:
+        """Sorted where it sorts, whatever deletes it applies."""
+        if self.layout is not None:
+            return Strategy.SORTED
+        return Strategy.ANTI_JOIN if self.equality_deletes else Strategy.NATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertEqualityDeletes:
+    """Write the positions that the equality deletes delete in the data files of the groups, which stay.
+
+    Without groups the deletes apply to no live data file: they go, and nothing is read. `memory` and
+    `applied_deletes` are as in `RewriteDataFiles`.
+    """
+
+    operation: ClassVar[Operation] = Operation.CONVERT_EQUALITY_DELETES
+    strategy: ClassVar[Strategy] = Strategy.CONVERT
+
+    equality_deletes: tuple[EqualityDeleteFile, ...]
+    groups: tuple[FileGroup, ...] = ()
+    memory: MemoryNeed | None = None
+    applied_deletes: tuple[PositionDeleteFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePositionDeleteFiles:
+    """Write what the position deletes mark of the data files of the groups in new delete files.
+
+    `applied_deletes` are those that apply to one of these data files and are not among `position_deletes`.
+    """
+
+    operation: ClassVar[Operation] = Operation.REWRITE_POSITION_DELETE_FILES
+    strategy: ClassVar[Strategy] = Strategy.MERGE
+
+    groups: tuple[FileGroup, ...]
+    position_deletes: tuple[PositionDeleteFile, ...]
+    applied_deletes: tuple[PositionDeleteFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteManifests:
+    """Regroup the entries of these manifests (paths), all of one spec and kind."""
+
+    operation: ClassVar[Operation] = Operation.REWRITE_MANIFESTS
+    strategy: ClassVar[Strategy] = Strategy.REGROUP
+
+    manifests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshots:
+    """Remove these snapshots (ids) and refs (names) from the table metadata."""
+
+    operation: ClassVar[Operation] = Operation.EXPIRE_SNAPSHOTS
+    strategy: ClassVar[Strategy] = Strategy.EXPIRE
+
+    snapshots: tuple[int, ...]
+    refs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOrphanFiles:
+    """Mark orphan files; `sweep` empties the trash past its hold before (see `may_sweep`)."""
+
+    operation: ClassVar[Operation] = Operation.REMOVE_ORPHAN_FILES
+
+    sweep: bool
+
+    @property
+    def strategy(self) -> Strategy:
+        """Whether the pass sweeps."""
+        return Strategy.SWEEP_AND_MARK if self.sweep else Strategy.MARK
+
+
+FileWork = RewriteDataFiles | ConvertEqualityDeletes | RewritePositionDeleteFiles
+"""Work on the files of partitions, committed with new files."""
+MetadataWork = RewriteManifests | ExpireSnapshots
+"""Work on the metadata of the table as a whole, committed without new files."""
+Work = FileWork | MetadataWork | RemoveOrphanFiles
+"""Everything that a batch may do. Only `RemoveOrphanFiles` commits nothing."""
+
+
+def file_work(work: Work) -> FileWork:
+    """The work as work on files. Raises ValueError for other work, which writes no file."""
+    match work:
+        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            return work
+        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
+            raise ValueError(f"{work.operation} writes no data files or delete files")
+        case _:
+            assert_never(work)
+
+
+def table_work(work: Work) -> MetadataWork | RemoveOrphanFiles:
+    """The work as work on the table as a whole. Raises ValueError for work on files of partitions."""
+    match work:
+        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
+            return work
+        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            raise ValueError(f"{work.operation} works on files of partitions")
+        case _:
+            assert_never(work)
