@@ -48,7 +48,7 @@ _REFUSALS = {
     Reason.DROPPED_SOURCE: "ICM-131",
     Reason.LEASE_HELD: "ICM-109",
     Reason.FOREIGN_MAINTAINER: "ICM-109",
-    Reason.APPROVAL: "ICM-122",
+    Reason.APPROVAL_REQUIRED: "ICM-122",
     Reason.GC_DISABLED: "ICM-110",
     Reason.CLOCKS_DISAGREE: "ICM-115",
 }

@@ -235,7 +235,7 @@ def _change(
         return f"{wait} have to pass, or: iceberg-maint release {at}; last: {past.reason}"
     if one.reason is Reason.QUARANTINED:
         return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {at}"
-    if one.reason is Reason.HOT and one.until_ms is not None:
+    if one.reason is Reason.RECENTLY_CHANGED and one.until_ms is not None:
         return f"no write until {moment(one.until_ms)}, or a lower windows.cold_after_seconds"
     return {
         Reason.UNSUPPORTED_KEY: "equality deletes applied by another engine, or the writer's key columns changed",

@@ -84,7 +84,7 @@ def test_coexistence_waits_until_partitions_are_cold_then_runs(lake: Lake) -> No
     rewritten_by_others(lake)
     lake.configure("defaults: {foreign_maintainers: {mode: coexist}}\n")
     partitions: dict[str, Any] = {p["partition"]: p for p in lake.json("why", "db.sick")["partitions"]}
-    assert {p["reason"] for p in partitions.values() if p["verdict"] == "DEFER"} == {"hot"}
+    assert {p["reason"] for p in partitions.values() if p["verdict"] == "DEFER"} == {"recently_changed"}
     assert lake("run", "db.sick").exit_code == 0
     assert lake.engine.batches == []
     lake.clock.ms += 3_600_000

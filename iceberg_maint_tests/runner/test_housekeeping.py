@@ -170,7 +170,7 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
 
     monkeypatch.setattr(UpkeepEngine, "commit", losing)
     outcome = world.run(operations=(EXPIRE,))
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     assert "ICM-130 lake.db.t: with what expired went tag v on snapshot 1" in outcome.batches[0].message
     assert world.past(EXPIRE).quarantined
     rarely = replace(UPKEEP.expire_snapshots, every_seconds=10**9)
@@ -227,7 +227,7 @@ def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_othe
     assert settled.settlement.status is CommitStatus.COMMITTED
     assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
     (told,) = last_record(world).batches
-    assert (told.outcome, told.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (told.outcome, told.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     message = f"ICM-130 {TABLE}: with what expired went tag audited on snapshot {first};"
     assert told.message == settled.settlement.why
     assert told.message.startswith(message)
@@ -260,7 +260,7 @@ def test_expiry_whose_log_no_longer_reaches_back_waits_for_a_person(monkeypatch:
     assert told.startswith(
         "it cannot be told what: LookupError: the metadata log does not reach back to mem://v"
     )
-    assert last_record(world).reason is Reason.LOST
+    assert last_record(world).reason is Reason.REFS_LOST
     assert world.past(EXPIRE).quarantined
 
 
@@ -340,7 +340,7 @@ def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
     assert world.past(EXPIRE).quarantined
     assert world.left_open(EXPIRE) == (0, 0)
     told = [b.reason for r in world.ledger.records(str(TABLE), 9) for b in r.outcome.batches]
-    assert told == [Reason.LOST]
+    assert told == [Reason.REFS_LOST]
 
 
 def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:
