@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _GRAVITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 
 
-def gravest(codes: set[int]) -> int:
+def most_severe_exit(codes: set[int]) -> int:
     """The exit code that holds first among several."""
     return next((code for code in _GRAVITY if code in codes), EXIT_DONE)
 

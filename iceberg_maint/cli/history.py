@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest
+from iceberg_maint.cli.context import Session, command, most_severe_exit
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
@@ -74,7 +74,7 @@ def reconcile(session: Session, name: str | None) -> int:
             console.print("nothing to settle")
 
     session.emit({"tables": shown}, draw)
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest, overrides_option
+from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Verdict
@@ -73,7 +73,7 @@ def tables(session: Session) -> int:
         for r in rows
     ]
     session.emit({"tables": rows}, lambda console: draw_rows(console, columns, drawn))
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 @click.command()
@@ -111,7 +111,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             draw_health(console, measured)
 
     session.emit({"tables": shown}, draw)
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 @click.command()
@@ -177,9 +177,9 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     Effective policy with the source of every value, metric against threshold, last and next
     decision, what would have to change, and who holds snapshots back.
     """
-    from iceberg_maint.report.console import draw_why
-    from iceberg_maint.report.explain import explain, why_document
-    from iceberg_maint.report.housekeeping import explain_upkeep
+    from iceberg_maint.report.console import draw_explanation
+    from iceberg_maint.report.explain import explain, explanation_document
+    from iceberg_maint.report.housekeeping import explain_housekeeping
     from iceberg_maint.runner.assess import assess
 
     app = session.app()
@@ -206,14 +206,14 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
         last,
         app.clock.now_ms(),
         tuple(
-            explain_upkeep(
+            explain_housekeeping(
                 decision, history, whole.retention, whole.policy, last_pass.outcome if last_pass else None
             )
             for decision, history in zip(whole.decisions, whole.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
     )
-    session.emit(why_document(explained), lambda console: draw_why(console, explained))
+    session.emit(explanation_document(explained), lambda console: draw_explanation(console, explained))
     return 0
 
 

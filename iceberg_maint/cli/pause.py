@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest
+from iceberg_maint.cli.context import Session, command, most_severe_exit
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
@@ -96,7 +96,7 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     session.emit(
         {"released": [*shown, *failed]}, lambda console: console.print("\n".join(lines) or "nothing was held")
     )
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 def _release(app: App, table: TableId, partitions: frozenset[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest, overrides_option
+from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, TableId
@@ -183,7 +183,7 @@ def run(
                 draw_outcome(console, outcome)
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
-    return gravest({code for r in results for code in r.codes})
+    return most_severe_exit({code for r in results for code in r.codes})
 
 
 def _maintain_one(

@@ -23,7 +23,7 @@ from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.defs.limits import limits
-from iceberg_maint.defs.metadata import label, upkeep_metadata
+from iceberg_maint.defs.metadata import housekeeping_check_metadata, label
 from iceberg_maint.defs.names import (
     HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
@@ -165,7 +165,7 @@ def housekeeping_evaluations(
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
             description=told,
-            metadata=upkeep_metadata(seen, decision, last_pass),
+            metadata=housekeeping_check_metadata(seen, decision, last_pass),
         )
 
 

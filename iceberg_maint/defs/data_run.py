@@ -13,7 +13,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, 
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
-from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
+from iceberg_maint.defs.table_run import WELL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
@@ -46,7 +46,7 @@ class MaintenanceRun(TableRun):
         passes by itself; interrupts pass through."""
         context = self._context
         requested = _requested(context)
-        with failures_told(context, self._lake):
+        with report_failures(context, self._lake):
             if not context.selected_asset_keys:
                 assess(self._table, self._lake.policy_of, self._tools)
                 self._evaluate_all(requested or frozenset())

@@ -20,7 +20,7 @@ def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
     def make(context: dg.InitExecutorContext) -> dg.Executor:
         create = dg.in_process_executor.executor_creation_fn
         assert create is not None  # Dagster's own has one
-        return LivingExecutor(create(context), ledger)
+        return HeartbeatExecutor(create(context), ledger)
 
     return dg.ExecutorDefinition(
         name=dg.in_process_executor.name,
@@ -30,7 +30,7 @@ def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
     )
 
 
-class LivingExecutor(dg.Executor):
+class HeartbeatExecutor(dg.Executor):
     """Executes by another executor; what `lost_runs` listens to lasts as long as the execution."""
 
     def __init__(self, inner: dg.Executor, ledger: Ledger) -> None:

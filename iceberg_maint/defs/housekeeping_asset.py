@@ -16,7 +16,7 @@ from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_eva
 from iceberg_maint.defs.context import Lake
 from iceberg_maint.defs.metadata import housekeeping_metadata
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
-from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
+from iceberg_maint.defs.table_run import WELL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
 from iceberg_maint.runner.assess import assess
@@ -78,7 +78,7 @@ class HousekeepingRun(TableRun):
         """Raises Failure when an operation failed or its commit is unknown, RetryRequested for
         what passes by itself; interrupts pass through."""
         outcomes: tuple[OperationOutcome, ...] = ()
-        with failures_told(self._context, self._lake):
+        with report_failures(self._context, self._lake):
             if self._context.selected_asset_keys:
                 outcomes = self._maintain()
             seen = assess(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)

@@ -123,7 +123,7 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
     }
 
 
-def upkeep_metadata(seen: Assessment, decision: Decision, last_pass: Report | None) -> Metadata:
+def housekeeping_check_metadata(seen: Assessment, decision: Decision, last_pass: Report | None) -> Metadata:
     """What a check of housekeeping tells: metrics against thresholds, the decision, who holds
     snapshots back, and what would be rewritten, expired or removed; the last as `last_pass`, the
     last orphan pass, left it."""

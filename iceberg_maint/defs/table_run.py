@@ -80,7 +80,7 @@ class TableRun(ABC):
 
 
 @contextmanager
-def failures_told(context: dg.AssetExecutionContext, lake: Lake) -> Iterator[None]:
+def report_failures(context: dg.AssetExecutionContext, lake: Lake) -> Iterator[None]:
     """Turns what is raised into Failure, or RetryRequested for what passes by itself, without
     secrets. Interrupts pass through."""
     try:

@@ -29,7 +29,7 @@ class Comparison:
         return self.rows_before == self.rows_after and self.missing == 0 and self.unexpected == 0
 
 
-class SecondReader:
+class DuckDBReader:
     """Reads tables by their metadata file. Raises ConfigurationError ICM-100 without DuckDB."""
 
     def __init__(self) -> None:

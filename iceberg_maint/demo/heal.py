@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.config.load import CONFIG_VARIABLE
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.demo.in_process import Headless, Requested
+from iceberg_maint.demo.in_process import InProcessDagster, Requested
 from iceberg_maint.demo.workspace import Place
 from iceberg_maint.wiring import App
 
@@ -31,7 +31,7 @@ class Healing:
     failed_runs: list[str] = field(default_factory=list)
 
 
-def open_headless(app: App, place: Place, *, housekeeping: bool = False) -> Headless:
+def open_in_process(app: App, place: Place, *, housekeeping: bool = False) -> InProcessDagster:
     """The production definitions on the lake's own Dagster instance, with `housekeeping` or for the
     data alone.
 
@@ -45,28 +45,28 @@ def open_headless(app: App, place: Place, *, housekeeping: bool = False) -> Head
     from iceberg_maint.definitions import definitions_from
 
     defs = definitions_from(os.environ)
-    return Headless(defs, place.dagster_home, app.tables(), housekeeping=housekeeping)
+    return InProcessDagster(defs, place.dagster_home, app.tables(), housekeeping=housekeeping)
 
 
-def heal(app: App, headless: Headless, step: Step) -> Healing:
+def heal(app: App, dagster: InProcessDagster, step: Step) -> Healing:
     """Evaluates automation and runs what it requests, until it requests nothing."""
     healing = Healing()
     while not healing.settled and healing.ticks < MAX_TICKS:
-        healing.settled = not heal_once(app, headless, healing, step)
+        healing.settled = not heal_once(app, dagster, healing, step)
     return healing
 
 
-def heal_once(app: App, headless: Headless, healing: Healing, step: Step) -> bool:
+def heal_once(app: App, dagster: InProcessDagster, healing: Healing, step: Step) -> bool:
     """One tick: evaluates automation and runs what it requests. Whether it requested anything."""
     healing.ticks += 1
-    requested = headless.tick()
+    requested = dagster.tick()
     for request in requested:
-        _run(app, headless, request, healing, step)
+        _run(app, dagster, request, healing, step)
     return bool(requested)
 
 
-def _run(app: App, headless: Headless, request: Requested, healing: Healing, step: Step) -> None:
-    done = headless.run(request.table, request.partitions)
+def _run(app: App, dagster: InProcessDagster, request: Requested, healing: Healing, step: Step) -> None:
+    done = dagster.run(request.table, request.partitions)
     known = {r.record_id for r in healing.records}
     records = tuple(
         r

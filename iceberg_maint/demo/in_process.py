@@ -39,7 +39,7 @@ class RunResult:
     success: bool
 
 
-class Headless:
+class InProcessDagster:
     """Turns the crank of one set of definitions on one instance. `housekeeping`: whether a tick
     takes up what is requested of that too, after all data."""
 

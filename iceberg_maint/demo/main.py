@@ -14,8 +14,8 @@ from rich.console import Console
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report, sources
 from iceberg_maint.demo.build import build_lake
-from iceberg_maint.demo.duckdb_reader import SecondReader
-from iceberg_maint.demo.heal import Healing, heal, open_headless
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
+from iceberg_maint.demo.heal import Healing, heal, open_in_process
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import Place, place, table_id
@@ -62,7 +62,7 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     of the demo, RefusedError ICM-103 without a Java.
     """
     started = time.monotonic()
-    reader = SecondReader()
+    reader = DuckDBReader()
     app, where = open_lake(root, console, fresh=fresh, scale=scale)
     report.heading(console, "Before", "measured from metadata; nothing was read from data files")
     before = _looks(app)
@@ -101,17 +101,17 @@ def open_lake(
 
 def _heal(app: App, where: Place, console: Console) -> Healing:
     report.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
-    headless = open_headless(app, where, housekeeping=True)
+    dagster = open_in_process(app, where, housekeeping=True)
     try:
-        headless.observe()
+        dagster.observe()
 
         def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
             report.run(console, tick, request, records, success=success)
 
-        healing = heal(app, headless, step)
-        headless.observe()
+        healing = heal(app, dagster, step)
+        dagster.observe()
     finally:
-        headless.close()
+        dagster.close()
     return healing
 
 
@@ -120,7 +120,7 @@ def _looks(app: App) -> dict[DemoTable, Look]:
 
 
 def _judge(
-    app: App, where: Place, before: Mapping[DemoTable, Look], reader: SecondReader
+    app: App, where: Place, before: Mapping[DemoTable, Look], reader: DuckDBReader
 ) -> tuple[TableResult, ...]:
     results = []
     for table, seen in before.items():

@@ -90,13 +90,13 @@ def results(console: Console, tables: Sequence[TableResult]) -> None:
 
 def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
     """Snapshots and manifests of the tables that had too many, and what was set aside."""
-    looked = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.upkeep)
+    looked = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.housekeeping)
     console.print(f"Storage of {looked} tables was looked through for files that nothing reaches.")
     shown = grid("table", ">snapshots", ">manifests", ">files in the trash", ">size", "some of them")
     for result in tables:
         before, after = result.before.measured.table_health, result.after.measured.table_health
         held = result.after.held
-        if not held and set(result.before.upkeep) <= {Operation.REMOVE_ORPHAN_FILES}:
+        if not held and set(result.before.housekeeping) <= {Operation.REMOVE_ORPHAN_FILES}:
             continue
         shown.add_row(
             result.table.full_name,

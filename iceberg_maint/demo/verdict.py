@@ -33,7 +33,7 @@ class Look:
 
     measured: Measured
     decision: Decision
-    upkeep: tuple[str, ...] = ()
+    housekeeping: tuple[str, ...] = ()
     held: tuple[HeldOrphans, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Look:
             "delete_ratio": total.delete_ratio,
             "snapshots": self.measured.table_health.snapshots,
             "manifests": self.measured.table_health.manifests,
-            "housekeeping": list(self.upkeep),
+            "housekeeping": list(self.housekeeping),
             "trashed_files": sum(h.files for h in self.held),
             "decision": self.decision.verdict.value,
             "reason": self.decision.reason.value,
@@ -100,12 +100,12 @@ class TableResult:
 def look(app: App, table: TableId) -> Look:
     """Measures and decides; changes nothing in the lake."""
     seen = assess(table, app.policy_of(), app.tools(table), CYCLE)
-    data, upkeep = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
+    data, housekeeping = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
     last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
         seen.measured,
         data.decision,
-        tuple(d.operation for d in upkeep.decisions if d.verdict is Verdict.RUN),
+        tuple(d.operation for d in housekeeping.decisions if d.verdict is Verdict.RUN),
         (last_pass.outcome.held or ()) if last_pass else (),
     )
 
@@ -121,6 +121,6 @@ def _end(table: DemoTable, before: Look, after: Look, rows: Comparison) -> End:
         return End.ROWS_DIFFER
     if table.name == CONTROL:
         return End.TOUCHED if touched or after.held else End.UNTOUCHED
-    if after.decision.verdict is not Verdict.SKIP or after.upkeep:
+    if after.decision.verdict is not Verdict.SKIP or after.housekeeping:
         return End.SICK
     return End.HEALED if touched else End.UNTOUCHED

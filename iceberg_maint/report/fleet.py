@@ -1,4 +1,4 @@
-"""The fleet: every table's stored health and what was done to it, as one frame."""
+"""The fleet: stored health and recorded work of every table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """One table: health as last stored, and what the counted records did to it."""
+    """One table: its last stored health, and the work of the counted records."""
 
     table: str
     data_files: int
@@ -40,17 +40,17 @@ class FleetRow:
     busy_seconds: float
 
 
-def fleet(healths: Iterable[Measured], records: Iterable[Record]) -> tuple[FleetRow, ...]:
-    """One row per table with stored health, most small and delete files first."""
+def fleet(health: Iterable[Measured], records: Iterable[Record]) -> tuple[FleetRow, ...]:
+    """One row per table with stored health. Tables with the most small files and delete files come first."""
     by_table: dict[str, list[Record]] = {}
     for record in records:
         by_table.setdefault(record.table, []).append(record)
-    rows = [_row(h, by_table.get(str(h.table), [])) for h in healths]
+    rows = [_row(measured, by_table.get(str(measured.table), [])) for measured in health]
     return tuple(sorted(rows, key=lambda r: (-r.small_files - r.delete_files, r.table)))
 
 
 def fleet_frame(rows: tuple[FleetRow, ...]) -> pd.DataFrame:
-    """The rows as a frame, one column per field, for notebooks and exports."""
+    """The rows as a data frame with one column per field, for notebooks and exports."""
     from dataclasses import asdict, fields
 
     import pandas as pd
@@ -59,7 +59,7 @@ def fleet_frame(rows: tuple[FleetRow, ...]) -> pd.DataFrame:
 
 
 def fleet_document(rows: tuple[FleetRow, ...]) -> Document:
-    """`report` as JSON: totals, then the tables."""
+    """The JSON document of `report`: totals, then tables."""
     from dataclasses import asdict
 
     tables = [asdict(r) for r in rows]
@@ -69,7 +69,7 @@ def fleet_document(rows: tuple[FleetRow, ...]) -> Document:
 
 
 def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
-    """`report` for a terminal."""
+    """Draws `report`."""
     columns = [
         "table",
         ">files",
@@ -85,7 +85,7 @@ def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
         ">wasted",
         ">time",
     ]
-    drawn = [
+    cells = [
         [
             r.table,
             number(r.data_files),
@@ -104,13 +104,13 @@ def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
         for r in rows
     ]
     console.print(f"{len(rows)} tables with stored health")
-    draw_rows(console, columns, drawn)
+    draw_rows(console, columns, cells)
 
 
 def _row(measured: Measured, records: list[Record]) -> FleetRow:
     total = measured.total()
     batches = [b for r in records for b in r.outcome.batches]
-    done = [b for b in batches if b.snapshot_after is not None]
+    committed = [b for b in batches if b.snapshot_after is not None]
     failed = [r for r in records if r.outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)]
     return FleetRow(
         table=str(measured.table),
@@ -123,9 +123,9 @@ def _row(measured: Measured, records: list[Record]) -> FleetRow:
         runs=len(records),
         failed_runs=len(failed),
         batches=len(batches),
-        files_removed=sum(b.input_files - b.output_files for b in done),
-        input_bytes=sum(b.input_bytes for b in done),
-        delete_files_removed=sum(b.delete_files_removed for b in done),
+        files_removed=sum(b.input_files - b.output_files for b in committed),
+        input_bytes=sum(b.input_bytes for b in committed),
+        delete_files_removed=sum(b.delete_files_removed for b in committed),
         wasted_bytes=sum(b.wasted_bytes for b in batches),
         busy_seconds=round(sum(b.seconds for b in batches), 3),
     )

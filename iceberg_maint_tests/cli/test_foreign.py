@@ -53,7 +53,7 @@ def test_why_tells_by_whom_and_until_when(lake: Lake) -> None:
     assert (
         "Apache Spark (application nightly) rewrote files of the table in snapshot 4711" in document["truth"]
     )
-    assert document["truth"].endswith("That counts until 2027-01-17 07:59:55 UTC.")
+    assert document["truth"].endswith("The refusal ends at 2027-01-17 07:59:55 UTC.")
     assert document["change"].startswith("the other maintainer is stopped")
     due = [p["reason"] for p in document["partitions"] if p["verdict"] == "REFUSE"]
     assert due == ["foreign_maintainer"] * 2

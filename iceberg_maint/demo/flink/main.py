@@ -14,12 +14,12 @@ from rich.console import Console
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report
 from iceberg_maint.demo.build import make_catalog
-from iceberg_maint.demo.duckdb_reader import SecondReader
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.flink.job import FlinkJob, flink_catalog, flink_home, started
 from iceberg_maint.demo.flink.show import ending, results
 from iceberg_maint.demo.flink.stream import TABLES, FlinkTable, Stream
 from iceberg_maint.demo.flink.verdict import FlinkResult, judge
-from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_headless
+from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_in_process
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
 from iceberg_maint.wiring import App, build
@@ -84,22 +84,22 @@ def _heal(
     app: App, where: Place, job: FlinkJob, healing: Healing, console: Console
 ) -> dict[FlinkTable, Look]:
     """Heals beside the job and after it. The tables as they were when the job had ended."""
-    headless = open_headless(app, where)
+    dagster = open_in_process(app, where)
     try:
         report.heading(console, "Healing", "by Dagster's automation, while the job writes")
         while job.running:
-            headless.observe()
-            if not heal_once(app, headless, healing, _step(console)):
+            dagster.observe()
+            if not heal_once(app, dagster, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
         at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
         report.heading(console, "Healing", "what the job left at its end")
         for _ in range(MAX_TICKS):
-            headless.observe()
-            healing.settled = not heal_once(app, headless, healing, _step(console))
+            dagster.observe()
+            healing.settled = not heal_once(app, dagster, healing, _step(console))
             if healing.settled:
                 break
     finally:
-        headless.close()
+        dagster.close()
     return at_end_of_job
 
 
@@ -111,7 +111,7 @@ def _step(console: Console) -> Callable[..., None]:
 
 
 def _judge(app: App, stream: Stream, at_end_of_job: dict[FlinkTable, Look]) -> tuple[FlinkResult, ...]:
-    reader = SecondReader()
+    reader = DuckDBReader()
     found = []
     for table, ended in at_end_of_job.items():
         after = look(app, table_id(table.name))

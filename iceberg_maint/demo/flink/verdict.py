@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
-from iceberg_maint.demo.duckdb_reader import Comparison, SecondReader
+from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
 from iceberg_maint.demo.flink.stream import FlinkTable, Stream
 from iceberg_maint.demo.verdict import Look
 
@@ -63,7 +63,7 @@ def judge(
     at_end_of_job: Look,
     after: Look,
     state: TableState,
-    reader: SecondReader,
+    reader: DuckDBReader,
 ) -> FlinkResult:
     """The verdict on one table; `state` is the one that `after` measured."""
     assert state.snapshot is not None, "the table has been written"
@@ -73,7 +73,7 @@ def judge(
     return FlinkResult(table, at_end_of_job, after, found, rows)
 
 
-def history(stream: Stream, state: TableState, reader: SecondReader) -> History:
+def history(stream: Stream, state: TableState, reader: DuckDBReader) -> History:
     """All commits of the table, each read at its snapshot by the second reader."""
     commits = tuple(reversed(state.ancestors()))
     ours = [is_maintenance(s) for s in commits]

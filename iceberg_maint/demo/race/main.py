@@ -16,7 +16,7 @@ from rich.console import Console
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.demo import report as general
 from iceberg_maint.demo.build import make_catalog
-from iceberg_maint.demo.duckdb_reader import SecondReader
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.race.place import RacePlace
 from iceberg_maint.demo.race.show import ending, results
 from iceberg_maint.demo.race.strategies import WAYS, Way
@@ -104,7 +104,7 @@ def _race(
 def _judge(
     app: App, way: Way, tried: dict[RaceTable, tuple[int, str]], written: Mapping[str, Acknowledged]
 ) -> list[Raced]:
-    reader = SecondReader()
+    reader = DuckDBReader()
     try:
         return [
             judge(

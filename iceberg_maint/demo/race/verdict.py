@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from iceberg_maint.core.model.table_state import Snapshot, TableState
-from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.demo.race.strategies import Way
 from iceberg_maint.demo.race.stream import LOADED_ROWS, NUMBER_PROPERTY, RaceTable, expected_sql
 from iceberg_maint.demo.race.writer import Acknowledged
@@ -42,7 +42,7 @@ def judge(
     state: TableState,
     writer: Acknowledged,
     tried: tuple[int, str],
-    reader: SecondReader,
+    reader: DuckDBReader,
     loaded: int = LOADED_ROWS,
 ) -> Raced:
     """Reads every maintenance commit and the snapshot before it. No snapshot may have expired."""
