@@ -1,4 +1,4 @@
-"""What the Dagster layer needs of the outside world, as one value."""
+"""Catalogs, ledger, policy and engine of the Dagster layer, as one value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from iceberg_maint.runner.clocks import read_clocks
 _log = logging.getLogger(__name__)
 
 SessionFactory = Callable[[], Any]
-"""Gives the process's Spark session, which starts at the first call."""
+"""Returns the process's Spark session; the first call starts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Lake:
     `policy_for(table, properties)` is the effective policy; `spark_conf()` the settings of the
     session; `engine_of(session)` an engine that starts it only when it has something to write;
     `orphan_files(table)` the orphan pass of a table; `store_now_ms(state)` the clock of a table's store.
-    `secrets` are values that Dagster must never be told.
+    `secrets` are values that must never reach Dagster.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -59,7 +59,7 @@ class Lake:
             raise UnknownTableError(
                 "ICM-126",
                 f"{table}: the configuration has no catalog '{table.catalog}'.",
-                f"one of {', '.join(sorted(self.catalogs))}.",
+                f"name one of {', '.join(sorted(self.catalogs))}.",
             ) from None
 
     def policy_of(self, state: TableState) -> Policy:
@@ -67,7 +67,7 @@ class Lake:
         return self.policy_for(state.table, state.properties)
 
     def tools(self, table: TableId, engine: Callable[[], Engine]) -> Tools:
-        """What `assess` and `maintain` take."""
+        """The ports that `assess` and `maintain` use for this table."""
         return Tools(
             self.catalog_of(table),
             self.ledger,
@@ -83,36 +83,36 @@ class Lake:
         return redact(text, self.secrets)
 
     def redacted_error(self, error: Exception) -> Exception:
-        """The error, or another that says the same without secrets, to be logged or raised."""
+        """The error without secrets, to log or to raise."""
         return redact_error(error, self.secrets)
 
     def pointers(self, tables: Iterable[TableId]) -> dict[TableId, str]:
-        """Pointers of the tables whose catalog answers; one round per catalog."""
+        """Metadata pointers of the tables whose catalog answers; one request per catalog."""
         by_catalog: dict[str, list[TableId]] = {}
         for table in tables:
             by_catalog.setdefault(table.catalog, []).append(table)
-        found: dict[TableId, str] = {}
+        pointers: dict[TableId, str] = {}
         for name, members in by_catalog.items():
             try:
-                found.update(self.catalog_of(members[0]).pointers(members))
+                pointers.update(self.catalog_of(members[0]).pointers(members))
             except IcebergMaintError as why:
                 _log.warning("catalog %s gives no pointers: %s", name, self.masked(str(why)))
-        return found
+        return pointers
 
     def stored_policy(self, measured: Measured) -> Policy:
-        """The effective policy as of the stored health."""
+        """The effective policy with the properties of the stored health."""
         return self.policy_for(measured.table, measured.maintenance_properties)
 
     def history(self, measured: Measured) -> TableHistory:
-        """What the ledger remembers of the table."""
+        """The table's history in the ledger."""
         return self._judged(measured)[0]
 
     def decide(self, measured: Measured) -> Decision:
-        """The decision from what is stored: the catalog is not asked."""
+        """The decision from stored health; reads no catalog."""
         return self._judged(measured)[1]
 
     def allows(self, measured: Measured, operation: Operation) -> bool:
-        """Whether nothing stored holds this operation of housekeeping back."""
+        """Whether nothing stored delays this operation of housekeeping."""
         history = self.ledger.history(measured.table_uuid, str(measured.table), operation)
         policy = self.stored_policy(measured)
         if operation in REMOVING_OPERATIONS and self._clocks_disagree(measured):
@@ -122,12 +122,12 @@ class Lake:
         )
 
     def _clocks_disagree(self, measured: Measured) -> bool:
-        """Whether a run would be refused for its clocks, as far as is stored."""
+        """Whether a run would be refused for its clocks, as far as the ledger shows."""
         updated_ms = measured.table_health.last_change_ms
         return disagreement(read_clocks(self.clock, self.ledger, updated_ms=updated_ms)) is not None
 
     def last_orphan_pass(self, table_uuid: str) -> Report | None:
-        """What the table's last orphan pass reported, whoever ran it."""
+        """The report of the table's last orphan pass, from any run."""
         return self.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
 
     def _judged(self, measured: Measured) -> tuple[TableHistory, Decision]:

@@ -1,4 +1,4 @@
-"""The observe job: measures tables, keeps their partition keys, and tells Dagster their health.
+"""The observe job: measures tables, updates their partition keys, and reports their health to Dagster.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
@@ -33,12 +33,15 @@ from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.runner.assess import Assessment, assess
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
-"""An unchanged table is looked at again after this time: deletes age, and policy may change."""
+"""An unchanged table is measured again after this time: deletes age, and the policy may change."""
 
 
 class ObserveConfig(dg.Config):
-    """What to look at. `tables`: full names, empty for all of this code location;
-    `changed_only`: leave out what has not changed since it was last measured."""
+    """The tables to measure.
+
+    `tables`: full names; empty for all tables of this code location. `changed_only`: leave out tables
+    that have not changed since the last measurement.
+    """
 
     tables: list[str] = []  # noqa: RUF012 - pydantic copies defaults
     changed_only: bool = True
@@ -47,14 +50,14 @@ class ObserveConfig(dg.Config):
 def build_observe_job(
     tables: Sequence[TableId], lake: Lake, translator: IcebergTranslator, executor: dg.ExecutorDefinition
 ) -> dg.JobDefinition:
-    """One op over all tables: a run start costs more than measuring a table."""
+    """One op over all tables: the start of a run costs more than the measurement of a table."""
 
     @dg.op(name="observe_tables")
     def observe_tables(context: dg.OpExecutionContext, config: ObserveConfig) -> None:
-        wanted = set(config.tables)
-        chosen = [t for t in tables if not wanted or str(t) in wanted]
-        for name in sorted(wanted - {str(t) for t in chosen}):
-            context.log.warning(f"{name}: no table of this code location; left out")
+        names = set(config.tables)
+        chosen = [t for t in tables if not names or str(t) in names]
+        for name in sorted(names - {str(t) for t in chosen}):
+            context.log.warning(f"{name} is no table of this code location; it is left out.")
         initialize_pools(context.instance, chosen, translator)
         Observation(context, tables, lake, translator).observe(chosen, changed_only=config.changed_only)
 
@@ -71,8 +74,8 @@ def build_observe_job(
 
 
 class Observation:
-    """One pass over tables of those that are `loaded`. A table that cannot be read is reported and
-    does not stop others."""
+    """One pass over some of the `loaded` tables. A table that cannot be read is reported and does not
+    stop the others."""
 
     def __init__(
         self,
@@ -89,8 +92,8 @@ class Observation:
         self._busy = busy_assets(context.instance)
 
     def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
-        """Raises Failure when none of what is due could be read, and no other table of the code
-        location is known to be readable: a few broken ones have their own checks."""
+        """Raises Failure if no due table could be read, and no other table of the code location is known
+        to be readable. A single broken table has its own check."""
         failed = 0
         todo = self._due(tables) if changed_only else tables
         for table in todo:
@@ -103,10 +106,10 @@ class Observation:
                 self._unreadable(table, why)
         self._context.log.info(f"{len(tables)} tables, {len(todo)} measured or tried, {failed} unreadable")
         if failed and failed == len(todo) and not self._reads_any_but(todo):
-            raise dg.Failure(f"none of {failed} tables could be read", allow_retries=False)
+            raise dg.Failure(f"None of {failed} tables could be read.", allow_retries=False)
 
     def _reads_any_but(self, tables: Sequence[TableId]) -> bool:
-        """Whether another table is as it was when it was last measured, says its catalog."""
+        """Whether the pointer of another table in its catalog is the pointer that was measured last."""
         others = set(self._loaded).difference(tables)
         pointers = self._lake.pointers(others)
         return any(
@@ -114,8 +117,10 @@ class Observation:
         )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
-        """Tables that changed, are new to the ledger or to Dagster, or were seen long ago. What a
-        silent catalog holds is due too, so that its error shows."""
+        """Tables that changed, are new to the ledger or to Dagster, or were measured long ago.
+
+        The tables of a catalog that does not answer are due too, so that its error becomes visible.
+        """
         known = {k.table: k for k in self._lake.ledger.known_tables()}
         pointers = self._lake.pointers(tables)
         oldest_ms = self._lake.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
@@ -131,14 +136,14 @@ class Observation:
     def _observe_table(self, table: TableId) -> None:
         before = self._lake.ledger.health(table)
         tools = self._lake.tools(table, _no_engine)
-        whole = assess(table, self._lake.policy_of, tools, CYCLE)
-        seen = whole.only(DATA_OPERATIONS)
+        assessment = assess(table, self._lake.policy_of, tools, CYCLE)
+        seen = assessment.only(DATA_OPERATIONS)
         self._sync_partitions(seen.measured)
         self._log_partitions(seen, before)
         self._log_checks(seen)
-        last_pass = self._lake.last_orphan_pass(whole.state.uuid)
-        log_evaluations(self._context, housekeeping_evaluations(whole, self._translator, last_pass))
-        # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
+        last_pass = self._lake.last_orphan_pass(assessment.state.uuid)
+        log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
+        # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(table),
@@ -148,12 +153,12 @@ class Observation:
         )
 
     def _sync_partitions(self, measured: Measured) -> None:
-        """Adds keys at once; retires them only by the ledger's word and never under a run."""
+        """Adds new keys. Deletes keys that the ledger has retired, unless a run uses the asset."""
         name = self._translator.get_partitions_name(measured.table)
-        have = set(self._instance.get_dynamic_partitions(name))
-        if new := sorted(set(measured.partitions) - have):
+        known = set(self._instance.get_dynamic_partitions(name))
+        if new := sorted(set(measured.partitions) - known):
             self._instance.add_dynamic_partitions(name, new)
-        retired = have & set(self._lake.ledger.retired_partitions(measured.table))
+        retired = known & set(self._lake.ledger.retired_partitions(measured.table))
         retired -= set(measured.partitions)
         if not retired or self._busy(self._translator.get_asset_key(measured.table)):
             return
@@ -161,18 +166,20 @@ class Observation:
             self._instance.delete_dynamic_partition(name, key)
 
     def _log_partitions(self, seen: Assessment, before: Measured | None) -> None:
-        """The worst unhealthy partitions, then changed ones; few, or they would push the trends
-        off Dagster's plots."""
+        """Observes the worst unhealthy partitions, then changed ones.
+
+        Only few: Dagster plots the last hundred events of an asset.
+        """
         old = before.partitions if before is not None else {}
         measured = seen.measured.partitions
         ranked = [p for p in rank(seen.decision) if p.partition in measured]
-        sick = [p for p in ranked if p.findings]
+        unhealthy = [p for p in ranked if p.findings]
         changed = [
             p
             for p in ranked
             if not p.findings and p.partition in old and old[p.partition] != measured[p.partition]
         ]
-        for p in reversed((sick + changed)[:WORST_PARTITIONS]):
+        for p in reversed((unhealthy + changed)[:WORST_PARTITIONS]):
             self._context.log_event(
                 dg.AssetObservation(
                     self._translator.get_asset_key(seen.measured.table),
@@ -183,8 +190,8 @@ class Observation:
 
     def _log_checks(self, seen: Assessment) -> None:
         now_ms = self._lake.clock.now_ms()
-        sick = [p.partition for p in rank(seen.decision) if p.findings]
-        stale = outdated(self._instance, self._translator, seen.measured, seen.policy, now_ms, sick)
+        unhealthy = [p.partition for p in rank(seen.decision) if p.findings]
+        stale = outdated(self._instance, self._translator, seen.measured, seen.policy, now_ms, unhealthy)
         evaluations = partition_evaluations(
             self._instance, self._translator, seen.measured, seen.policy, now_ms, stale
         )
@@ -192,7 +199,7 @@ class Observation:
         log_evaluations(self._context, table_evaluations(seen.measured.table, self._translator, seen.history))
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
-        """The catalog says there is no such table; its partitions stay until it is unlisted."""
+        """The catalog has no such table. Its partitions stay until the table list drops it."""
         self._context.log.warning(f"{table}: {self._lake.masked(str(why))}")
         if table not in self._lake.catalog_of(table).tables():
             self._lake.ledger.forget_table(table)
@@ -212,4 +219,4 @@ class Observation:
 
 
 def _no_engine() -> NoReturn:
-    raise RuntimeError("observing starts no engine")
+    raise RuntimeError("The observe job starts no engine.")

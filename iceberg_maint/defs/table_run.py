@@ -1,4 +1,4 @@
-"""One run of Dagster's over one table: `maintain` called, told while it happens, and its end."""
+"""One Dagster run over one table: calls `maintain`, reports its events, and ends the run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.maintain import Event, Request, maintain
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
-"""For what passes by itself: an unreachable catalog, another run's lease, a Spark that will not
-start. It is applied by hand: as the op's `retry_policy` Dagster would apply it to Terminate too
-(op_execution_error_boundary), which is final here. Failed batches have the ledger's back-off."""
-WELL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
-"""What is reported as it happens without an error."""
-_PASSING_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
+"""Retries of errors that end by themselves: an unreachable catalog, another run's lease, a Spark that does
+not start.
+
+The code applies it, not the op's `retry_policy`: Dagster would then also retry a terminated run
+(op_execution_error_boundary), which is final here. Failed batches wait by the ledger's back-off.
+"""
+SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
+"""Outcomes that are logged without an error."""
+_TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
 class TableRun(ABC):
-    """A run of Dagster's that maintains one table; its kinds say of what they tell, and when."""
+    """A Dagster run that maintains one table. Subclasses choose the operations and report the events."""
 
     operations: Sequence[Operation] = DATA_OPERATIONS
 
@@ -45,9 +48,9 @@ class TableRun(ABC):
         self._tools = lake.tools(table, cache(lambda: lake.engine_of(session)))
 
     def _maintain(self, partitions: frozenset[str] | None = None) -> tuple[OperationOutcome, ...]:
-        """The kind's operations, on these partitions or on all."""
+        """Maintains these partitions, or all, with the operations of the class."""
         context = self._context
-        # Each of Dagster's retries within a run owns a lease of its own.
+        # Each retry of Dagster within a run has its own lease.
         retry = f"-{context.retry_number}" if context.retry_number else ""
         request = Request(
             run_id=context.run.run_id + retry,
@@ -59,11 +62,11 @@ class TableRun(ABC):
 
     @abstractmethod
     def _observe(self, event: Event) -> None:
-        """Tells Dagster what has just happened."""
+        """Reports an event to Dagster."""
 
     def _end(self, outcome: OperationOutcome, failures: Sequence[str], *, waits: bool) -> None:
-        """Says how it ended. Raises Failure where something failed or a commit is unknown,
-        RetryRequested where it `waits` for what passes by itself."""
+        """Logs the outcome. Raises Failure if an operation failed or a commit is unknown, RetryRequested
+        if the run `waits` for a cause that ends by itself."""
         self._context.log.info(
             f"{self._table}: {outcome.outcome} ({outcome.reason}): {SENTENCES[outcome.reason]}"
         )
@@ -81,23 +84,23 @@ class TableRun(ABC):
 
 @contextmanager
 def report_failures(context: dg.AssetExecutionContext, lake: Lake) -> Iterator[None]:
-    """Turns what is raised into Failure, or RetryRequested for what passes by itself, without
-    secrets. Interrupts pass through."""
+    """Turns errors into Failure, or into RetryRequested if they end by themselves, without secrets.
+    Interrupts pass through."""
     try:
         yield
     except IcebergMaintError as error:
         why = lake.redacted_error(error)
-        if error.code in _PASSING_CODES:
+        if error.code in _TRANSIENT_CODES:
             retry_later(context, str(why), why)
         raise dg.Failure(str(why), allow_retries=False) from why
-    except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
+    except Exception as error:  # noqa: BLE001 - a transient error is retried, three attempts in all
         why = lake.redacted_error(error)
         retry_later(context, f"{type(why).__name__}: {why}", why)
 
 
 def retry_later(context: dg.AssetExecutionContext, why: str, cause: Exception | None) -> NoReturn:
-    """Asks Dagster for a retry after a growing wait. Raises RetryRequested."""
-    context.log.warning(f"{why} Tried again {RETRIES.max_retries} times at most.")
+    """Requests a retry after a growing wait. Raises RetryRequested."""
+    context.log.warning(f"{why} Dagster retries at most {RETRIES.max_retries} times.")
     raise dg.RetryRequested(
         max_retries=RETRIES.max_retries,
         seconds_to_wait=RETRIES.calculate_delay(context.retry_number + 1),
