@@ -1,4 +1,4 @@
-"""Commands that look and change no table: tables, observe, plan, why."""
+"""Commands that change no table: tables, observe, plan, why."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ESTIMATE_RECORDS = 50
 @click.command()
 @command
 def tables(session: Session) -> int:
-    """List tables with status, backlog and estimate of the time it takes.
+    """List tables with status, backlog and estimated time.
 
-    A table that changed since it was last measured is measured again.
+    A table that has changed since its last measurement is measured again.
     """
     from iceberg_maint.report.console import draw_rows, word
     from iceberg_maint.report.formatting import duration, number, size
@@ -56,7 +56,7 @@ def tables(session: Session) -> int:
                 rows.append({"table": str(table), "error": error_document(error)})
             progress.step()
     columns = ["table", "status", "reason", ">due", ">backlog", ">time", ">files", ">small", ">deletes"]
-    drawn = [
+    cells = [
         [r["table"], word("FAILED"), r["error"]["code"], *[""] * 6]
         if "error" in r
         else [
@@ -72,7 +72,7 @@ def tables(session: Session) -> int:
         ]
         for r in rows
     ]
-    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, drawn))
+    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, cells))
     return most_severe_exit(codes)
 
 
@@ -81,7 +81,7 @@ def tables(session: Session) -> int:
 @overrides_option
 @command
 def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
-    """Measure health from metadata, store it, print it."""
+    """Measure health from metadata, store it and print it."""
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
@@ -89,7 +89,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
 
     app = session.app()
     chosen = [app.find(name) for name in names] or list(app.tables())
-    found: list[Measured] = []
+    health: list[Measured] = []
     shown: list[dict[str, Any]] = []
     codes = {0}
     with RunProgress(session.logs()) as progress:
@@ -98,7 +98,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.note(str(table))
             try:
                 seen = assess(table, app.policy_of(overrides), app.tools(table))
-                found.append(seen.measured)
+                health.append(seen.measured)
                 shown.append(health_document(seen.measured))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
@@ -107,7 +107,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.step()
 
     def draw(console: Any) -> None:
-        for measured in found:
+        for measured in health:
             draw_health(console, measured)
 
     session.emit({"tables": shown}, draw)
@@ -117,15 +117,15 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
 @click.command()
 @click.argument("name", metavar="TABLE")
 @click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
-@click.option("--force", is_flag=True, help="Plan healthy partitions too.")
+@click.option("--force", is_flag=True, help="Also plan healthy partitions.")
 @overrides_option
 @command
 def plan(
     session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
 ) -> int:
-    """Show what would run and why; changes nothing.
+    """Show what a run would do and why. Changes nothing.
 
-    With partitions named, of their data only.
+    With --partition, only the operations on data of these partitions.
     """
     from iceberg_maint.report.console import draw_decision, draw_plan
     from iceberg_maint.report.json_documents import plan_document
@@ -137,7 +137,7 @@ def plan(
     policy_of = app.policy_of(overrides)
     advised = False
 
-    def as_if_acting(state: TableState) -> Policy:
+    def policy_to_act(state: TableState) -> Policy:
         nonlocal advised
         policy = policy_of(state)
         advised = policy.mode is Mode.ADVISE
@@ -146,12 +146,12 @@ def plan(
     tools = app.tools(table)
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(partitions) or None
-    seen = assess(table, as_if_acting, tools, operations, requested=requested, force=force)
-    made = make_plans(seen, tools)
+    seen = assess(table, policy_to_act, tools, operations, requested=requested, force=force)
+    plans = make_plans(seen, tools)
     records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
-        for plan, decision in zip(made, seen.decisions, strict=True)
+        for plan, decision in zip(plans, seen.decisions, strict=True)
     ]
 
     def draw(console: Any) -> None:
@@ -159,7 +159,7 @@ def plan(
             draw_decision(console, decision)
             draw_plan(console, plan, seconds)
         if advised:
-            console.print("mode is advise: a run would not execute this")
+            console.print("mode is advise: a run would not execute this plan")
 
     shown = [plan_document(*part) for part in parts]
     session.emit({"table": str(table), "executes": not advised, "operations": shown}, draw)
@@ -174,8 +174,8 @@ def plan(
 def why(session: Session, name: str, partition: str | None, overrides: dict[str, str]) -> int:
     """Explain a table's decision.
 
-    Effective policy with the source of every value, metric against threshold, last and next
-    decision, what would have to change, and who holds snapshots back.
+    Shows the effective policy with the source of every value, each metric and its threshold, the last and
+    the next decision, what would change the decision, and the holders of snapshots.
     """
     from iceberg_maint.report.console import draw_explanation
     from iceberg_maint.report.explain import explain, explanation_document
@@ -185,8 +185,8 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     app = session.app()
     table = app.find(name)
     operations = DATA_OPERATIONS if partition else CYCLE
-    whole = assess(table, app.policy_of(overrides), app.tools(table), operations)
-    seen = whole.only(DATA_OPERATIONS)
+    assessment = assess(table, app.policy_of(overrides), app.tools(table), operations)
+    seen = assessment.only(DATA_OPERATIONS)
     if partition is not None and partition not in seen.measured.partitions:
         raise UnknownTableError(
             "ICM-126",
@@ -207,9 +207,13 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
         app.clock.now_ms(),
         tuple(
             explain_housekeeping(
-                decision, history, whole.retention, whole.policy, last_pass.outcome if last_pass else None
+                decision,
+                history,
+                assessment.retention,
+                assessment.policy,
+                last_pass.outcome if last_pass else None,
             )
-            for decision, history in zip(whole.decisions, whole.histories, strict=True)
+            for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
     )
@@ -218,16 +222,21 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
 
 
 def _narrowed(decision: Decision, partition: str) -> Decision:
-    """The decision as far as it concerns one partition. Asking for that partition alone would be
-    another decision: back-off does not hold for who is asked for, and it has the budget to itself."""
-    (one,) = (p for p in decision.partitions if p.partition == partition)
-    if one.verdict is Verdict.RUN and decision.verdict is not Verdict.RUN:  # mode advise
-        return replace(decision, partitions=(one,))
-    return replace(decision, verdict=one.verdict, reason=one.reason, partitions=(one,), until_ms=one.until_ms)
+    """The part of the decision that concerns one partition.
+
+    A decision for a requested partition would differ: it ignores back-off, and the partition has the
+    whole budget.
+    """
+    (part,) = (p for p in decision.partitions if p.partition == partition)
+    if part.verdict is Verdict.RUN and decision.verdict is not Verdict.RUN:  # mode advise
+        return replace(decision, partitions=(part,))
+    return replace(
+        decision, verdict=part.verdict, reason=part.reason, partitions=(part,), until_ms=part.until_ms
+    )
 
 
 def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
-    """The decision from stored health where it is of the current snapshot, else from a new survey."""
+    """The decision from stored health of the current snapshot; without it, from a new measurement."""
     from iceberg_maint.runner.assess import assess, decide_stored
 
     if stored is None:

@@ -15,6 +15,7 @@ from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, nothing_due_metadata
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
 
@@ -129,9 +130,8 @@ class MaintenanceRun(TableRun):
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
                 failures.append(f"{partition}: {status} ({reason}) {self._message(partition)}".rstrip())
             elif status is OutcomeStatus.UNSUPPORTED:
-                log.error(
-                    f"{partition}: UNSUPPORTED ({reason}): {SENTENCES[reason]}; the partition stays as it is"
-                )
+                why = refusal(str(self._table), reason, measured) or f"{SENTENCES[reason]}."
+                log.error(f"{partition}: UNSUPPORTED ({reason}): {why}")
             else:
                 retry = retry or reason is Reason.LEASE_HELD
                 log.warning(f"{partition}: not maintained ({reason}): {SENTENCES[reason]}")

@@ -16,7 +16,8 @@ from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.context import Lake, SessionFactory
 from iceberg_maint.defs.names import FORCE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
+from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner.maintain import Event, Request, maintain
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -67,9 +68,10 @@ class TableRun(ABC):
     def _end(self, outcome: OperationOutcome, failures: Sequence[str], *, waits: bool) -> None:
         """Logs the outcome. Raises Failure if an operation failed or a commit is unknown, RetryRequested
         if the run `waits` for a cause that ends by itself."""
-        self._context.log.info(
-            f"{self._table}: {outcome.outcome} ({outcome.reason}): {SENTENCES[outcome.reason]}"
-        )
+        why = f"{SENTENCES[outcome.reason]}."
+        if outcome.outcome is OutcomeStatus.UNSUPPORTED:
+            why = str(self._refusal(outcome.reason) or why)
+        self._context.log.info(f"{self._table}: {outcome.outcome} ({outcome.reason}): {why}")
         if failures or outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
             raise dg.Failure(
                 f"{self._table}: {outcome.outcome} ({outcome.reason}). "
@@ -77,9 +79,11 @@ class TableRun(ABC):
                 allow_retries=False,
             )
         if waits:
-            retry_later(
-                self._context, outcome.message or f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None
-            )
+            why = outcome.message or f"{self._table}: {self._refusal(Reason.LEASE_HELD)}"
+            retry_later(self._context, why, None)
+
+    def _refusal(self, reason: Reason) -> RefusedError | None:
+        return refusal(str(self._table), reason, self._lake.ledger.health(self._table))
 
 
 @contextmanager

@@ -73,9 +73,9 @@ def _files(
     yield "small_files", health.small_files, "≥", policy.min_input_files, "min_input_files"
     if health.small_files >= policy.min_input_files and not small_files_due:
         gain = excess_files(health, policy, target_bytes)
-        yield "files that a rewrite would remove", gain, ">", policy.min_excess_files, "min_excess_files"
+        yield "files a rewrite would remove", gain, ">", policy.min_excess_files, "min_excess_files"
         share = gain / health.data_files if health.data_files else 0.0
-        yield "share of files that it would remove", share, "≥", policy.min_gain_ratio, "min_gain_ratio"
+        yield "share of files it would remove", share, "≥", policy.min_gain_ratio, "min_gain_ratio"
     yield "data_files", health.data_files, ">", policy.max_files, "max_files"
     if policy.max_files is not None and health.data_files > policy.max_files:
         limit = too_many_average_bytes(policy, target_bytes)

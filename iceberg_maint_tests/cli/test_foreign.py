@@ -54,7 +54,7 @@ def test_why_tells_by_whom_and_until_when(lake: Lake) -> None:
         "Apache Spark (application nightly) rewrote files of the table in snapshot 4711" in document["truth"]
     )
     assert document["truth"].endswith("The refusal ends at 2027-01-17 07:59:55 UTC.")
-    assert document["change"].startswith("the other maintainer is stopped")
+    assert document["change"].startswith("stop the other maintainer")
     due = [p["reason"] for p in document["partitions"] if p["verdict"] == "REFUSE"]
     assert due == ["foreign_maintainer"] * 2
 

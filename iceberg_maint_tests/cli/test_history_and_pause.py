@@ -97,7 +97,7 @@ def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
     reasons = {t["operations"][REWRITE]["reason"] for t in lake.json("run")["tables"]}
     assert reasons == {"paused"}
     assert lake.json("why", "db.sick")["change"] == (
-        "iceberg-maint resume lake.db.sick, or without a table where the whole fleet is paused"
+        "iceberg-maint resume lake.db.sick, or without TABLE if the whole fleet is paused"
     )
     lake("resume")
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"

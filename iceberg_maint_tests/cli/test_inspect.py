@@ -206,7 +206,7 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
         ),
         (
             ["--set", "mode=advise"],
-            "Nothing to do: the policy's mode is advise: planned and reported, not executed.",
+            "Nothing to do: the policy's mode is advise: work is planned and reported, not executed.",
             "policy key mode: act",
         ),
         (

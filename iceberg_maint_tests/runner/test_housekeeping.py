@@ -23,8 +23,8 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.assess import assess, make_plans
 from iceberg_maint_tests.support.runner.housekeeping_loop import (
     EXPIRE,
-    REGROUP,
     HOUSEKEEPING_POLICY,
+    REGROUP,
     HousekeepingEngine,
     HousekeepingWorld,
 )
@@ -130,7 +130,9 @@ def test_plan_that_nobody_takes_up_holds_its_snapshot_as_long_as_snapshots_stay(
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"), force=True)
     world.expire_leases()
-    world.policy = replace(HOUSEKEEPING_POLICY, rewrite_data_files=replace(HOUSEKEEPING_POLICY.rewrite_data_files, enabled=False))
+    world.policy = replace(
+        HOUSEKEEPING_POLICY, rewrite_data_files=replace(HOUSEKEEPING_POLICY.rewrite_data_files, enabled=False)
+    )
     planned = world.ids()[-1]
     world.clock.sleep(30 * 86_400)  # the plan may be as young as what came after its snapshot
     world.append("p=a", 1)
@@ -154,7 +156,9 @@ def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> Non
 def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: bool) -> None:
     """Where expiry is left to others, trash would else pile up for ever: each file is proved anew anyhow."""
     world = HousekeepingWorld()
-    world.policy = replace(HOUSEKEEPING_POLICY, expire_snapshots=replace(HOUSEKEEPING_POLICY.expire_snapshots, enabled=expires))
+    world.policy = replace(
+        HOUSEKEEPING_POLICY, expire_snapshots=replace(HOUSEKEEPING_POLICY.expire_snapshots, enabled=expires)
+    )
     operations = (Operation.REMOVE_ORPHAN_FILES,)
     seen = assess(world.now.state.table, lambda _s: world.policy, world._tools(Process()), operations)
     assert seen.retention.expire != ()
@@ -165,7 +169,9 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
     world = HousekeepingWorld()
     commit = HousekeepingEngine.commit
 
-    def losing(engine: HousekeepingEngine, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
+    def losing(
+        engine: HousekeepingEngine, batch: Batch, written: Written, ticket: CommitContext
+    ) -> CommitResult:
         return replace(commit(engine, batch, written, ticket), lost=("tag v on snapshot 1",))
 
     monkeypatch.setattr(HousekeepingEngine, "commit", losing)
@@ -186,10 +192,14 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
 class Careless:
     """A catalog that applies an expiry to whatever the table is by then, after `meanwhile` was done to it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[HousekeepingWorld], object]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[HousekeepingWorld], object]
+    ) -> None:
         swap = HousekeepingEngine._swap
 
-        def careless(engine: HousekeepingEngine, batch: Batch, ticket: CommitContext, _base: TableState) -> None:
+        def careless(
+            engine: HousekeepingEngine, batch: Batch, ticket: CommitContext, _base: TableState
+        ) -> None:
             engine.world.catalog.checks_commit_base = False
             meanwhile(engine.world)
             now = engine.world.now.state
