@@ -1,4 +1,4 @@
-"""Wiring: from configuration to the real adapters, each made when first asked for."""
+"""Wiring: builds the real adapters from the configuration, each at its first use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 SessionFactory = Callable[[], Any]
-"""Gives the process's Spark session, which starts at the first call."""
+"""Returns the process's Spark session; the first call starts it."""
 
 
 class SystemClock:
@@ -44,11 +44,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_seconds(self) -> float:
-        """For durations."""
+        """Seconds of a clock that never moves backwards, for durations."""
         return time.monotonic()
 
     def uptime(self) -> Uptime | None:
-        """By Linux, the sleep of the machine included; None elsewhere."""
+        """The uptime of Linux, with the sleep of the machine; None on other systems."""
         try:
             boot = _BOOT_ID.read_text(encoding="ascii").strip()
             return Uptime(boot[:64], time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
@@ -56,14 +56,14 @@ class SystemClock:
             return None
 
     def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Waits for this time."""
         time.sleep(seconds)
 
 
 class App:
-    """One process's view of everything outside: nothing connects or starts before it is used.
+    """All adapters of one process. No adapter connects or starts before its first use.
 
-    Catalogs, ledger, clock, engine and orphan passes may be given, for tests; else they are the real ones.
+    Tests may pass catalogs, ledger, clock, engine and orphan passes. The defaults are the real ones.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class App:
         return tuple(sorted(t for catalog in self.catalogs.values() for t in catalog.tables()))
 
     def parse(self, name: str) -> TableId:
-        """The table a person names; the catalog may be left out when there is one.
+        """The table of this name. The name may omit the catalog if only one is configured.
 
         Raises UnknownTableError ICM-126 for a name that no configured catalog can have.
         """
@@ -125,9 +125,8 @@ class App:
         return TableId(parts[0], tuple(parts[1:-1]), parts[-1])
 
     def find(self, name: str) -> TableId:
-        """The table a person names, which the catalog must list.
-
-        Raises UnknownTableError ICM-126 with the nearest names.
+        """The table of this name. Raises UnknownTableError ICM-126 with similar names if the catalog does not
+        list it.
         """
         table = self.parse(name)
         listed = self.catalogs[table.catalog].tables()
@@ -152,7 +151,7 @@ class App:
         return policy
 
     def tools(self, table: TableId) -> Tools:
-        """What `assess` and `maintain` take for this table."""
+        """The ports that `assess` and `maintain` use for this table."""
         catalog, secrets = self.catalogs[table.catalog], self.config.secrets
         return Tools(
             catalog,
@@ -165,7 +164,7 @@ class App:
         )
 
     def store_now_ms(self, state: TableState) -> int | None:
-        """The clock of a table's store; None of a catalog that has no files."""
+        """The clock of a table's store; None for a catalog without files."""
         from iceberg_maint.catalog.adapter import PyIcebergCatalog
         from iceberg_maint.catalog.file_store import open_store
 
@@ -175,7 +174,7 @@ class App:
         return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
 
     def orphan_files(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
-        """The orphan pass of one table, which is held against all tables of all catalogs."""
+        """The orphan pass of one table. It compares the table with all tables of all catalogs."""
         from iceberg_maint.catalog.file_store import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
@@ -197,9 +196,9 @@ class App:
         return FleetClaims({name: self._metadata_catalog(name) for name in self.catalogs})
 
     def spark_settings(self) -> SparkSettings:
-        """The session's settings as configured; checks them and starts nothing.
+        """The configured settings of the session, checked. Starts nothing.
 
-        Raises RefusedError ICM-105 for an unsafe one. The jars are left out: `session` adds them.
+        Raises RefusedError ICM-105 for an unsafe setting. `session` adds the jars.
         """
         from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf, spark_conf
 
@@ -217,8 +216,9 @@ class App:
         return settings
 
     def ready_spark_settings(self) -> SparkSettings:
-        """The settings with jars: the locked ones, fetched when missing, then those the configuration
-        names. Sets JAVA_HOME of this process to a supported Java.
+        """The settings with the locked jars and the jars of the configuration.
+
+        Fetches missing locked jars. Sets JAVA_HOME of this process to a supported Java.
 
         Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
         """
@@ -236,9 +236,11 @@ class App:
         return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
 
     def launched_spark_conf(self) -> dict[str, str]:
-        """Everything a session is built with, for who builds it by other means. This process's JVM is
-        started first, so that no secret is among its arguments. Raises what `ready_spark_settings`
-        raises."""
+        """All settings of the session, for Dagster's Spark resource, which builds the session.
+
+        Starts this process's JVM first, so that no secret is among its arguments. Raises what
+        `ready_spark_settings` raises.
+        """
         from iceberg_maint.spark.session.session import launch
         from iceberg_maint.spark.session.settings import spark_conf
 
@@ -247,37 +249,37 @@ class App:
         return conf
 
     def session(self) -> Any:
-        """This process's Spark session, started when there is none."""
+        """This process's Spark session. Starts it if there is none."""
         from iceberg_maint.spark.session.session import build_session
 
         return build_session(self.ready_spark_settings(), self.config.secrets)
 
     def spark_versions(self) -> Mapping[str, str]:
-        """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""
+        """Starts Spark and returns its versions. Raises RefusedError ICM-103, ICM-105."""
         from iceberg_maint.spark.session.session import versions
 
         return versions(self.session())
 
     def engine(self) -> Engine:
-        """The engine; Spark starts when it first has something to write."""
+        """The engine. Spark starts at its first write."""
         if self._engine is None:
             self._engine = self.engine_of(self.session)
         return self._engine
 
     def engine_of(self, session: SessionFactory) -> Engine:
-        """An engine on the session that `session` gives, which starts when it is first needed."""
+        """An engine on the session of `session`, which starts at its first use."""
         from iceberg_maint.spark.engine import SparkEngine
 
         return SparkEngine(session, self.metadata_reader)
 
     def verifier(self) -> Verifier:
-        """What proves commits again; Spark starts when it first has something to read."""
+        """The verifier of commits. Spark starts at its first read."""
         from iceberg_maint.spark.verify import SparkVerifier
 
         return SparkVerifier(self.session)
 
     def metadata_reader(self, table: str) -> MetadataReader:
-        """How the commit gate reads the table's manifests: by the reader that measured them."""
+        """The reader of the table's manifests for the commit gate: the reader that measured them."""
         from iceberg_maint.catalog.manifests.entries import read_entries
         from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
 
@@ -294,22 +296,22 @@ class App:
 
         catalog = self.catalogs[name]
         if not isinstance(catalog, PyIcebergCatalog):
-            raise TypeError(f"{type(catalog).__name__} reads no manifests")
+            raise TypeError(f"{type(catalog).__name__} reads no manifests.")
         return catalog
 
     @property
     def running_engine(self) -> Engine | None:
-        """The engine if one was made."""
+        """The engine, if it was built."""
         return self._engine
 
 
 def build(config: Config) -> App:
-    """The real application. Raises what unsafe settings raise; connects to nothing."""
+    """Builds the application with real adapters. Raises the errors of unsafe settings. Opens no connection."""
     app = App(config)
     app.spark_settings()
     return app
 
 
 def load(path: Path | None) -> App:
-    """The application of a configuration file and this process's environment."""
+    """Builds the application from a configuration file and this process's environment."""
     return build(load_config(path, os.environ))

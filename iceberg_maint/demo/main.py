@@ -1,4 +1,4 @@
-"""The demo from its first row to its last proof."""
+"""The demo: builds the lake, maintains it, and compares all rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from iceberg_maint.wiring import App, build
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo showed."""
+    """The results of the demo."""
 
     place: Place
     healing: Healing
@@ -34,11 +34,11 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether every table ended as it should, by runs that all succeeded."""
+        """Whether every table ended as expected and every run succeeded."""
         return self.healing.settled and not self.healing.failed_runs and all(t.good for t in self.tables)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The JSON document of `demo`."""
         return {
             "good": self.good,
             "data": str(self.place.root),
@@ -56,26 +56,26 @@ class Report:
 
 
 def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None) -> Report:
-    """Builds the lake in `root` unless it is there, heals it, and proves that no row changed.
+    """Builds the lake in `root` if it is missing, maintains it, and proves that no row changed.
 
-    Raises ConfigurationError ICM-100 for a folder with something else in it and without the packages
-    of the demo, RefusedError ICM-103 without a Java.
+    Raises ConfigurationError ICM-100 for a folder with other content or without the demo's packages,
+    RefusedError ICM-103 without a Java.
     """
     started = time.monotonic()
     reader = DuckDBReader()
     app, where = open_lake(root, console, fresh=fresh, scale=scale)
-    report.heading(console, "Before", "measured from metadata; nothing was read from data files")
+    report.heading(console, "Before", "measured from metadata; no data file was read")
     before = _looks(app)
     report.looks(console, before)
-    for table, seen in before.items():
-        reader.copy(seen.measured.metadata_location, _copy(where, table))
-    console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
+    for table, state in before.items():
+        reader.copy(state.measured.metadata_location, _copy(where, table))
+    console.print("\nDuckDB has copied the rows of every table, with deletes applied.")
     healing = _heal(app, where, console)
-    report.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
+    report.heading(console, "After", "DuckDB compares all rows (EXCEPT ALL, in both directions)")
     results = _judge(app, where, before, reader)
     reader.close()
     report.results(console, results)
-    report.heading(console, "Housekeeping", "manifests, snapshots, and files that nothing reaches")
+    report.heading(console, "Housekeeping", "manifests, snapshots and orphan files")
     report.housekeeping(console, results)
     demo = Report(where, healing, results, time.monotonic() - started)
     report.ending(console, where, results, good=demo.good, seconds=demo.seconds)
@@ -85,22 +85,22 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
 def open_lake(
     root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None
 ) -> tuple[App, Place]:
-    """The lake of this folder, built when it is missing, incomplete or asked for afresh."""
+    """Opens the lake in this folder. Builds it if it is missing or incomplete, or with `fresh`."""
     sources.check()
     where = place(root)
     if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()
     app = build(where.prepare(os.environ))
     if where.built.exists():
-        console.print(f"The lake in {where.root} is there already (--fresh builds it anew).")
+        console.print(f"The lake in {where.root} exists (--fresh builds a new one).")
     else:
-        report.heading(console, "Building the lake", f"real rows by real writers, into {where.root}")
+        report.heading(console, "Building the lake", f"real rows by real writers, in {where.root}")
         build_lake(app, where, scale or Scale(), lambda table, seconds: report.built(console, table, seconds))
     return app, where
 
 
 def _heal(app: App, where: Place, console: Console) -> Healing:
-    report.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
+    report.heading(console, "Healing", "Dagster's assets, checks and automation, in this process")
     dagster = open_in_process(app, where, housekeeping=True)
     try:
         dagster.observe()

@@ -1,4 +1,4 @@
-"""What became of each table, judged from the table: before against after."""
+"""The verdict on each table, from its state before and after."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from iceberg_maint.wiring import App
 
 
 class End(StrEnum):
-    """How a table ended. HEALED and UNTOUCHED are as they should be."""
+    """The final state of a table. HEALED and UNTOUCHED are good."""
 
     HEALED = "healed"
     UNTOUCHED = "untouched"
     SICK = "still sick"
-    TOUCHED = "touched, although it was not to be"
+    TOUCHED = "changed, although it must not change"
     ROWS_DIFFER = "ROWS DIFFER"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One table at one moment: its data, and which operations of housekeeping are due. `held` are the
-    orphans in its trash, as the last pass left them."""
+    """One table at one time: its data, and the due operations of housekeeping. `held` are the orphans that
+    the last pass has left in the trash."""
 
     measured: Measured
     decision: Decision
@@ -37,7 +37,7 @@ class Look:
     held: tuple[HeldOrphans, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The JSON document."""
         total = self.measured.total()
         return {
             "snapshot": self.measured.snapshot_id,
@@ -60,7 +60,7 @@ class Look:
 
     @property
     def due(self) -> int:
-        """Partitions that ought to be maintained, whether or not that is supported."""
+        """Number of partitions that need maintenance, supported or not."""
         return sum(1 for p in self.decision.partitions if p.verdict in (Verdict.RUN, Verdict.REFUSE))
 
 
@@ -76,11 +76,11 @@ class TableResult:
 
     @property
     def good(self) -> bool:
-        """Whether the table ended as it should."""
+        """Whether the final state is good."""
         return self.end in (End.HEALED, End.UNTOUCHED)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The JSON document."""
         return {
             "table": self.table.full_name,
             "sick": self.table.sick,
@@ -98,7 +98,7 @@ class TableResult:
 
 
 def look(app: App, table: TableId) -> Look:
-    """Measures and decides; changes nothing in the lake."""
+    """Measures a table and makes the decisions. Changes nothing in the lake."""
     seen = assess(table, app.policy_of(), app.tools(table), CYCLE)
     data, housekeeping = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
     last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)

@@ -321,4 +321,4 @@ def test_name_in_the_configuration_that_no_catalog_lists_is_told(lake: Lake, com
         "tables: {db.sik: {mode: advise}, lake.db.sick: {mode: advise}, 'db.no*': {mode: advise}}\n"
     )
     told = [line for line in lake(command).stderr.splitlines() if line.startswith("warning")]
-    assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog"]
+    assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog."]

@@ -113,8 +113,10 @@ def test_files_go_come_back_and_stay(program: Program, lake: Lake, store: Shifte
     again = document(program("trash", "db.t", "--json"))
     assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
     assert isinstance(app.ledger, SqlLedger)
-    [restored] = [r for r in app.ledger.records(None, 10) if r.outcome.message.startswith("put back")]
-    assert restored.outcome.message == f"put back {ALL} files of {mark['mark_id']}; 0 are left in the trash"
+    [restored] = [r for r in app.ledger.records(None, 10) if r.outcome.message.startswith("Restored")]
+    assert (
+        restored.outcome.message == f"Restored {ALL} files of {mark['mark_id']}. 0 files stay in the trash."
+    )
 
 
 def test_sweep_after_the_hold_removes_one_mark_for_good(

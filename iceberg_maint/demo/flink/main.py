@@ -1,4 +1,4 @@
-"""Flink upserts, automation heals beside it, a second reader reads every snapshot there was."""
+"""Flink upserts tables, automation maintains them, and DuckDB reads every snapshot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POLL_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class FlinkReport:
-    """What the demo showed."""
+    """The results of the demo."""
 
     job_succeeded: bool
     healing: Healing
@@ -40,39 +40,39 @@ class FlinkReport:
 
     @property
     def good(self) -> bool:
-        """Whether the job ended well, so did every run, and every table is as it should be."""
+        """Whether the job and every run succeeded, and every table has the expected rows."""
         runs_good = self.healing.settled and not self.healing.failed_runs
         return self.job_succeeded and runs_good and all(t.good for t in self.tables)
 
 
 def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> FlinkReport:
-    """Starts the job on a fresh lake in `root` and maintains the lake until both are done.
+    """Starts the job on a new lake in `root`, and maintains the lake until nothing is due.
 
-    `flink` is the folder of Flink. Raises ConfigurationError ICM-100 for a folder with something else
-    in it or without Flink, RefusedError ICM-103 without a Java.
+    `flink` is the folder of Flink. Raises ConfigurationError ICM-100 for a folder with other content or
+    without Flink, RefusedError ICM-103 without a Java.
     """
     began = time.monotonic()
     where = place(root)
     where.clear()
     app = build(where.prepare(os.environ))
     home = flink_home(app.config, flink)
-    # Made here, once, instead of by two processes at the same time.
+    # Created here, so that two processes do not create it at the same time.
     make_catalog(app)
     script = stream.statements(flink_catalog(app.config.catalogs[CATALOG]), TABLES)
     report.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
     healing = Healing()
     at_end_of_job: dict[FlinkTable, Look] = {}
     with started(home, where.root / "flink", script) as job:
-        # Spark starts while Flink does.
+        # Spark and Flink start at the same time.
         app.session()
         _wait(lambda: not job.running or _written(app), _START_SECONDS)
         if _written(app):
             at_end_of_job = _heal(app, where, job, healing, console)
         if not job.succeeded:
-            console.print("[red]The job failed.[/] It said:")
+            console.print("[red]The job failed.[/] Its output:")
             console.print(job.said()[-2000:], markup=False)
         succeeded = job.succeeded
-    report.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
+    report.heading(console, "After", "DuckDB has read every snapshot")
     tables = _judge(app, stream, at_end_of_job)
     results(console, tables)
     demo = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
@@ -83,7 +83,7 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
 def _heal(
     app: App, where: Place, job: FlinkJob, healing: Healing, console: Console
 ) -> dict[FlinkTable, Look]:
-    """Heals beside the job and after it. The tables as they were when the job had ended."""
+    """Maintains the tables during the job and after it. Returns their state at the end of the job."""
     dagster = open_in_process(app, where)
     try:
         report.heading(console, "Healing", "by Dagster's automation, while the job writes")
@@ -92,7 +92,7 @@ def _heal(
             if not heal_once(app, dagster, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
         at_end_of_job = {table: look(app, table_id(table.name)) for table in TABLES}
-        report.heading(console, "Healing", "what the job left at its end")
+        report.heading(console, "Healing", "the work that remained at the end of the job")
         for _ in range(MAX_TICKS):
             dagster.observe()
             healing.settled = not heal_once(app, dagster, healing, _step(console))
@@ -112,19 +112,19 @@ def _step(console: Console) -> Callable[..., None]:
 
 def _judge(app: App, stream: Stream, at_end_of_job: dict[FlinkTable, Look]) -> tuple[FlinkResult, ...]:
     reader = DuckDBReader()
-    found = []
+    verdicts = []
     for table, ended in at_end_of_job.items():
         after = look(app, table_id(table.name))
         state = app.catalogs[CATALOG].pin(table_id(table.name))
-        found.append(judge(table, stream, ended, after, state, reader))
+        verdicts.append(judge(table, stream, ended, after, state, reader))
     reader.close()
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _written(app: App) -> bool:
     catalog = app.catalogs[CATALOG]
-    wanted = {table_id(table.name) for table in TABLES}
-    return wanted <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in wanted)
+    tables = {table_id(table.name) for table in TABLES}
+    return tables <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in tables)
 
 
 def _wait(done: Callable[[], bool], at_most_seconds: float) -> None:
