@@ -97,9 +97,9 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
         for table in chosen:
             progress.note(str(table))
             try:
-                seen = assess(table, app.policy_of(overrides), app.tools(table))
-                health.append(seen.measured)
-                shown.append(health_document(seen.measured))
+                assessment = assess(table, app.policy_of(overrides), app.tools(table))
+                health.append(assessment.measured)
+                shown.append(health_document(assessment.measured))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 session.say(f"{table}: {error}")
@@ -146,12 +146,12 @@ def plan(
     tools = app.tools(table)
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(partitions) or None
-    seen = assess(table, policy_to_act, tools, operations, requested=requested, force=force)
-    plans = make_plans(seen, tools)
+    assessment = assess(table, policy_to_act, tools, operations, requested=requested, force=force)
+    plans = make_plans(assessment, tools)
     records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
-        for plan, decision in zip(plans, seen.decisions, strict=True)
+        for plan, decision in zip(plans, assessment.decisions, strict=True)
     ]
 
     def draw(console: Any) -> None:
@@ -186,23 +186,23 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     table = app.find(name)
     operations = DATA_OPERATIONS if partition else CYCLE
     assessment = assess(table, app.policy_of(overrides), app.tools(table), operations)
-    seen = assessment.only(DATA_OPERATIONS)
-    if partition is not None and partition not in seen.measured.partitions:
+    data = assessment.only(DATA_OPERATIONS)
+    if partition is not None and partition not in data.measured.partitions:
         raise UnknownTableError(
             "ICM-126",
             f"{table} has no live files in partition '{partition}'.",
             f"list the keys with 'iceberg-maint observe {table}'.",
         )
-    effective = app.effective_policy(table, seen.state.properties, overrides)
+    effective = app.effective_policy(table, data.state.properties, overrides)
     records = app.ledger.records(str(table), _ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
-    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = app.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
-        seen.decision if partition is None else _narrowed(seen.decision, partition),
-        seen.measured,
+        data.decision if partition is None else _narrowed(data.decision, partition),
+        data.measured,
         effective.policy,
         effective.sources,
-        seen.history,
+        data.history,
         last,
         app.clock.now_ms(),
         tuple(
@@ -240,8 +240,8 @@ def _decided(app: App, table: TableId, stored: Measured | None) -> tuple[Measure
     from iceberg_maint.runner.assess import assess, decide_stored
 
     if stored is None:
-        seen = assess(table, app.policy_of(), app.tools(table))
-        return seen.measured, seen.decision
+        assessment = assess(table, app.policy_of(), app.tools(table))
+        return assessment.measured, assessment.decision
     policy = app.effective_policy(table, stored.maintenance_properties).policy
     return stored, decide_stored(stored, policy, app.ledger, app.clock.now_ms())[1]
 

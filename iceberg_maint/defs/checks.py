@@ -145,15 +145,15 @@ def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> l
 
 
 def housekeeping_evaluations(
-    seen: Assessment, translator: IcebergTranslator, last_pass: Report | None
+    assessment: Assessment, translator: IcebergTranslator, last_pass: Report | None
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The checks of the housekeeping operations that `seen` decided on.
+    """The checks of the housekeeping operations that `assessment` decided on.
 
     A check passes if its operation is turned off or the table's owner forbids it. The metadata shows
     what would be removed, and what holds it. `last_pass` is the table's last orphan pass; the function
     does not read storage.
     """
-    for decision in seen.decisions:
+    for decision in assessment.decisions:
         operation = Operation(decision.operation)
         if operation not in CHECK_OF:
             continue
@@ -170,12 +170,12 @@ def housekeeping_evaluations(
         if operation is Operation.REMOVE_ORPHAN_FILES:
             description += _waiting(last_pass)
         yield dg.AssetCheckEvaluation(
-            asset_key=translator.get_housekeeping_key(seen.state.table),
+            asset_key=translator.get_housekeeping_key(assessment.state.table),
             check_name=name,
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
             description=description,
-            metadata=housekeeping_check_metadata(seen, decision, last_pass),
+            metadata=housekeeping_check_metadata(assessment, decision, last_pass),
         )
 
 

@@ -81,11 +81,11 @@ class HousekeepingRun(TableRun):
         with report_failures(self._context, self._lake):
             if self._context.selected_asset_keys:
                 outcomes = self._maintain()
-            seen = assess(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
-            last_pass = self._lake.last_orphan_pass(seen.state.uuid)
-            log_evaluations(self._context, housekeeping_evaluations(seen, self._translator, last_pass))
+            assessment = assess(self._table, self._lake.policy_of, self._tools, HOUSEKEEPING_OPERATIONS)
+            last_pass = self._lake.last_orphan_pass(assessment.state.uuid)
+            log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
             if outcomes:
-                self._materialize(outcomes, seen.policy, last_pass)
+                self._materialize(outcomes, assessment.policy, last_pass)
         if outcomes:
             whole = together(outcomes)
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]

@@ -123,7 +123,9 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
     }
 
 
-def housekeeping_check_metadata(seen: Assessment, decision: Decision, last_pass: Report | None) -> Metadata:
+def housekeeping_check_metadata(
+    assessment: Assessment, decision: Decision, last_pass: Report | None
+) -> Metadata:
     """Metadata of a housekeeping check.
 
     It contains metrics and thresholds, the decision, the holders of snapshots, and what would be
@@ -139,7 +141,7 @@ def housekeeping_check_metadata(seen: Assessment, decision: Decision, last_pass:
     for name, value in sorted(decision.evidence.items()):
         data[label(name)] = dg.MetadataValue.text(value)
     if decision.operation == Operation.EXPIRE_SNAPSHOTS:
-        expire = [seen.state.snapshot_by_id(i) for i in seen.retention.expire]
+        expire = [assessment.state.snapshot_by_id(i) for i in assessment.retention.expire]
         records = [
             dg.TableRecord(
                 {"snapshot": str(s.snapshot_id), "operation": s.operation, "committed": _utc(s.timestamp_ms)}
@@ -149,9 +151,11 @@ def housekeeping_check_metadata(seen: Assessment, decision: Decision, last_pass:
         ]
         columns = [dg.TableColumn(c, "string") for c in ("snapshot", "operation", "committed")]
         data[label("would_expire")] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-        data[label("expirable_refs")] = dg.MetadataValue.text(", ".join(seen.retention.expire_refs) or "none")
+        data[label("expirable_refs")] = dg.MetadataValue.text(
+            ", ".join(assessment.retention.expire_refs) or "none"
+        )
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
-        data |= _orphan_pass_metadata(last_pass, seen.policy.remove_orphan_files.hold_seconds)
+        data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
     return data
 
 

@@ -137,18 +137,18 @@ class Observation:
         before = self._lake.ledger.health(table)
         tools = self._lake.tools(table, _no_engine)
         assessment = assess(table, self._lake.policy_of, tools, CYCLE)
-        seen = assessment.only(DATA_OPERATIONS)
-        self._sync_partitions(seen.measured)
-        self._log_partitions(seen, before)
-        self._log_checks(seen)
+        data = assessment.only(DATA_OPERATIONS)
+        self._sync_partitions(data.measured)
+        self._log_partitions(data, before)
+        self._log_checks(data)
         last_pass = self._lake.last_orphan_pass(assessment.state.uuid)
         log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(table),
-                description=f"{seen.decision.verdict.value} ({seen.decision.reason.value})",
-                metadata=table_metadata(seen.measured, seen.policy, seen.history, seen.decision),
+                description=f"{data.decision.verdict.value} ({data.decision.reason.value})",
+                metadata=table_metadata(data.measured, data.policy, data.history, data.decision),
             )
         )
 
@@ -165,14 +165,14 @@ class Observation:
         for key in sorted(retired):
             self._instance.delete_dynamic_partition(name, key)
 
-    def _log_partitions(self, seen: Assessment, before: Measured | None) -> None:
+    def _log_partitions(self, assessment: Assessment, before: Measured | None) -> None:
         """Observes the worst unhealthy partitions, then changed ones.
 
         Only few: Dagster plots the last hundred events of an asset.
         """
         old = before.partitions if before is not None else {}
-        measured = seen.measured.partitions
-        ranked = [p for p in rank(seen.decision) if p.partition in measured]
+        measured = assessment.measured.partitions
+        ranked = [p for p in rank(assessment.decision) if p.partition in measured]
         unhealthy = [p for p in ranked if p.findings]
         changed = [
             p
@@ -182,21 +182,25 @@ class Observation:
         for p in reversed((unhealthy + changed)[:WORST_PARTITIONS]):
             self._context.log_event(
                 dg.AssetObservation(
-                    self._translator.get_asset_key(seen.measured.table),
+                    self._translator.get_asset_key(assessment.measured.table),
                     partition=p.partition,
                     metadata=partition_metadata(measured[p.partition], p),
                 )
             )
 
-    def _log_checks(self, seen: Assessment) -> None:
+    def _log_checks(self, assessment: Assessment) -> None:
         now_ms = self._lake.clock.now_ms()
-        unhealthy = [p.partition for p in rank(seen.decision) if p.findings]
-        stale = outdated(self._instance, self._translator, seen.measured, seen.policy, now_ms, unhealthy)
+        unhealthy = [p.partition for p in rank(assessment.decision) if p.findings]
+        stale = outdated(
+            self._instance, self._translator, assessment.measured, assessment.policy, now_ms, unhealthy
+        )
         evaluations = partition_evaluations(
-            self._instance, self._translator, seen.measured, seen.policy, now_ms, stale
+            self._instance, self._translator, assessment.measured, assessment.policy, now_ms, stale
         )
         log_evaluations(self._context, evaluations)
-        log_evaluations(self._context, table_evaluations(seen.measured.table, self._translator, seen.history))
+        log_evaluations(
+            self._context, table_evaluations(assessment.measured.table, self._translator, assessment.history)
+        )
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog has no such table. Its partitions stay until the table list drops it."""

@@ -123,10 +123,10 @@ def _judge(
     app: App, where: Place, before: Mapping[DemoTable, Look], reader: DuckDBReader
 ) -> tuple[TableResult, ...]:
     results = []
-    for table, seen in before.items():
+    for table, look_before in before.items():
         after = look(app, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
-        results.append(judge(table, seen, after, rows))
+        results.append(judge(table, look_before, after, rows))
     return tuple(results)
 
 

@@ -99,11 +99,11 @@ class TableResult:
 
 def look(app: App, table: TableId) -> Look:
     """Measures a table and makes the decisions. Changes nothing in the lake."""
-    seen = assess(table, app.policy_of(), app.tools(table), CYCLE)
-    data, housekeeping = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
-    last_pass = app.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    assessment = assess(table, app.policy_of(), app.tools(table), CYCLE)
+    data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
+    last_pass = app.ledger.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
-        seen.measured,
+        assessment.measured,
         data.decision,
         tuple(d.operation for d in housekeeping.decisions if d.verdict is Verdict.RUN),
         (last_pass.outcome.held or ()) if last_pass else (),
