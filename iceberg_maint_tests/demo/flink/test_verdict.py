@@ -89,12 +89,12 @@ def test_table_cleaned_beside_the_job_is_good() -> None:
 @pytest.mark.parametrize(
     ("after", "found", "rows", "fault"),
     [
-        (CLEAN, GOOD, Comparison(20, 20, 1, 1), "not those the stream left"),
+        (CLEAN, GOOD, Comparison(20, 20, 1, 1), "not the rows of the stream"),
         (CLEAN, History(9, 4, 3, 9, (7, 8)), Comparison(20, 20, 0, 0), "of 2 snapshots are wrong"),
-        (CLEAN, History(9, 4, 3, 0, ()), Comparison(20, 20, 0, 0), "nothing was shown"),
+        (CLEAN, History(9, 4, 3, 0, ()), Comparison(20, 20, 0, 0), "the demo shows nothing"),
         (CLEAN, History(9, 4, 0, 9, ()), Comparison(20, 20, 0, 0), "while Flink wrote"),
-        (look(Verdict.SKIP, 1), GOOD, Comparison(20, 20, 0, 0), "equality deletes are left"),
-        (look(Verdict.DEFER, 0), GOOD, Comparison(20, 20, 0, 0), "still something to do"),
+        (look(Verdict.SKIP, 1), GOOD, Comparison(20, 20, 0, 0), "equality deletes remain"),
+        (look(Verdict.DEFER, 0), GOOD, Comparison(20, 20, 0, 0), "maintenance is still due"),
     ],
 )
 def test_each_fault_is_named(after: Look, found: History, rows: Comparison, fault: str) -> None:
