@@ -62,7 +62,7 @@ def remove_orphans(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease)
             f"ICM-122 {work.orphan_files} of {work.listed_files} files look orphaned; "
             f"approve by iceberg-maint orphans trash {batch.table} --approve {work.digest}"
         )
-        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=work)
+        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=work)
     did = work.trashed_files + work.swept_files > 0
     status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
     return AttemptResult(status, batch.reasons[0], work=work)
@@ -117,7 +117,7 @@ def judge_housekeeping(
         return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
     if result.lost:
         why = str(lost_error(batch.table, result.lost))
-        return AttemptResult(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
+        return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, why, written.proof, written, result)
     state = pin_same(batch, runtime)
     expires = batch.operation == Operation.EXPIRE_SNAPSHOTS
     snapshot = None

@@ -148,7 +148,7 @@ def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
     lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 …", ("tag v on snapshot 1",))
     expiry = batch("__all__", 0, Operation.EXPIRE_SNAPSHOTS)
     record = tell(trace(expiry, lost))
-    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     assert (only(record).message, only(record).snapshot_after) == ("ICM-130 …", None)
 
 
