@@ -31,7 +31,7 @@ class Lake:
         self.tables: dict[TableId, SimTable] = {}
         self.every: dict[str, SimTable] = {}
         self.content: dict[str, frozenset[int]] = {}
-        self.disk = Disk(self)
+        self.disk = Disk(lambda: self.now_ms)
         self._ids = 1000
         self._keys = 0
 
