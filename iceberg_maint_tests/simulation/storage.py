@@ -8,17 +8,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint_tests.simulation.process import Process, ProcessClock
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.disk import Disk
+from iceberg_maint_tests.simulation.disk import Disk
+from iceberg_maint_tests.simulation.process import Process
+from iceberg_maint_tests.simulation.process_ports import ProcessClock
 
 
 class ProcessStore:
