@@ -21,7 +21,7 @@ from iceberg_maint_tests.simulation.process_ports import ProcessClock
 
 
 class ProcessStore:
-    """`storage_ports.Store` over the lake's disk."""
+    """`ports.storage.Store` over the lake's disk."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -74,7 +74,7 @@ class ProcessStore:
 
 
 class ProcessReachability:
-    """`storage_ports.Reachability`: what the catalog points at, which a cache may show as it was; the
+    """`ports.storage.Reachability`: what the catalog points at, which a cache may show as it was; the
     metadata file itself holds all snapshots, whatever a catalog would show of it."""
 
     def __init__(self, process: Process, state: TableState) -> None:
