@@ -1,4 +1,4 @@
-"""The catalog port on PyIceberg: SQL (Iceberg's `jdbc`), REST, Hive and Glue. Only reads."""
+"""The catalog port on PyIceberg: SQL (Iceberg's `jdbc`), REST, Hive and Glue. It only reads."""
 
 from __future__ import annotations
 
@@ -29,28 +29,27 @@ _PIN_TRIES = 3
 
 
 class PyIcebergCatalog:
-    """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue; nothing is
-    connected before the first use, nothing read is cached.
-    """
+    """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
+    opened at the first use, and nothing that is read is cached."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
         self._listing = make_listing(name, properties)
-        # A service may hand out credentials per table.
+        # A service may issue credentials per table.
         self._io_by_table: dict[TableId, FileIO] = {}
 
     def tables(self) -> tuple[TableId, ...]:
-        """All tables without views, sorted. Raises ConfigurationError ICM-104."""
+        """Returns all tables without views, sorted. Raises ConfigurationError ICM-104."""
         return tuple(sorted(self._listing.tables()))
 
     def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
-        """The metadata location of every table that exists; one SELECT for a SQL catalog."""
+        """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
         return self._listing.locations(tables)
 
     def pin(self, table: TableId) -> TableState:
-        """The state at the current snapshot, read from the metadata file itself.
+        """Returns the state at the current snapshot, read from the metadata file itself.
 
         Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108.
         """
@@ -61,16 +60,16 @@ class PyIcebergCatalog:
             try:
                 return self._read(table, location, io)
             except UnreadableTableError:
-                # Somebody may have committed and cleaned up since: only then it is worth a retry.
+                # Another writer may have committed and removed the file since. Only then a retry helps.
                 if len(tried) == _PIN_TRIES or self._open(table)[0] in tried:
                     raise
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """Health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
+        """Measures the health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
         return measure(state, read_columns(self.io_of(state.table), state), policy)
 
     def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
-        """Live files of these partitions and all global equality deletes.
+        """Returns the live files of these partitions and all global equality deletes.
 
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice.
         """
@@ -79,7 +78,7 @@ class PyIcebergCatalog:
     def find_live(
         self, state: TableState, paths: Collection[str], *, deletes: bool = False
     ) -> frozenset[str]:
-        """Which of the paths are data files, or delete files, live in any retained snapshot."""
+        """Returns which of the paths are data files, or delete files, live in any retained snapshot."""
         io, table = self.io_of(state.table), str(state.table)
         return find_live(
             lambda location: read_manifest_list(io, location),
@@ -90,32 +89,33 @@ class PyIcebergCatalog:
         )
 
     def io_of(self, table: TableId) -> FileIO:
-        """What reads the table's metadata files, with its own credentials where it has any."""
+        """Returns the FileIO for the table's metadata files, with the table's own credentials if it has
+        any."""
         if table not in self._io_by_table:
             self._open(table)
         return self._io_by_table[table]
 
     def metadata_file(self, table: TableId) -> tuple[str, bytes]:
-        """Location and content of the current metadata file. Raises UnknownTableError ICM-126,
+        """Returns location and content of the current metadata file. Raises UnknownTableError ICM-126,
         UnreadableTableError ICM-101."""
         location, io = self._open(table)
         return location, read_bytes(io, location, f"{table}: metadata file")
 
     def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
-        """A metadata file of the table as JSON. Raises UnreadableTableError ICM-101."""
+        """Returns a metadata file of the table as JSON. Raises UnreadableTableError ICM-101."""
         data = read_bytes(self.io_of(table), location, f"{table}: metadata file")
         return read_document(table, location, data)
 
     def _open(self, table: TableId) -> tuple[str, FileIO]:
-        found = self._listing.open(table) if table.catalog == self.name else None
-        if found is None:
+        location_and_io = self._listing.open(table) if table.catalog == self.name else None
+        if location_and_io is None:
             raise UnknownTableError(
                 "ICM-126",
                 f'"{table}" is not a table of catalog {self.name}.',
                 "list the tables with `iceberg-maint tables`.",
             )
-        self._io_by_table[table] = found[1]
-        return found
+        self._io_by_table[table] = location_and_io[1]
+        return location_and_io
 
     def _read(self, table: TableId, location: str, io: FileIO) -> TableState:
         state = parse_metadata(

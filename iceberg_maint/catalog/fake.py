@@ -1,5 +1,5 @@
-"""A catalog in memory, made of core values. Its measuring is written file by file, as the metrics
-read, and is what the column-wise one is tested against."""
+"""A catalog in memory, made of core values. It measures file by file, as the metrics are defined. The
+column-wise measurement is tested against it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ _BINS = tuple(pairwise((0, *SIZE_EDGES_BYTES, 1 << 63)))
 
 @dataclass(frozen=True, slots=True)
 class FakeTable:
-    """One table. `commit_ms` maps file paths to the time of their commit, where the snapshot of
-    their sequence number does not say it; `retained_paths` are data files of older snapshots.
-    """
+    """One table. `commit_ms` maps file paths to their commit times, for files whose sequence number does
+    not identify their snapshot. `retained_paths` are data files of older snapshots."""
 
     state: TableState
     live_files: tuple[LiveFile, ...]
@@ -38,8 +37,8 @@ class FakeTable:
 
 
 class FakeCatalog:
-    """The catalog port over `tables`, which a test may change at any time; `unreachable` makes
-    every call fail as a catalog that is down."""
+    """The catalog port over `tables`, which a test may change at any time. With `unreachable` every call
+    fails like that of an unreachable catalog."""
 
     checks_commit_base = True
 
@@ -101,14 +100,15 @@ class FakeCatalog:
         return self.content
 
     def _table(self, table: TableId) -> FakeTable:
-        found = self._reached().get(table)
-        if found is None:
+        known_table = self._reached().get(table)
+        if known_table is None:
             raise UnknownTableError("ICM-126", f'"{table}" is not a table of catalog {self.name}.')
-        return found
+        return known_table
 
 
 def document_of(state: TableState, log: Iterable[str] = ()) -> dict[str, Any]:
-    """Table metadata as far as expiry looks at it; `log` is where it was before, oldest first."""
+    """Returns the part of the table metadata that expiry reads. `log` holds the earlier metadata
+    locations, oldest first."""
     return {
         "table-uuid": state.uuid,
         "properties": dict(state.properties),
@@ -130,23 +130,22 @@ def fake_table(
     key_types: Mapping[int, str] | None = None,
     now_ms: int = 1_700_000_000_000,
 ) -> FakeTable:
-    """A table of these files, one snapshot a second for each of their sequence numbers, the last
-    at `now_ms`. Its columns may be given as types by field id; by default there is one, a long.
-    """
+    """Returns a table of these files with one snapshot per sequence number, one second apart, the last at
+    `now_ms`. `key_types` gives its columns as types by field id; by default there is one column, a long."""
     live = tuple(files)
     table = TableId.parse(name)
     numbers = sorted({f.data_sequence_number for f in live})
     snapshots = tuple(
         Snapshot(
             snapshot_id=1000 + number,
-            parent_id=1000 + numbers[at - 1] if at else None,
+            parent_id=1000 + numbers[index - 1] if index else None,
             sequence_number=number,
-            timestamp_ms=now_ms - 1000 * (len(numbers) - 1 - at),
+            timestamp_ms=now_ms - 1000 * (len(numbers) - 1 - index),
             operation="append",
             summary={},
             manifest_list=f"file:///{name}/snap-{1000 + number}.avro",
         )
-        for at, number in enumerate(numbers)
+        for index, number in enumerate(numbers)
     )
     by_id = {s.spec_id: s for s in specs}
     state = TableState(
@@ -173,7 +172,7 @@ def fake_table(
 
 
 def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
-    """Health by going through the files one by one."""
+    """Measures health by going through the files one by one."""
     state = table.state
     target = target_file_size_bytes(policy, dict(state.properties))
     limits = size_limits(policy, target)
@@ -208,7 +207,7 @@ def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> P
     dangling = [f for f in files if _dangles(table, f)]
     unused = [d for d in dangling if d.kind is FileKind.EQUALITY_DELETES]
     positional = [f for f in files if f.kind is FileKind.POSITION_DELETES and f not in dangling]
-    named = {f.referenced_data_file for f in positional} - {None}
+    referenced = {f.referenced_data_file for f in positional} - {None}
     health = PartitionHealth(
         data_files=len(data),
         data_bytes=sum(f.size_bytes for f in data),
@@ -222,7 +221,7 @@ def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> P
         dangling_position_delete_records=sum(
             d.record_count for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
         ),
-        mergeable_delete_files=len(positional) - len(named),
+        mergeable_delete_files=len(positional) - len(referenced),
         **_layout(table.state, data),
         min_data_sequence_number=min((f.data_sequence_number for f in data), default=0),
         max_data_sequence_number=max(f.data_sequence_number for f in files),
@@ -262,15 +261,16 @@ def _applies_to_any(state: TableState, delete: LiveFile, data: Iterable[LiveFile
 def _layout(state: TableState, data: list[LiveFile]) -> dict[str, int]:
     if state.order is None:
         return {}
-    wanted = state.order.sort_order_id
+    sort_order_id = state.order.sort_order_id
     bounded: list[Any] = [f.ranges for f in data if None not in f.ranges]
     depths = [
-        1 + sum(k != own and o[at][0] <= mine[at][0] < o[at][1] for k, o in enumerate(bounded))
-        for own, mine in enumerate(bounded)
-        for at in range(len(mine))
+        1
+        + sum(k != index and o[column][0] <= ranges[column][0] < o[column][1] for k, o in enumerate(bounded))
+        for index, ranges in enumerate(bounded)
+        for column in range(len(ranges))
     ]
     return {
-        "unsorted_files": sum(bool(wanted) and (f.sort_order_id or 0) != wanted for f in data),
+        "unsorted_files": sum(bool(sort_order_id) and (f.sort_order_id or 0) != sort_order_id for f in data),
         "unbounded_files": len(data) - len(bounded),
         "sort_ranges": len(depths),
         "overlap_depth_sum": sum(depths),
@@ -279,7 +279,7 @@ def _layout(state: TableState, data: list[LiveFile]) -> dict[str, int]:
 
 
 def _applies(state: TableState, delete: LiveFile, data: LiveFile) -> bool:
-    """The spec's rule ("Scan Planning") for one delete file and one data file."""
+    """Returns whether one delete file applies to one data file, by the spec's rule ("Scan Planning")."""
     same_scope = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
     if delete.kind is FileKind.EQUALITY_DELETES:
         in_scope = same_scope or _is_global(state, delete)
@@ -294,7 +294,7 @@ def _dangles(table: FakeTable, file: LiveFile) -> bool:
         return False
     data = [f for f in table.live_files if f.kind is FileKind.DATA]
     if file.kind is FileKind.POSITION_DELETES and file.referenced_data_file is None:
-        # It can name only files that were there when it came.
+        # The delete can name only files that existed when it was committed.
         data = [f for f in data if (f.file_sequence_number or 0) <= file.data_sequence_number]
     return not _applies_to_any(table.state, file, data)
 

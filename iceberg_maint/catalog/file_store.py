@@ -1,5 +1,5 @@
-"""Storage behind PyIceberg's FileIO: the local file system by the operating system, others by
-the Arrow or fsspec file system that the FileIO reads the table with, and with its credentials."""
+"""Storage behind PyIceberg's FileIO. The operating system serves the local file system. The Arrow or
+fsspec file system that the FileIO uses serves others, with its credentials."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from iceberg_maint.ports.storage import Store, StoredFile
 _CHUNK_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000
 _OBJECT_STORES = ("s3", "gcs", "abfs")
-"""Names of Arrow's file systems that need no folder to write a file."""
+"""Names of Arrow file systems that can write a file without creating a folder."""
 
 
 def open_store(io: FileIO, location: str) -> Store:
-    """The store that holds a table's location."""
+    """Returns the store that holds a table's location."""
     if location.startswith(("file:", "/")):
         return LocalStore()
     return ArrowStore(lambda path: _file_system(io, path))
 
 
 class LocalStore:
-    """The local file system. Locations are paths or `file:` URIs, taken literally: what looks
-    percent-encoded is the name itself, as Iceberg and PyIceberg have it."""
+    """The local file system. Locations are paths or `file:` URIs, taken literally: a percent sign is part
+    of the name, as in Iceberg and PyIceberg."""
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Every regular file below the prefix, folder by folder; links are not followed."""
+        """Yields every regular file below the prefix, folder by folder. Links are not followed."""
         root = _local(prefix)
         base = prefix.rstrip("/")
         pending = [""]
@@ -48,36 +48,36 @@ class LocalStore:
                         pending.append(below)
                     elif entry.is_file(follow_symlinks=False):
                         try:
-                            found = entry.stat(follow_symlinks=False)
+                            status = entry.stat(follow_symlinks=False)
                         except FileNotFoundError:
-                            continue  # gone since its folder was read
-                        yield _stored(base + below, found)
+                            continue  # removed since its folder was read
+                        yield _stored(base + below, status)
 
     def stat(self, path: str) -> StoredFile | None:
-        """The file, or None when there is none."""
+        """Returns the file, None if it does not exist."""
         with _permitted(path):
             try:
-                found = os.lstat(_local(path))
+                status = os.lstat(_local(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return _stored(path, found) if stat.S_ISREG(found.st_mode) else None
+        return _stored(path, status) if stat.S_ISREG(status.st_mode) else None
 
     def now_ms(self, folder: str) -> int:
-        """The file system's clock, by a file written there and removed."""
+        """Returns the file system's time, from a file that is written there and removed."""
         return _probe(self, folder)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
+        """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
         with _permitted(path), Path(_local(path)).open("rb") as file:
             return file.read(most_bytes)
 
     def read_lines(self, path: str) -> Iterator[bytes]:
-        """The file line by line. Raises FileNotFoundError."""
+        """Yields the lines of the file. Raises FileNotFoundError."""
         with _permitted(path), Path(_local(path)).open("rb") as lines:
             yield from lines
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """Writes a new file, on disk with its folders' entries once this returns."""
+        """Writes a new file. The file and the entries of its folders are durable when this returns."""
         target = Path(_local(path))
         with _permitted(path):
             _make_folder(target.parent)
@@ -97,7 +97,7 @@ class LocalStore:
             old.rename(new)
 
     def delete(self, path: str) -> None:
-        """Deletes a file, if there is one."""
+        """Deletes a file if it exists."""
         with _permitted(path):
             Path(_local(path)).unlink(missing_ok=True)
 
@@ -109,22 +109,21 @@ class LocalStore:
 
 
 class ArrowStore:
-    """Any file system of Arrow's. `resolve` gives the file system of a location and the path in
-    it; a move is a copy and a delete where the store knows no renaming. Memory is that of the
-    largest folder's list."""
+    """Any Arrow file system. `resolve` returns the file system of a location and the path in it. A move
+    is a copy and a delete if the store cannot rename. The memory is that of the largest folder's listing."""
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Every file below the prefix, folder by folder."""
+        """Yields every file below the prefix, folder by folder."""
         base = prefix.rstrip("/")
         system, root = self._resolve(base)
         pending = [root]
         while pending:
             folder = pending.pop()
             with _permitted(prefix):
-                # One folder at a time: Arrow would hold the whole tree in memory.
+                # One folder at a time: Arrow would hold the listing of the whole tree in memory.
                 infos = system.get_file_info(FileSelector(folder, allow_not_found=True))
             for info in infos:
                 if info.type is FileType.Directory:
@@ -133,35 +132,35 @@ class ArrowStore:
                     yield _of_info(base + info.path[len(root) :], info)
 
     def stat(self, path: str) -> StoredFile | None:
-        """The file, or None when there is none."""
+        """Returns the file, None if it does not exist."""
         system, place = self._resolve(path)
         with _permitted(path):
             info = system.get_file_info(place)
         return _of_info(path, info) if info.type is FileType.File else None
 
     def now_ms(self, folder: str) -> int:
-        """The store's clock, by an object written there and removed."""
+        """Returns the store's time, from an object that is written there and removed."""
         return _probe(self, folder)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
+        """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
         system, place = self._resolve(path)
         with _permitted(path), system.open_input_stream(place) as stream:
             return bytes(stream.read(most_bytes))
 
     def read_lines(self, path: str) -> Iterator[bytes]:
-        """The file line by line. Raises FileNotFoundError."""
+        """Yields the lines of the file. Raises FileNotFoundError."""
         system, place = self._resolve(path)
-        rest = b""
+        partial_line = b""
         with _permitted(path), system.open_input_stream(place) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, partial_line = (partial_line + chunk).split(b"\n")
                 yield from (line + b"\n" for line in lines)
-        if rest:
-            yield rest
+        if partial_line:
+            yield partial_line
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """Writes a new file; object stores acknowledge what is durable."""
+        """Writes a new file. An object store acknowledges a write when it is durable."""
         system, place = self._resolve(path)
         with _permitted(path):
             if self.stat(path) is not None:
@@ -181,42 +180,43 @@ class ArrowStore:
             try:
                 system.move(old, new)
             except OSError:
-                # Arrow gives what the store answered as text.
+                # Arrow returns the store's answer as text.
                 if self.stat(source) is None:
                     raise FileNotFoundError(source) from None
                 raise
 
     def delete(self, path: str) -> None:
-        """Deletes a file, if there is one."""
+        """Deletes a file if it exists."""
         system, place = self._resolve(path)
         with _permitted(path):
             if self.stat(path) is not None:
                 system.delete_file(place)
 
     def tidy(self, folder: str) -> None:
-        """Removes the folder and those below it where they hold no file: Arrow keeps an object for
-        every folder that it takes the last file from."""
+        """Removes the folder and those below it if they hold no file. Arrow creates an object for every
+        folder whose last file it removes."""
         system, place = self._resolve(folder.rstrip("/"))
         with _permitted(folder):
-            left = system.get_file_info(FileSelector(place, allow_not_found=True, recursive=True))
-            if left and all(info.type is FileType.Directory for info in left):
+            entries = system.get_file_info(FileSelector(place, allow_not_found=True, recursive=True))
+            if entries and all(info.type is FileType.Directory for info in entries):
                 system.delete_dir(place)
 
 
 def _make_parent(system: FileSystem, path: str) -> None:
-    """Object stores have no folders; one made all the same would be an object of its own."""
+    """Creates the parent folder where the file system needs one. Object stores have no folders: creating
+    one would create an object."""
     if system.type_name not in _OBJECT_STORES:
         system.create_dir(path.rpartition("/")[0], recursive=True)
 
 
 def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
-    """The Arrow file system a FileIO reads a location with, and the path in it."""
+    """Returns the Arrow file system that a FileIO reads a location with, and the path in it."""
     any_io: Any = io
     if hasattr(any_io, "fs_by_scheme"):
         scheme, netloc, path = any_io.parse_location(location, any_io.properties)
         return any_io.fs_by_scheme(scheme, netloc), path
-    scheme, _, rest = location.partition("://")
-    system = any_io.get_fs(scheme, rest.partition("/")[0].rpartition("@")[2] or None)
+    scheme, _, address = location.partition("://")
+    system = any_io.get_fs(scheme, address.partition("/")[0].rpartition("@")[2] or None)
     return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(location)
 
 
@@ -224,31 +224,31 @@ def _probe(store: Store, folder: str) -> int:
     path = f"{folder.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
     try:
         store.create(path, [b"clock\n"])
-        found = store.stat(path)
+        stored = store.stat(path)
     except BaseException:
-        # A file that cannot be removed must not take the place of what is wrong, least of all of an interrupt.
+        # A failed removal must not hide the first error, least of all an interrupt.
         with suppress(Exception):
             store.delete(path)
         raise
     store.delete(path)
-    if found is None or found.modified_ms is None:
+    if stored is None or stored.modified_ms is None:
         raise RefusedError(
             "ICM-125",
-            f"a file written to {folder} cannot be seen there, or without its time.",
-            "let the credentials list the folder; ages are taken from the store.",
+            f"a file written to {folder} does not appear there, or has no modification time.",
+            "grant the credentials permission to list the folder. The ages of files come from the store.",
         )
-    return found.modified_ms
+    return stored.modified_ms
 
 
 @contextmanager
 def _permitted(location: str) -> Iterator[None]:
-    """Access denied as a refusal."""
+    """Turns access denied into a refusal."""
     try:
         yield
     except PermissionError as error:
         raise _denied(location, error) from error
     except OSError as error:
-        # Arrow gives what the store answered as text.
+        # Arrow returns the store's answer as text.
         if isinstance(error, (FileNotFoundError, FileExistsError)) or "ACCESS_DENIED" not in str(error):
             raise
         raise _denied(location, error) from error
@@ -258,7 +258,7 @@ def _denied(location: str, error: Exception) -> RefusedError:
     return RefusedError(
         "ICM-125",
         f"access to {location} is denied: {str(error).splitlines()[0]}.",
-        "allow listing, reading, writing and deleting below it.",
+        "grant permission to list, read, write and delete below this location.",
     )
 
 
@@ -274,13 +274,13 @@ def _entries(folder: str) -> Iterator[Iterable[os.DirEntry[str]]]:
 
 
 def _local(location: str) -> str:
-    """`file:/a`, `file:///a` and `/a` are one path."""
+    """Returns the path of a location: `file:/a`, `file:///a` and `/a` are one path."""
     path = location.removeprefix("file:").rstrip("/")
     return path.removeprefix("//")
 
 
-def _stored(path: str, found: os.stat_result) -> StoredFile:
-    return StoredFile(path, found.st_size, found.st_mtime_ns // _NANOSECONDS)
+def _stored(path: str, status: os.stat_result) -> StoredFile:
+    return StoredFile(path, status.st_size, status.st_mtime_ns // _NANOSECONDS)
 
 
 def _of_info(path: str, info: FileInfo) -> StoredFile:
@@ -289,7 +289,7 @@ def _of_info(path: str, info: FileInfo) -> StoredFile:
 
 
 def _make_folder(folder: Path) -> None:
-    """Creates folders, each entry on disk."""
+    """Creates folders and makes each entry durable."""
     if folder.exists():
         return
     _make_folder(folder.parent)

@@ -1,4 +1,4 @@
-"""Which tables a catalog holds and where their current metadata is."""
+"""Lists a catalog's tables and the locations of their current metadata."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ _BUSY_TIMEOUT_SECONDS = 30
 
 
 class Listing(Protocol):
-    """One catalog's list of tables. Connects on first use; raises ConfigurationError ICM-104."""
+    """One catalog's list of tables. It connects at the first use. Raises ConfigurationError ICM-104."""
 
     def tables(self) -> list[TableId]:
-        """All tables without views."""
+        """Returns all tables without views."""
         ...
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
-        """Metadata locations of those tables that exist and can be loaded."""
+        """Returns the metadata locations of those tables that exist and can be loaded."""
         ...
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
-        """Metadata location and the file access to it; None when there is no such table. Raises
-        UnreadableTableError ICM-101 when the catalog answers and cannot load it."""
+        """Returns the metadata location and the FileIO for it; None if the table does not exist. Raises
+        UnreadableTableError ICM-101 if the catalog answers but cannot load the table."""
         ...
 
 
 def make_listing(name: str, properties: Mapping[str, str]) -> Listing:
-    """The listing for PyIceberg's `type`: `sql` by one SELECT, others by PyIceberg's catalog."""
+    """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others."""
     if properties["type"] == "sql":
         return SqlListing(name, properties)
     return ServiceListing(name, properties)
 
 
 class SqlListing:
-    """The tables of a JDBC catalog (Iceberg `JdbcCatalog`, PyIceberg `SqlCatalog`), only read."""
+    """The tables of a JDBC catalog (Iceberg `JdbcCatalog`, PyIceberg `SqlCatalog`). It only reads."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self._name, self._properties = name, dict(properties)
@@ -60,12 +60,14 @@ class SqlListing:
         return list(self._select({}))
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
-        found = self._select({})
-        return {t: found[t] for t in tables if t in found}
+        known_locations = self._select({})
+        return {t: known_locations[t] for t in tables if t in known_locations}
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
-        found = self._select({"table_namespace": ".".join(table.namespace), "table_name": table.name})
-        location = found.get(table)
+        known_locations = self._select(
+            {"table_namespace": ".".join(table.namespace), "table_name": table.name}
+        )
+        location = known_locations.get(table)
         return None if location is None else (location, self._io(location))
 
     def _io(self, location: str) -> FileIO:
@@ -74,13 +76,13 @@ class SqlListing:
         return self._file_io
 
     def _select(self, equal: Mapping[str, str]) -> dict[TableId, str]:
-        wanted = {"catalog_name": self._name, **equal}
-        condition = " AND ".join(f"{column} = :{column}" for column in wanted)
-        # Every column: a catalog made before views has no iceberg_type.
+        parameters = {"catalog_name": self._name, **equal}
+        condition = " AND ".join(f"{column} = :{column}" for column in parameters)
+        # Every column: a catalog created before views has no iceberg_type.
         statement = sa.text(f"SELECT * FROM iceberg_tables WHERE {condition}")
         where = self._engine.url.render_as_string(hide_password=True)
         with _reaching(self._name, where), self._engine.connect() as connection:
-            rows = connection.execute(statement, wanted).mappings().all()
+            rows = connection.execute(statement, parameters).mappings().all()
         return {
             TableId(self._name, tuple(row["table_namespace"].split(".")), row["table_name"]): location
             for row in rows
@@ -92,7 +94,7 @@ class SqlListing:
         url = sa.make_url(self._properties["uri"])
         if url.get_backend_name() != "sqlite":
             return sa.create_engine(url, pool_pre_ping=True)
-        # No pool: a kept connection would go on reading a file that has been replaced.
+        # No pool: a kept connection would continue to read a file that has been replaced.
         connect = partial(_open_sqlite, self._name, Path(url.database or ""))
         return sa.create_engine(url, creator=connect, poolclass=sa.NullPool)
 
@@ -102,14 +104,14 @@ def _open_sqlite(name: str, file: Path) -> sqlite3.Connection:
         raise ConfigurationError(
             "ICM-104",
             f"catalog '{name}' cannot be reached: {file} does not exist.",
-            "correct the uri, or make the catalog's first table.",
+            "set the uri to the catalog's file, or create the catalog's first table.",
         )
-    # mode=rw: by default SQLite makes an empty file of a mistyped path.
+    # mode=rw: by default SQLite creates an empty file at a mistyped path.
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_SECONDS)
 
 
 class ServiceListing:
-    """The tables of a REST, Hive or Glue catalog, by PyIceberg's client."""
+    """The tables of a REST, Hive or Glue catalog, through PyIceberg's client."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self._name, self._properties = name, dict(properties)
@@ -122,10 +124,10 @@ class ServiceListing:
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
         locations: dict[TableId, str] = {}
         for table in tables:
-            # A broken table must not hide the others; who opens it learns why.
+            # A broken table must not hide the others. Opening it reports the error.
             with suppress(UnreadableTableError):
-                if found := self.open(table):
-                    locations[table] = found[0]
+                if opened := self.open(table):
+                    locations[table] = opened[0]
         return locations
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
@@ -135,11 +137,11 @@ class ServiceListing:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
             except Exception as error:
-                catalog.list_namespaces()  # Raises when it is the catalog that does not answer.
+                catalog.list_namespaces()  # Raises if the catalog itself does not answer.
                 raise UnreadableTableError(
                     "ICM-101",
                     f"cannot load {table}: {_first_line(error)}.",
-                    "restore the file, or register the table again.",
+                    "restore the file, or register the table again in its catalog.",
                 ) from error
             return loaded.metadata_location, loaded.io
 
@@ -147,26 +149,26 @@ class ServiceListing:
 
     def _namespaces(self, catalog: Catalog, parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         for namespace in catalog.list_namespaces(parent):
-            # Catalogs differ in whether a child comes with its parents' names; none lists itself.
+            # Catalogs differ in whether a child includes its parents' names. None lists itself.
             if len(namespace) > len(parent) and namespace[: len(parent)] == parent:
                 yield namespace
                 yield from self._namespaces(catalog, namespace)
 
     def _in(self, catalog: Catalog, namespace: tuple[str, ...]) -> list[TableId]:
         try:
-            found = catalog.list_tables(namespace)
+            names = catalog.list_tables(namespace)
         except NoSuchNamespaceError:
             return []  # dropped since it was listed
-        return [TableId(self._name, tuple(parts[:-1]), parts[-1]) for parts in found]
+        return [TableId(self._name, tuple(parts[:-1]), parts[-1]) for parts in names]
 
     def _call(self, work: Callable[[Catalog], T]) -> T:
         where = self._properties.get("uri", self._properties["type"])
-        with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)):  # no user, no password
+        with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)):  # without user and password
             return work(self._catalog)
 
     @cached_property
     def _catalog(self) -> Catalog:
-        # A start without it is 0.3 CPU seconds quicker: SQL catalogs do not need it.
+        # A start without this import saves 0.3 CPU seconds: SQL catalogs do not need it.
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(self._name, **self._properties)
@@ -179,8 +181,8 @@ def _reaching(name: str, where: str) -> Iterator[None]:
     except IcebergMaintError:
         raise
     except Exception as error:
-        # Drivers, HTTP and Thrift clients each raise their own; the first line says what happened.
-        fix = "check the address, the credentials and that the service runs."
+        # Drivers, HTTP and Thrift clients each raise their own errors. The first line says what happened.
+        fix = "check the address and the credentials, and start the service if it does not run."
         if isinstance(error, NotInstalledError):
             fix = "install the package."
         message = f"catalog '{name}' at {where} cannot be reached: {_first_line(error)}."

@@ -1,4 +1,4 @@
-"""What every table of every configured catalog claims as its own, read from its metadata file."""
+"""The locations that every table of every configured catalog claims, read from its metadata file."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _TRIES = 3
 
 
 class FleetClaims:
-    """The claims of all tables. One metadata file is read per table, and again only once the
-    table's pointer has moved."""
+    """The claims of all tables. One metadata file is read per table, and again only after the table's
+    pointer has changed."""
 
     def __init__(self, catalogs: Mapping[str, PyIcebergCatalog]) -> None:
         self._catalogs = catalogs
         self._known: dict[TableId, tuple[str, Claim]] = {}
 
     def others(self, table: TableId) -> tuple[Claim, ...]:
-        """The claims of all tables but this one, as of now.
+        """Returns the current claims of all tables except this one.
 
-        Raises ConfigurationError ICM-104 for a catalog that does not answer; RefusedError ICM-111
-        for a table that cannot be read: what it owns is unknown then.
+        Raises ConfigurationError ICM-104 for a catalog that does not answer. Raises RefusedError ICM-111
+        for a table that cannot be read, because its files are then unknown.
         """
         return tuple(
-            found for catalog in self._catalogs.values() for found in self._of_catalog(catalog, table)
+            claim for catalog in self._catalogs.values() for claim in self._of_catalog(catalog, table)
         )
 
     def _of_catalog(self, catalog: PyIcebergCatalog, table: TableId) -> list[Claim]:
         names = [t for t in catalog.tables() if t != table]
         pointers = catalog.pointers(names)
-        found = []
+        claims = []
         for name in names:
             pointer = pointers.get(name)
-            known = self._known.get(name)
-            if pointer is None or known is None or known[0] != pointer:
-                known = self._read(catalog, name, table)
-            if known is not None:
-                self._known[name] = known
-                found.append(known[1])
-        return found
+            pointer_and_claim = self._known.get(name)
+            if pointer is None or pointer_and_claim is None or pointer_and_claim[0] != pointer:
+                pointer_and_claim = self._read(catalog, name, table)
+            if pointer_and_claim is not None:
+                self._known[name] = pointer_and_claim
+                claims.append(pointer_and_claim[1])
+        return claims
 
     def _read(self, catalog: PyIcebergCatalog, name: TableId, table: TableId) -> tuple[str, Claim] | None:
-        """Pointer and claim of a table; None when it has been dropped."""
+        """Returns pointer and claim of a table; None if it has been dropped."""
         tried: set[str] = set()
         while True:
             pointer = ""
@@ -65,18 +65,18 @@ class FleetClaims:
                 EOFError,
                 OSError,
             ) as error:
-                # It may have been committed to and cleaned up, or dropped, since it was looked up.
+                # The table may have been committed to and cleaned up, or dropped, since the lookup.
                 if len(tried) == _TRIES or pointer in tried:
                     raise RefusedError(
                         "ICM-111",
-                        f"{name} cannot be read, so that its files might be among those of {table}: {error}.",
+                        f"{name} cannot be read, so files below {table} may belong to it: {error}.",
                         f"repair {name}, or drop it from its catalog.",
                     ) from error
                 tried.add(pointer)
 
 
 def _claim(name: TableId, pointer: str, data: bytes) -> Claim:
-    # Whatever its format version: what a table claims has been written alike in all of them.
+    # Every format version: the claimed locations have the same keys in all of them.
     document = metadata_document(data)
     location = document["location"]
     table_uuid = str(document.get("table-uuid") or location)
@@ -85,8 +85,8 @@ def _claim(name: TableId, pointer: str, data: bytes) -> Claim:
 
 
 def _every_file_named(document: dict[str, Any]) -> Iterator[str]:
-    """The files that the metadata file names. They may be where the table was, or was told to write,
-    before; its data files are named in manifests, which are not read for every pass over another table."""
+    """Yields the files that the metadata file names. They may be in earlier locations of the table. The
+    data files are named in manifests, which are not read for every pass over another table."""
     for snapshot in document.get("snapshots") or ():
         if "manifest-list" in snapshot:
             yield snapshot["manifest-list"]

@@ -1,4 +1,4 @@
-"""Everything that a table's metadata reaches, walked from the catalog's pointer down."""
+"""Walks from the catalog's pointer to every file that a table's metadata reference."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTabl
 
 
 class MetadataWalk:
-    """Reachability of one table: the metadata file and its log, statistics and partition
-    statistics files, and of all retained snapshots manifest lists, manifests and live files.
+    """The files that one table references: the metadata file and its log, statistics and partition
+    statistics files, and the manifest lists, manifests and live files of all retained snapshots.
 
-    Files that a manifest lists as DELETED are reached by the older snapshots that still have them.
+    The older snapshots that still contain a file reference it, although a newer manifest lists it as
+    DELETED.
     """
 
     def __init__(self, catalog: PyIcebergCatalog, table: TableId, table_uuid: str) -> None:
@@ -41,16 +42,19 @@ class MetadataWalk:
         self._heads: tuple[str, ...] = ()
 
     def metadata_location(self) -> str:
-        """The catalog's pointer now. Raises UnknownTableError ICM-126."""
-        found = self._catalog.pointers([self._table])
-        if self._table not in found:
+        """Returns the catalog's current pointer. Raises UnknownTableError ICM-126."""
+        pointers = self._catalog.pointers([self._table])
+        if self._table not in pointers:
             raise UnknownTableError(
-                "ICM-126", f'"{self._table}" is gone from its catalog.', "none; nothing was removed."
+                "ICM-126",
+                f'"{self._table}" is no longer in its catalog. Nothing was removed.',
+                "none is needed unless the table was dropped by mistake.",
             )
-        return found[self._table]
+        return pointers[self._table]
 
     def paths(self) -> Iterator[str]:
-        """Every file that the current metadata reaches; of manifests read before, nothing.
+        """Yields every file that the current metadata reference. Manifests that were read before are
+        skipped.
 
         Raises UnreadableTableError ICM-101, RefusedError ICM-102.
         """
@@ -75,7 +79,7 @@ class MetadataWalk:
             self._read.add(manifest_list)
 
     def log(self) -> MetadataLog:
-        """The catalog's pointer and the metadata log that it names, read now.
+        """Returns the catalog's pointer and the metadata log that it names, read now.
 
         Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102.
         """
@@ -97,17 +101,17 @@ class MetadataWalk:
             raise RefusedError(
                 "ICM-102",
                 f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
-                "none; the next run looks at the new table.",
+                "none is needed; the next run checks the new table.",
             )
         return state, metadata_document(data)
 
     def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
-        """See `storage_ports.Reachability`."""
+        """Reads a pending manifest; see `ports.storage.Reachability`."""
         return pending_files(location, data, certain=certain)
 
     def second_opinion(self, most: int) -> Iterator[str]:
-        """Files of the heads of the branches and tags that `paths` has walked last, decoded by
-        PyIceberg instead: of manifests taken at random until they list `most` files.
+        """Yields files of the heads of the branches and tags that `paths` walked last, decoded by
+        PyIceberg instead. It reads manifests in random order until they list `most` files.
 
         Raises UnreadableTableError ICM-101.
         """
@@ -116,32 +120,32 @@ class MetadataWalk:
             manifests: dict[str, ManifestFile] = {}
             for manifest_list in self._heads:
                 yield manifest_list
-                found = read_manifest_list_again(io.new_input(manifest_list))
-                manifests |= {m.manifest_path: m for m in found}
+                manifest_files = read_manifest_list_again(io.new_input(manifest_list))
+                manifests |= {m.manifest_path: m for m in manifest_files}
             yield from manifests
-            left = most
+            remaining = most
             for path in random.sample(sorted(manifests), len(manifests)):
                 for entry in manifests[path].fetch_manifest_entry(io, discard_deleted=True):
                     yield entry.data_file.file_path
-                    left -= 1
-                if left <= 0:
+                    remaining -= 1
+                if remaining <= 0:
                     return
-        except Exception as error:  # each file system and decoder raises its own
+        except Exception as error:  # each file system and decoder raises its own errors
             raise UnreadableTableError(
                 "ICM-101",
-                f"{self._table}: manifests that were read cannot be read again by another decoder: {error}.",
-                "report it; nothing was removed.",
+                f"{self._table}: a second decoder cannot read manifests that the first one read: {error}. Nothing was removed.",
+                "report this error to the maintainers of iceberg-maint.",
             ) from error
 
 
 def metadata_document(data: bytes) -> dict[str, Any]:
-    """A metadata file's JSON, compressed or not. Raises ValueError, EOFError, OSError."""
+    """Returns a metadata file's JSON, compressed or not. Raises ValueError, EOFError, OSError."""
     document: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     return document
 
 
 def named_files(document: dict[str, Any]) -> Iterator[str]:
-    """The metadata log, statistics files and partition statistics files (spec: Table Metadata)."""
+    """Yields the metadata log, statistics files and partition statistics files (spec: Table Metadata)."""
     for entry in document.get("metadata-log") or ():
         yield entry["metadata-file"]
     for key in ("statistics", "partition-statistics"):

@@ -255,7 +255,7 @@ def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[
     section = policy.remove_orphan_files
     return [
         mark_document(m.header, m.files, m.size_bytes, section.hold_seconds, restored=m.restored)
-        for m in _orphan_pass(session, table).marks(state, section)
+        for m in _orphan_pass(session, table).trash_batches(state, section)
     ]
 
 

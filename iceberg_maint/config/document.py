@@ -1,4 +1,4 @@
-"""The configuration file's shape: YAML read safely, checked by pydantic, errors by path."""
+"""The shape of the configuration file: YAML read safely, checked by pydantic; errors name the path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from iceberg_maint.config.policy_keys import unknown
+from iceberg_maint.config.policy_keys import unknown_key_error
 from iceberg_maint.config.value_names import type_name
 from iceberg_maint.errors import ConfigurationError
 
@@ -39,7 +39,7 @@ class SparkSection(_Section):
 
 
 class Document(_Section):
-    """The whole file."""
+    """The whole configuration file."""
 
     ledger: Reference | None = None
     catalogs: dict[str, CatalogSection]
@@ -49,42 +49,44 @@ class Document(_Section):
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe loader that refuses a key written twice instead of taking the last."""
+    """A safe loader that refuses a duplicate key, where YAML takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
+        keys: set[object] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (str, int, float, bool)):
-                if key in seen:
+                if key in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"key {key!r} is written twice", key_node.start_mark
                     )
-                seen.add(key)
+                keys.add(key)
         result: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return result
 
 
 def read_document(path: Path) -> Document:
-    """Reads and checks the file's shape.
+    """Reads the file and checks its shape.
 
-    Raises ConfigurationError ICM-100 when it is missing, is no YAML, has an unknown key or a
-    value of the wrong type.
+    Raises ConfigurationError ICM-100 if the file is missing, is not YAML, has an unknown key or a value
+    of the wrong type.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as why:
         reason = why.strerror if isinstance(why, OSError) else "is not UTF-8 text"
         raise ConfigurationError(
-            "ICM-100", f"configuration file {path} cannot be read: {reason}.", "check --config."
+            "ICM-100",
+            f"configuration file {path} cannot be read: {reason}.",
+            "check the path of --config and the permissions of the file.",
         ) from why
     return parse_document(text, str(path))
 
 
 def parse_document(text: str, name: str) -> Document:
-    """The document in `text`; `name` is what messages call it."""
+    """Parses the document in `text`; messages call it `name`."""
     try:
         data = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
     except yaml.YAMLError as why:
@@ -92,12 +94,12 @@ def parse_document(text: str, name: str) -> Document:
         where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(why, "problem", None) or "malformed"
         raise ConfigurationError(
-            "ICM-100", f"{name}{where} is no YAML: {problem}.", "correct the file."
+            "ICM-100", f"{name}{where} is not valid YAML: {problem}.", "correct the YAML at this place."
         ) from None
     if not isinstance(data, dict):
         raise ConfigurationError(
             "ICM-100",
-            f"{name} is empty or no mapping: it needs at least 'catalogs'.",
+            f"{name} is empty or not a mapping. It must have at least the key 'catalogs'.",
             "see docs/reference/configuration.md.",
         )
     try:
@@ -107,12 +109,12 @@ def parse_document(text: str, name: str) -> Document:
 
 
 def _first_error(errors: ValidationError) -> ConfigurationError:
-    # An unknown key explains a missing one, so it is told first.
+    # An unknown key explains a missing one, so it is reported first.
     error = min(errors.errors(), key=lambda e: e["type"] != "extra_forbidden")
     parts = [str(p) for p in error["loc"] if p not in _UNION_BRANCHES]
     where = ".".join(f"'{p}'" if "." in p else p for p in parts)
     if error["type"] == "extra_forbidden":
-        return unknown(where, parts[-1], _keys_at(parts[:-1]))
+        return unknown_key_error(where, parts[-1], _keys_at(parts[:-1]))
     if error["type"] == "missing":
         return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/reference/configuration.md.")
     if any(part in _UNION_BRANCHES for part in error["loc"]):
@@ -121,9 +123,9 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
         rule = {"dict_type": "a mapping", "model_type": "a mapping", "list_type": "a list"}.get(
             error["type"], "text"
         )
-    # Not the value itself: it may be a secret that was written wrongly.
+    # The message omits the value itself: it may be a secret in the wrong place.
     kind = type_name(error["input"])
-    return ConfigurationError("ICM-100", f"{where} is {kind}: must be {rule}.", "correct the value.")
+    return ConfigurationError("ICM-100", f"{where} is {kind}. It must be {rule}.", f"set {where} to {rule}.")
 
 
 _UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "dict[str,Any]"}
@@ -139,7 +141,7 @@ def _keys_at(parents: list[str]) -> list[str]:
 
 
 def document_keys() -> dict[str, Literal["top", "catalog", "spark"]]:
-    """Every key of the file but the policy's, with where it stands."""
+    """Returns every key of the file except the policy's, with its place."""
     keys: dict[str, Literal["top", "catalog", "spark"]] = dict.fromkeys(Document.model_fields, "top")
     keys |= {f"catalogs.NAME.{k}": "catalog" for k in CatalogSection.model_fields}
     keys |= {f"spark.{k}": "spark" for k in SparkSection.model_fields}

@@ -1,4 +1,4 @@
-"""Jars of the user's own, which a session gets beside the locked ones."""
+"""The user's own jars, which a session loads in addition to the locked ones."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from iceberg_maint.config.value_names import yaml_repr
 from iceberg_maint.errors import ConfigurationError
 
 _KEYS = {"path", "sha256"}
-# Spark takes the first for a separator, the others for patterns, fragments and escapes of a URI.
+# Spark reads the comma as a separator, and the others as patterns, fragments and escapes of a URI.
 _NOT_IN_PATHS = re.compile(r"[,*?\[\]{}#%\\\s]")
 
 
 @dataclass(frozen=True, slots=True)
 class JarConfig:
-    """A local file by its absolute path; `sha256`, in lower case, is what its bytes must have."""
+    """A local file by its absolute path. `sha256`, in lower case, is the required checksum of its bytes."""
 
     path: Path
     sha256: str | None
 
 
 def jar_configs(entries: Iterable[object], resolver: Resolver) -> tuple[JarConfig, ...]:
-    """The jars of `spark.jars`, each a path or a mapping of `path` and `sha256`. Reads no file.
+    """Returns the jars of `spark.jars`, each a path or a mapping of `path` and `sha256`. Reads no file.
 
-    Raises ConfigurationError ICM-100 for another key, a path that is not absolute or that Spark would
-    read otherwise, and for what is no checksum.
+    Raises ConfigurationError ICM-100 for another key, for a path that is not absolute or that Spark would
+    misread, and for a value that is not a checksum.
     """
     return tuple(_jar(entry, f"spark.jars.{i}", resolver) for i, entry in enumerate(entries))
 
@@ -40,8 +40,8 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
             keys = ", ".join(sorted(map(str, entry)))
             raise ConfigurationError(
                 "ICM-100",
-                f"{where} has the keys {keys}: it must have path and may have sha256.",
-                "correct it.",
+                f"{where} has the keys {keys}. It must have path and may have sha256.",
+                "write path, and sha256 if the file is to be checked.",
             )
         if "sha256" in entry:
             sha256 = _checksum(entry["sha256"], f"{where}.sha256")
@@ -52,13 +52,13 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
     if not text.startswith("/"):
         raise ConfigurationError(
             "ICM-100",
-            f"{path_key} is '{text}': must be an absolute path of a local file.",
-            "write all of it.",
+            f"{path_key} is '{text}'. It must be an absolute path of a local file.",
+            "write the absolute path.",
         )
-    if found := _NOT_IN_PATHS.search(text):
+    if forbidden := _NOT_IN_PATHS.search(text):
         raise ConfigurationError(
             "ICM-100",
-            f"{path_key} is '{text}': must not contain {found[0]!r}, which Spark would not take as it is.",
+            f"{path_key} is '{text}'. It must not contain {forbidden[0]!r}, which Spark would not read literally.",
             "rename the file or its folder.",
         )
     return JarConfig(Path(text), sha256)
@@ -67,6 +67,8 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
 def _checksum(value: object, where: str) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", value):
         raise ConfigurationError(
-            "ICM-100", f"{where} is {yaml_repr(value)}: must be text of 64 hexadecimal digits.", "correct it."
+            "ICM-100",
+            f"{where} is {yaml_repr(value)}. It must be a text of 64 hexadecimal digits.",
+            "write the SHA-256 of the file.",
         )
     return value.lower()

@@ -1,4 +1,4 @@
-"""Loading: from a file, or none, to one immutable configuration."""
+"""Loads the immutable configuration, from a file or the embedded default."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.errors import ConfigurationError
 
 CONFIG_VARIABLE = "ICEBERG_MAINT_CONFIG"
-"""Names the configuration file where none is given."""
+"""Names the configuration file if --config is not given."""
 HOME_VARIABLE = "ICEBERG_MAINT_HOME"
-"""Names the folder of what the program keeps for itself."""
+"""Names the folder for the program's own data."""
 CACHE_VARIABLE = "ICEBERG_MAINT_CACHE"
 """Names the folder of jars and of a packaged Java."""
 EMBEDDED_CATALOG = "lake"
@@ -48,7 +48,7 @@ EMBEDDED_CATALOG = "lake"
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """How Spark is started."""
+    """The settings for starting Spark."""
 
     master: str
     conf: Mapping[str, str] = field(repr=False)
@@ -59,8 +59,8 @@ class SparkConfig:
 class Config:
     """The whole configuration, references resolved. `source` is the file, or 'embedded default'.
 
-    `home` holds what the program keeps for itself, `cache` the jars. `secrets` are values that
-    must never be printed.
+    `home` holds the program's own data, `cache` the jars. `secrets` are values that must never be
+    printed.
     """
 
     source: str
@@ -76,11 +76,11 @@ class Config:
 
     @property
     def only_catalog(self) -> str | None:
-        """The catalog's name when there is one, so that it may be left out of table names."""
+        """The catalog's name if there is only one, so that table names may omit it."""
         return next(iter(self.catalogs)) if len(self.catalogs) == 1 else None
 
     def patterns_without_table(self, tables: Collection[TableId]) -> tuple[Pattern, ...]:
-        """The patterns that match none of these tables."""
+        """Returns the patterns that match none of these tables."""
         only = self.only_catalog is not None
         return tuple(p for p in self.patterns if all(p.specificity(t, only) is None for t in tables))
 
@@ -90,11 +90,11 @@ class Config:
         properties: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> EffectivePolicy:
-        """The table's effective policy, with the source of every value.
+        """Returns the table's effective policy, with the source of every value.
 
-        `properties` are the table's own, `overrides` come from the command line as text by key
-        path. Raises ConfigurationError ICM-100 for a wrong one, or for a tie of patterns; RefusedError
-        ICM-107 for a table to act on whose own property lets Hive commit without a lock.
+        `properties` are the table's own. `overrides` come from the command line as text by key path.
+        Raises ConfigurationError ICM-100 for a wrong value, or for a tie of patterns. Raises RefusedError
+        ICM-107 in mode `act` for a table whose own property lets Hive commit without a lock.
         """
         layers = [
             Layer(DEFAULTS, self.defaults),
@@ -111,16 +111,16 @@ class Config:
 
 
 def parse_overrides(overrides: Mapping[str, str]) -> dict[str, object]:
-    """Checked values of policy keys given as text on the command line."""
+    """Returns checked values of policy keys that are given as text on the command line."""
     return {k: policy_keys.from_text(k, v, f"--set {k}") for k, v in overrides.items()}
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], mounts: str | None = None) -> Config:
-    """The configuration of `path`, else of the file $ICEBERG_MAINT_CONFIG names, else the
-    embedded default: SQLite catalog and ledger, local warehouse and Spark below `home`.
+    """Loads the configuration of `path`, else of the file $ICEBERG_MAINT_CONFIG names, else the embedded
+    default: SQLite catalog and ledger, local warehouse and Spark below `home`.
 
-    `home` is $ICEBERG_MAINT_HOME, else `.iceberg_maint` beside the file, else in the working
-    directory. `mounts` is the text of /proc/mounts, read when not given.
+    `home` is $ICEBERG_MAINT_HOME, else `.iceberg_maint` beside the file, else in the working directory.
+    `mounts` is the text of /proc/mounts; it is read if not given.
     """
     if path is None and environ.get(CONFIG_VARIABLE):
         path = Path(environ[CONFIG_VARIABLE])
@@ -133,13 +133,13 @@ def load_config(path: Path | None, environ: Mapping[str, str], mounts: str | Non
 
 
 def check_text(text: str, path: Path, environ: Mapping[str, str]) -> Config:
-    """The configuration that a file at `path` with this text would give. The file need not exist."""
+    """Returns the configuration of a file at `path` with this text. The file need not exist."""
     document = parse_document(text, str(path))
     return _checked(document, str(path), _home(path, environ), cache_dir(environ), environ, _read_mounts())
 
 
 def embedded_document(home: Path) -> Document:
-    """What runs without a configuration file."""
+    """Returns the document that is used without a configuration file."""
     return Document(
         catalogs={
             EMBEDDED_CATALOG: CatalogSection(
@@ -151,9 +151,8 @@ def embedded_document(home: Path) -> Document:
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """Folder of jars: $ICEBERG_MAINT_CACHE, else `.cache` of the checkout the package lies in,
-    else the user's cache folder.
-    """
+    """Returns the folder of jars: $ICEBERG_MAINT_CACHE, else `.cache` of the checkout that contains the
+    package, else the user's cache folder."""
     if environ.get(CACHE_VARIABLE):
         return Path(environ[CACHE_VARIABLE]).absolute()
     checkout = Path(__file__).resolve().parents[2]
@@ -164,8 +163,8 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _home(path: Path | None, environ: Mapping[str, str]) -> Path:
-    beside = Path.cwd() if path is None else path.absolute().parent
-    return Path(environ.get(HOME_VARIABLE) or beside / ".iceberg_maint").absolute()
+    folder = Path.cwd() if path is None else path.absolute().parent
+    return Path(environ.get(HOME_VARIABLE) or folder / ".iceberg_maint").absolute()
 
 
 def _checked(
@@ -173,7 +172,7 @@ def _checked(
 ) -> Config:
     resolver = Resolver(environ)
     if not document.catalogs:
-        raise ConfigurationError("ICM-100", "catalogs is empty.", "name at least one catalog.")
+        raise ConfigurationError("ICM-100", "catalogs is empty.", "add at least one catalog.")
     catalogs = {
         name: catalog_config(name, section, resolver, mounts) for name, section in document.catalogs.items()
     }

@@ -1,4 +1,4 @@
-"""Addresses of databases and folders: absolute, local where they must be."""
+"""Checks addresses of databases and folders: absolute, and local where required."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ WAREHOUSE_SCHEMES = frozenset(
 
 
 def check_database(url: str, path: str, mounts: str) -> str:
-    """The SQLAlchemy address of a ledger or catalog database, in the form the rest relies on.
+    """Returns the SQLAlchemy address of a ledger or catalog database, in the canonical form.
 
-    `mounts` is the text of /proc/mounts. Raises ConfigurationError ICM-100 for another database
-    than SQLite or PostgreSQL, a relative or in-memory SQLite file; RefusedError ICM-116 for
+    `mounts` is the text of /proc/mounts. Raises ConfigurationError ICM-100 for a database other than
+    SQLite or PostgreSQL, and for a relative or in-memory SQLite file. Raises RefusedError ICM-116 for
     SQLite on a network file system.
     """
     dialect = url.partition(":")[0]
@@ -51,55 +51,57 @@ def check_database(url: str, path: str, mounts: str) -> str:
     if dialect != "sqlite":
         raise ConfigurationError(
             "ICM-100",
-            f"{path} starts with '{dialect}:': must be sqlite:////… or postgresql+psycopg2://….",
+            f"{path} starts with '{dialect}:'. It must be sqlite:////… or postgresql+psycopg2://….",
             "write the SQLAlchemy form; the JDBC form is derived from it.",
         )
     file = sqlite_file(url)
     if file is None or not file.is_absolute() or ".." in file.parts:
         raise ConfigurationError(
             "ICM-100",
-            f"{path} is '{url}': a SQLite address must name a file by its absolute path.",
+            f"{path} is '{url}'. A SQLite address must name a file by its absolute path.",
             "write sqlite:////absolute/path.db, with four slashes.",
         )
     kind = file_system_of(file, mounts)
     if kind in NETWORK_FILE_SYSTEMS:
         raise RefusedError(
             "ICM-116",
-            f"{path} is a SQLite file on {kind}: its locks do not hold there.",
-            "move it to a local disk, or use PostgreSQL.",
+            f"{path} is a SQLite file on {kind}. SQLite's locks do not work on this file system.",
+            "move the file to a local disk, or use PostgreSQL.",
         )
     return url
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of a `sqlite:///` address; None for another address or an in-memory database."""
+    """Returns the file of a `sqlite:///` address; None for another address or an in-memory database."""
     match = re.fullmatch(r"sqlite:///(?!:memory:)([^?]+)(\?.*)?", url)
     return Path(match[1]) if match else None
 
 
 def check_warehouse(warehouse: str, path: str) -> str:
-    """A warehouse address with a scheme we know and an absolute path, without a trailing slash."""
+    """Returns a warehouse address with a known scheme and an absolute path, without a trailing slash."""
     parts = urlsplit(warehouse)
     if parts.scheme not in WAREHOUSE_SCHEMES:
-        known = ", ".join(sorted(WAREHOUSE_SCHEMES))
+        schemes = ", ".join(sorted(WAREHOUSE_SCHEMES))
         raise ConfigurationError(
             "ICM-100",
-            f"{path} is '{warehouse}': must start with one of {known} and a colon.",
+            f"{path} is '{warehouse}'. It must start with one of {schemes} and a colon.",
             "for a local folder write file:///absolute/path.",
         )
     if parts.scheme == "file" and not (parts.path.startswith("/") and not parts.netloc):
         raise ConfigurationError(
-            "ICM-100", f"{path} is '{warehouse}': must be an absolute path.", "write file:///absolute/path."
+            "ICM-100",
+            f"{path} is '{warehouse}'. It must be an absolute path.",
+            "write file:///absolute/path.",
         )
     if ".." in parts.path.split("/"):
         raise ConfigurationError(
-            "ICM-100", f"{path} is '{warehouse}': must not contain '..'.", "write the real path."
+            "ICM-100", f"{path} is '{warehouse}'. It must not contain '..'.", "write the path without '..'."
         )
     return warehouse.rstrip("/")
 
 
 def file_system_of(path: Path, mounts: str) -> str | None:
-    """Type of the file system that holds `path`, by the longest mount point; None if unknown."""
+    """Returns the type of the file system that holds `path`, by the longest mount point; None if unknown."""
     real = path.resolve().as_posix()
     best, kind = "", None
     for line in mounts.splitlines():
@@ -108,7 +110,7 @@ def file_system_of(path: Path, mounts: str) -> str | None:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[1])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        # A later mount covers an earlier one at the same point.
+        # A later mount hides an earlier one at the same mount point.
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]
     return kind

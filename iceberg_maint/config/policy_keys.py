@@ -1,6 +1,6 @@
-"""Policy keys at the boundary: values from YAML or text, checked one by one by pydantic.
+"""Policy keys at the boundary: values from YAML or text, each checked by pydantic.
 
-The types and limits come from `core.policy.data`; nothing about a key is written twice.
+The types and limits come from `core.policy.data`; nothing about a key is defined twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """How a key's values are checked. `rule` says it in words."""
+    """The check of a key's values. `rule` describes it in words."""
 
     key: PolicyKey
     adapter: TypeAdapter[Any]
@@ -37,21 +37,21 @@ class KeyType:
 
 @cache
 def key_types() -> Mapping[str, KeyType]:
-    """Every policy key by its path."""
+    """Returns every policy key by its path."""
     return {key.path: _key_type(key) for key in policy_keys()}
 
 
 @cache
 def sections() -> tuple[str, ...]:
-    """Names of the policy's sections."""
+    """Returns the names of the policy's sections."""
     return tuple(dict.fromkeys(k.section for k in policy_keys() if k.section))
 
 
 def flatten(document: object, where: str) -> dict[str, object]:
-    """Checked values by key path of a policy written as a YAML mapping at `where`.
+    """Returns checked values by key path of a policy that is a YAML mapping at `where`.
 
-    Raises ConfigurationError ICM-100 for an unknown key, for a value of the wrong type or beyond its
-    limit, and for a key that is written twice, with dots and nested, with the path.
+    Raises ConfigurationError ICM-100, with the path, for an unknown key, for a value of the wrong type or
+    beyond its limit, and for a key written twice, with dots and nested.
     """
     values: dict[str, object] = {}
     for name, value in _mapping(document, where).items():
@@ -70,13 +70,13 @@ def flatten(document: object, where: str) -> dict[str, object]:
 def _refuse_twice(path: str, values: Mapping[str, object], where: str) -> None:
     if path in values:
         raise ConfigurationError(
-            "ICM-100", f"{where}.{path} is written twice: with dots and nested.", "keep one of the two."
+            "ICM-100", f"{where}.{path} is written twice, with dots and nested.", "remove one of the two."
         )
 
 
 def from_yaml(path: str, value: object, where: str, parent: str) -> object:
-    """The checked value of one key; types are not coerced."""
-    kind = _known(path, where, parent)
+    """Returns the checked value of one key. Types are not coerced."""
+    kind = _key_type_at(path, where, parent)
     try:
         text = json.dumps(value)
     except TypeError:
@@ -85,11 +85,11 @@ def from_yaml(path: str, value: object, where: str, parent: str) -> object:
 
 
 def from_text(path: str, text: str, where: str) -> object:
-    """The checked value of one key written as text: table property or command line.
+    """Returns the checked value of one key written as text: a table property or a command-line option.
 
-    `null` is off; a list is separated by commas.
+    `null` means off. Commas separate the items of a list.
     """
-    kind = _known(path, where, where.removesuffix(path).rstrip("."))
+    kind = _key_type_at(path, where, where.removesuffix(path).rstrip("."))
     if text.strip().lower() == "null":
         value: object = None
     elif kind.is_list:
@@ -100,7 +100,7 @@ def from_text(path: str, text: str, where: str) -> object:
 
 
 def build(values: Mapping[str, object]) -> Policy:
-    """The policy with these values by key path; the rest is built in."""
+    """Returns the policy with these values by key path; other keys have the built-in values."""
     policy = Policy()
     nested: dict[str, dict[str, Any]] = {}
     top: dict[str, Any] = {}
@@ -115,16 +115,16 @@ def build(values: Mapping[str, object]) -> Policy:
     return replace(policy, **top)
 
 
-def unknown(where: str, name: str, known: typing.Iterable[str]) -> ConfigurationError:
-    """The refusal of an unknown key, with the nearest known one."""
+def unknown_key_error(where: str, name: str, known: typing.Iterable[str]) -> ConfigurationError:
+    """Returns the error for an unknown key, with the nearest known one."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else "."
+    hint = f". Did you mean {close[0]}?" if close else "."
     return ConfigurationError(
         "ICM-100", f"{where} is unknown{hint}", "see docs/reference/configuration.md for all keys."
     )
 
 
-def _known(path: str, where: str, parent: str) -> KeyType:
+def _key_type_at(path: str, where: str, parent: str) -> KeyType:
     kind = key_types().get(path)
     if kind is not None:
         return kind
@@ -132,17 +132,17 @@ def _known(path: str, where: str, parent: str) -> KeyType:
     siblings = [k.name for k in policy_keys() if (k.section or "") == section]
     others = [] if section else [*sections()]
     if section and section not in sections():
-        raise unknown(where, section, sections())
+        raise unknown_key_error(where, section, sections())
     if not difflib.get_close_matches(name, [*siblings, *others], n=1, cutoff=0.5):
-        # Perhaps the key belongs to another section.
+        # The key may belong to another section.
         for key in policy_keys():
             if key.name == name:
                 raise ConfigurationError(
                     "ICM-100",
-                    f"{where} is unknown; did you mean {key.path}?",
+                    f"{where} is unknown. Did you mean {key.path}?",
                     f"move it below {key.section}." if key.section else f"move it out of {parent}.",
                 )
-    raise unknown(where, name, [*siblings, *others])
+    raise unknown_key_error(where, name, [*siblings, *others])
 
 
 def _mapping(value: object, where: str) -> Mapping[str, object]:
@@ -151,8 +151,8 @@ def _mapping(value: object, where: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(
             "ICM-100",
-            f"{where} is {yaml_repr(value)}: must be a mapping of policy keys.",
-            "indent its keys below it.",
+            f"{where} is {yaml_repr(value)}. It must be a mapping of policy keys.",
+            "indent the keys of the section below its name.",
         )
     return {str(k): v for k, v in value.items()}
 
@@ -172,7 +172,7 @@ def _checked(kind: KeyType, where: str, shown: object, validate: typing.Callable
 
 def _wrong(kind: KeyType, where: str, value: object) -> ConfigurationError:
     return ConfigurationError(
-        "ICM-100", f"{where} is {yaml_repr(value)}: must be {kind.rule}.", "correct the value."
+        "ICM-100", f"{where} is {yaml_repr(value)}. It must be {kind.rule}.", f"set it to {kind.rule}."
     )
 
 
@@ -208,5 +208,5 @@ def _rule(key: PolicyKey, base: Any, *, optional: bool, is_list: bool) -> str:
 
 
 def rule(path: str) -> str:
-    """What the values of a key must be, in words."""
+    """Returns the rule for the values of a key, in words."""
     return key_types()[path].rule

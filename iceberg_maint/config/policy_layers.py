@@ -1,4 +1,4 @@
-"""Inheritance: from layers of values to one policy, with the source of every value."""
+"""Combines layers of policy values into one policy, with the source of every value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import ConfigurationError
 
 PROPERTY_PREFIX = "maintenance."
-"""Table properties below this prefix are policy keys."""
+"""Table properties with this prefix are policy keys."""
 BUILT_IN = "built-in"
 DEFAULTS = "defaults"
 COMMAND_LINE = "command line"
@@ -22,7 +22,7 @@ _WILDCARDS = "*?["
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """The policy of one table. `sources` maps every key path to where its value comes from."""
+    """The policy of one table. `sources` maps every key path to the source of its value."""
 
     policy: Policy
     sources: Mapping[str, str]
@@ -45,19 +45,19 @@ class Pattern:
 
     @property
     def source(self) -> str:
-        """How the pattern is named to people."""
+        """The name of the pattern in messages."""
         return f"tables.'{self.text}'"
 
     @property
     def is_exact(self) -> bool:
-        """Whether it names one table, without wildcards."""
+        """Whether the pattern names one table, without wildcards."""
         return not any(c in self.text for c in _WILDCARDS)
 
     def specificity(self, table: TableId, only_catalog: bool) -> tuple[bool, int, int] | None:
-        """How closely the pattern names the table; None when it does not match.
+        """Returns how closely the pattern names the table; None if it does not match.
 
-        Exact names come first, then more literal characters, then fewer wildcards. The catalog
-        may be left out when there is one.
+        Exact names rank first, then more literal characters, then fewer wildcards. The pattern may omit
+        the catalog if there is only one.
         """
         full = str(table)
         if fnmatch.fnmatchcase(full, self.text):
@@ -72,7 +72,7 @@ class Pattern:
 
 
 def inherit(layers: list[Layer]) -> EffectivePolicy:
-    """The policy of all layers, later ones over earlier ones."""
+    """Returns the policy of all layers. Later layers override earlier ones."""
     values: dict[str, object] = {}
     sources = dict.fromkeys(policy_keys.key_types(), BUILT_IN)
     for layer in layers:
@@ -83,9 +83,9 @@ def inherit(layers: list[Layer]) -> EffectivePolicy:
 
 
 def pattern_layers(table: TableId, patterns: tuple[Pattern, ...], only_catalog: bool) -> list[Layer]:
-    """Layers of the matching patterns, the most specific last.
+    """Returns the layers of the matching patterns, the most specific last.
 
-    Raises ConfigurationError ICM-100 when two equally specific patterns set the same key.
+    Raises ConfigurationError ICM-100 if two equally specific patterns set the same key.
     """
     ranked = [
         (rank, pattern)
@@ -93,19 +93,19 @@ def pattern_layers(table: TableId, patterns: tuple[Pattern, ...], only_catalog: 
         if (rank := pattern.specificity(table, only_catalog)) is not None
     ]
     ranked.sort(key=lambda item: item[0])
-    for (rank, one), (other_rank, other) in itertools.combinations(ranked, 2):
-        shared = sorted(set(one.values) & set(other.values))
+    for (rank, first), (other_rank, second) in itertools.combinations(ranked, 2):
+        shared = sorted(set(first.values) & set(second.values))
         if rank == other_rank and shared:
             raise ConfigurationError(
                 "ICM-100",
-                f"{one.source} and {other.source} match {table} equally well and both set {shared[0]}.",
+                f"{first.source} and {second.source} match {table} equally well and both set {shared[0]}.",
                 "make one of the patterns more specific.",
             )
     return [Layer(pattern.source, pattern.values) for _, pattern in ranked]
 
 
 def property_layer(table: TableId, properties: Mapping[str, str]) -> list[Layer]:
-    """One layer per table property `maintenance.*`.
+    """Returns one layer per table property `maintenance.*`.
 
     Raises ConfigurationError ICM-100 for an unknown key, a wrong value, or a key that only the
     configuration may set.
@@ -123,7 +123,7 @@ def _property_value(table: TableId, name: str, text: str) -> dict[str, object]:
     if policy_keys.key_types()[path].key.configured_only:
         raise ConfigurationError(
             "ICM-100",
-            f"{where} may be set in the configuration only: it says what belongs to the table.",
+            f"{where} may be set in the configuration file only, because it decides which files belong to the table.",
             f"remove the property; set {path} in the configuration file.",
         )
     return {path: value}

@@ -1,4 +1,4 @@
-"""Secrets: taken from the environment by `{env: NAME}`, never written in the file, never printed."""
+"""Secrets: read from the environment by `{env: NAME}`, refused in the file, masked in output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 MASK = "***"
 _SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|access[._-]?key|authorization"  # noqa: S105
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
-# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as they stand in messages.
+# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them.
 _KEYED = re.compile(
     rf"(?P<key>[\w.-]*(?:{_SECRET_WORDS})[\w.-]*)"
     r"(?P<between>[\"']\s*[=:]\s*|\s*=\s*|(?<=authorization):\s*(?:bearer\s+|basic\s+)?)"
     r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'(){}\[\]]+)",
     re.IGNORECASE,
 )
-# Settings about a secret that are none themselves.
+# Settings about a secret that are not secrets themselves.
 _ABOUT_SECRET = re.compile(
     r"(enabled|provider(\.[\w-]+)?|uri|url|endpoint|type|class|impl|in-ms|seconds|duration)$", re.IGNORECASE
 )
@@ -31,16 +31,16 @@ _NO_SECRET_VALUE = re.compile(r"true|false|[0-9]{1,6}|", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Resolver:
-    """Turns `{env: NAME}` into values of `environ` and remembers them, so that they can be masked."""
+    """Resolves `{env: NAME}` from `environ` and remembers the values, so that they can be masked."""
 
     environ: Mapping[str, str] = field(repr=False)
     secrets: set[str] = field(default_factory=set, repr=False)
 
     def text(self, value: object, path: str) -> str:
-        """The setting's text.
+        """Returns the setting's text.
 
-        Raises ConfigurationError ICM-100 for a variable that is not set or a value that is no
-        text, number or flag, ICM-118 for a secret written in the file.
+        Raises ConfigurationError ICM-100 for a variable that is not set or a value that is not text,
+        number or flag. Raises ICM-118 for a secret written in the file.
         """
         if isinstance(value, Mapping):
             return self._from_environment(value, path)
@@ -48,11 +48,13 @@ class Resolver:
             return str(value).lower()
         if not isinstance(value, (str, int, float)):
             raise ConfigurationError(
-                "ICM-100", f"{path} is {type_name(value)}: must be text or {{env: NAME}}.", "write one."
+                "ICM-100",
+                f"{path} is {type_name(value)}. It must be text or {{env: NAME}}.",
+                "write text or {env: NAME}.",
             )
         text = str(value)
         if "\0" in text:
-            raise ConfigurationError("ICM-100", f"{path} contains a NUL character.", "remove it.")
+            raise ConfigurationError("ICM-100", f"{path} contains a NUL character.", "remove the character.")
         refuse_inline_secret(path, text)
         return text
 
@@ -61,7 +63,9 @@ class Resolver:
         if set(value) != {"env"} or not isinstance(name, str):
             keys = ", ".join(sorted(map(str, value)))
             raise ConfigurationError(
-                "ICM-100", f"{path} has the keys {keys}: a reference is {{env: NAME}}.", "write {env: NAME}."
+                "ICM-100",
+                f"{path} has the keys {keys}. A reference must have the form {{env: NAME}}.",
+                "write {env: NAME}.",
             )
         if name not in self.environ:
             raise ConfigurationError(
@@ -75,25 +79,32 @@ class Resolver:
 
 
 def refuse_inline_secret(path: str, text: str) -> None:
-    """Raises ConfigurationError ICM-118 when `text`, written in the file at `path`, is a secret."""
-    fix = "write {env: NAME} and set that variable where the program runs."
+    """Raises ConfigurationError ICM-118 if `text`, written in the file at `path`, is a secret."""
+    fix = "write {env: NAME}, and set that variable in the environment of the program."
     key = path.rsplit(".properties.", 1)[-1].rsplit("spark.conf.", 1)[-1]
     about = _ABOUT_SECRET.search(key) or _NO_SECRET_VALUE.fullmatch(text)
     if _SECRET_KEY.search(key) and not about:
-        raise ConfigurationError("ICM-118", f"{path} is a secret and is written in the file.", fix)
+        raise ConfigurationError(
+            "ICM-118", f"{path} is a secret. Secrets must not be written in the file.", fix
+        )
     if _password_of(text) is not None:
-        raise ConfigurationError("ICM-118", f"{path} is an address with a password in it.", fix)
+        raise ConfigurationError(
+            "ICM-118",
+            f"{path} is an address that contains a password. Secrets must not be written in the file.",
+            fix,
+        )
 
 
 def secret_parts(value: str, path: str) -> set[str]:
-    """What must be masked of a value from the environment: an address's password, else all of it.
+    """Returns the texts to mask for a value from the environment: the password of an address, else the
+    whole value.
 
-    A plain address or path without a password is no secret: masking it would make messages
-    useless. Short values are masked too, but only where they stand alone (see `redact`).
+    An address or path without a password is not a secret: masking it would make messages useless. Short
+    values are masked as well, but only as whole words (see `redact`).
     """
     password = _password_of(value)
     if password is not None:
-        # As it stands in the address, and as a driver or a user would say it.
+        # The password as written in the address, and as a driver or a user would write it.
         return {password, quote(password, safe=""), unquote(password)}
     plain_address = re.fullmatch(r"[a-z][a-z0-9+.-]*://\S*|/\S*", value) is not None
     named_secret = _SECRET_KEY.search(path) is not None
@@ -101,8 +112,8 @@ def secret_parts(value: str, path: str) -> set[str]:
 
 
 def redact(text: str, secrets: Collection[str]) -> str:
-    """`text` with every secret replaced by `***`: these, passwords inside addresses, and whatever
-    is written as the value of a key that names a secret."""
+    """Returns `text` with every secret replaced by `***`: the known secrets, passwords inside addresses,
+    and the value of every key that names a secret."""
     for secret in sorted(secrets, key=lambda s: (-len(s), s)):
         if len(secret) >= 4:
             text = text.replace(secret, MASK)
@@ -113,11 +124,11 @@ def redact(text: str, secrets: Collection[str]) -> str:
 
 
 def redact_error(error: Exception, secrets: Collection[str]) -> Exception:
-    """An error that may be logged with its traceback: this one where neither it nor what led to it
-    tells a secret; else one that says the same with secrets masked, and nothing of what led to it.
-    """
-    told = "".join(traceback.format_exception(error))
-    if redact(told, secrets) == told:
+    """Returns an error that may be logged with its traceback. It is the same error if neither it nor its
+    causes contain a secret. Otherwise it is a new error with the same text, secrets masked, and without
+    the causes."""
+    formatted = "".join(traceback.format_exception(error))
+    if redact(formatted, secrets) == formatted:
         return error
     if isinstance(error, IcebergMaintError):
         masked = copy.copy(error)
@@ -126,12 +137,12 @@ def redact_error(error: Exception, secrets: Collection[str]) -> Exception:
     return RuntimeError(redact(f"{type(error).__name__}: {error}", secrets))
 
 
-def _masked_value(found: re.Match[str]) -> str:
-    value = found["value"]
+def _masked_value(match: re.Match[str]) -> str:
+    value = match["value"]
     bare = value.strip("\"'")
-    if _ABOUT_SECRET.search(found["key"]) or _NO_SECRET_VALUE.fullmatch(bare):
-        return found[0]
-    return f"{found['key']}{found['between']}{value.replace(bare, MASK)}"
+    if _ABOUT_SECRET.search(match["key"]) or _NO_SECRET_VALUE.fullmatch(bare):
+        return match[0]
+    return f"{match['key']}{match['between']}{value.replace(bare, MASK)}"
 
 
 def _password_of(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Values of the configuration in the words of its file, not of Python."""
+"""Names values of the configuration as its file writes them, not as Python does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import date
 
 
 def type_name(value: object) -> str:
-    """What sort of value it is, to be read after "is"; the value itself may be a secret."""
+    """Returns the type of a value as words that follow "is". The value itself may be a secret."""
     if value is None:
         return "nothing"
     kinds: dict[type, str] = {
@@ -22,7 +22,7 @@ def type_name(value: object) -> str:
 
 
 def yaml_repr(value: object) -> str:
-    """The value as it would be written."""
+    """Returns the value as YAML would write it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

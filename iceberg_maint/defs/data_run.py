@@ -9,7 +9,12 @@ import dagster as dg
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
+from iceberg_maint.core.outcomes.outcome import (
+    BatchOutcome,
+    OperationOutcome,
+    OutcomeStatus,
+    combine_outcomes,
+)
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy
@@ -58,7 +63,7 @@ class MaintenanceRun(TableRun):
                 self._evaluate_all(requested or frozenset())
                 return
             outcomes = self._maintain(requested)
-        self._finish(together(outcomes), requested)
+        self._finish(combine_outcomes(outcomes), requested)
 
     # during the run
 

@@ -10,7 +10,12 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, TableId
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus, together
+from iceberg_maint.core.outcomes.outcome import (
+    BatchOutcome,
+    OperationOutcome,
+    OutcomeStatus,
+    combine_outcomes,
+)
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation import HousekeepingDue
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
@@ -92,7 +97,7 @@ class HousekeepingRun(TableRun):
                 cursors = self._runtime.ledger.cursors(assessment.state.uuid)
                 self._materialize(outcomes, assessment.policy, last_pass, cursors)
         if outcomes:
-            whole = together(outcomes)
+            whole = combine_outcomes(outcomes)
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]
             failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
             self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)

@@ -77,8 +77,8 @@ def build_lost_runs_sensor(ledger: Ledger, status: dg.DefaultSensorStatus) -> dg
         origin = context.code_location_origin
         runs = _started(context.instance, origin.location_name if origin else None)
         # The sensor writes a heartbeat of its own first: if the ledger accepts no writes, no run can send one.
-        ledger.beat_run("lost_runs")
-        beats, now_ms = ledger.run_beats(), ledger.now_ms()
+        ledger.record_run_heartbeat("lost_runs")
+        beats, now_ms = ledger.run_heartbeats(), ledger.now_ms()
         candidates = {r.run_id: beats.get(r.run_id) for r in runs if r.run_id in beats or _is_ours(r)}
         missed = update_missed_heartbeats(_read(context.cursor), candidates, now_ms)
         lost = {run_id: s for run_id, s in missed.items() if s.is_lost(now_ms)}

@@ -1,4 +1,4 @@
-"""Attempts at batches: rows that are only ever added, in the order that settling relies on."""
+"""Attempts at batches: rows that are only appended, in the order that settling relies on."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 
 STARTED, INTENT, ATTEMPT = "STARTED", "INTENT", "ATTEMPT"
-"""Status of an attempt before its first outcome; afterwards it is the outcome's BatchStatus."""
+"""The status of an attempt before its first outcome. Afterwards it is the outcome's BatchStatus."""
 
 _NOT_OF_THE_FILES = (Reason.ERROR, Reason.CONFLICT)
-"""Why a commit did not come about where another of the same files may: nothing is known against them."""
+"""Rejections after which another commit of the same files may succeed: the files themselves are sound."""
 
 _SETTLED = {
     CommitStatus.COMMITTED: (BatchStatus.DONE, BatchStatus.FAILED),
@@ -46,7 +46,7 @@ def start(
     run_id: str,
     write_ahead: Mapping[str, PartitionHistory],
 ) -> Attempt:
-    """STARTED, the claim and the write-ahead back-off. Refuses a batch that is not PLANNED, and a
+    """Writes STARTED, the claim and the write-ahead back-off. Refuses a batch that is not PLANNED, and a
     second attempt under one fence unless the first is known to have failed."""
     require(conn, lease)
     row = batches.load(conn, lease, batch_id)
@@ -89,15 +89,15 @@ def start(
 def record_intent(
     conn: Connection, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
 ) -> None:
-    """INTENT, once, after STARTED."""
-    own = _own(conn, lease, attempt_id, STARTED)
+    """Writes INTENT, once, after STARTED."""
+    started = _attempt_under_lease(conn, lease, attempt_id, STARTED)
     conn.execute(
         insert(intent).values(
             attempt_id=attempt_id,
             files=dumps(files),
             proof=dumps(proof),
             recorded_ms=db_now_ms(),
-            batch_digest=digest(batches.load(conn, lease, own.batch_id).body),
+            batch_digest=digest(batches.load(conn, lease, started.batch_id).body),
         )
     )
 
@@ -105,8 +105,8 @@ def record_intent(
 def record_try(
     conn: Connection, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
 ) -> None:
-    """ATTEMPT, one row per compare-and-swap, after INTENT."""
-    tries = _own(conn, lease, attempt_id, INTENT, ATTEMPT).tries
+    """Writes ATTEMPT, one row per compare-and-swap, after INTENT."""
+    tries = _attempt_under_lease(conn, lease, attempt_id, INTENT, ATTEMPT).tries
     conn.execute(
         insert(attempt_try).values(
             attempt_id=attempt_id,
@@ -126,35 +126,35 @@ def finish(
     reported: BatchOutcome,
     changed: Mapping[str, PartitionHistory],
 ) -> None:
-    """OUTCOME, once; then back-off, the batch's status and, when DONE, the CURSOR.
+    """Writes OUTCOME, once; then back-off, the batch's status and, if DONE, the CURSOR.
 
-    DONE and UNKNOWN need an ATTEMPT: without one nothing can have been committed; but for an orphan
-    pass, which commits nothing. PLANNED hands the batch back and counts nothing against the hour.
+    DONE and UNKNOWN need an ATTEMPT, because without one nothing can have been committed. An orphan pass
+    is excepted: it commits nothing. PLANNED returns the batch and does not count against the hour.
     """
-    own = _own(conn, lease, attempt_id, STARTED, INTENT, ATTEMPT)
-    if reported.batch_id != own.batch_id:
+    current = _attempt_under_lease(conn, lease, attempt_id, STARTED, INTENT, ATTEMPT)
+    if reported.batch_id != current.batch_id:
         raise OutOfOrderError(f"attempt {attempt_id} is of another batch than {reported.batch_id}")
     if status is BatchStatus.STARTED:
         raise OutOfOrderError("an attempt cannot end STARTED")
-    commits = status is BatchStatus.UNKNOWN or own.operation != Operation.REMOVE_ORPHAN_FILES
-    if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and commits and not own.tries:
-        raise OutOfOrderError(f"attempt {attempt_id} cannot be {status}: no commit was tried")
+    commits = status is BatchStatus.UNKNOWN or current.operation != Operation.REMOVE_ORPHAN_FILES
+    if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and commits and not current.tries:
+        raise OutOfOrderError(f"attempt {attempt_id} cannot be {status}: no commit was attempted")
     handed_back = status is BatchStatus.PLANNED
     _append(
         conn,
-        own,
-        # The attempt is over without a commit, though its batch is wanted still.
+        current,
+        # The attempt ended without a commit, but its batch is still wanted.
         BatchStatus.FAILED if handed_back else status,
         dumps(reported),
         settled=False,
         partitions=() if handed_back else reported.partitions,
         input_bytes=0 if handed_back else reported.input_bytes,
     )
-    table_history.write(conn, own.table_uuid, own.operation, changed)
-    row = batches.load(conn, lease, own.batch_id)
+    table_history.write(conn, current.table_uuid, current.operation, changed)
+    row = batches.load(conn, lease, current.batch_id)
     if row.status != BatchStatus.STARTED:
-        return  # An earlier attempt was found to have committed the batch meanwhile.
-    batches.set_status(conn, own.batch_id, status, reported.message)
+        return  # An earlier attempt has been settled as the commit of the batch.
+    batches.set_status(conn, current.batch_id, status, reported.message)
     if status is BatchStatus.DONE:
         batches.advance(conn, lease, row, reported.snapshot_after)
 
@@ -162,25 +162,24 @@ def finish(
 def settle(
     conn: Connection, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
 ) -> None:
-    """What became of an attempt that did not report. A commit makes its open batch DONE, FAILED where
-    something was lost with it; otherwise the batch gets `status`, unless a later attempt has a say in it.
-    A batch that has ended stays as it is, and the same UNKNOWN again leaves no second row.
-    """
+    """Settles an attempt that did not report. A commit makes its open batch DONE, or FAILED if the commit
+    removed something of others. Otherwise the batch gets `status`, unless a later attempt decides it. An
+    ended batch stays unchanged, and a repeated UNKNOWN adds no second row."""
     require(conn, lease)
-    settled = _one(conn, lease, attempt_id)
+    settled = _attempt_by_id(conn, lease, attempt_id)
     if settled.status not in (STARTED, INTENT, ATTEMPT, BatchStatus.UNKNOWN):
         raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
     committed = settlement.status is CommitStatus.COMMITTED
     done = committed and not settlement.lost
     if status not in _SETTLED[settlement.status] or done is not (status is BatchStatus.DONE):
         raise OutOfOrderError(f"a batch whose commit is {settlement.status} cannot be {status}")
-    # One that is in the table without an ATTEMPT is of a ledger put back to a backup.
+    # A commit in the table without an ATTEMPT belongs to a ledger restored from a backup.
     if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
         raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
     row = batches.load(conn, lease, settled.batch_id)
     body = dumps(settlement)
     if body != _last_body(conn, attempt_id):
-        # Work reported as UNKNOWN was counted then.
+        # Work reported as UNKNOWN was already counted.
         counts = committed and settled.status != BatchStatus.UNKNOWN
         _append(
             conn,
@@ -197,12 +196,12 @@ def settle(
         batches.set_status(conn, settled.batch_id, status, settlement.why)
         if done:
             batches.advance(conn, lease, row, settlement.snapshot_id)
-    elif not _later(conn, settled):
+    elif not _has_later_attempt(conn, settled):
         batches.set_status(conn, settled.batch_id, status, settlement.why)
 
 
 def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
-    """Attempts without an outcome, and UNKNOWN ones; oldest first."""
+    """Returns attempts without an outcome, and UNKNOWN ones; oldest first."""
     ended = select(outcome.c.attempt_id).where(
         outcome.c.attempt_id == attempt.c.attempt_id, outcome.c.status != BatchStatus.UNKNOWN
     )
@@ -210,13 +209,14 @@ def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
 
 
 def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
-    """Every attempt at a batch, oldest first."""
+    """Returns every attempt at a batch, oldest first."""
     return _load(conn, (attempt.c.table_uuid == table_uuid) & (attempt.c.batch_id == batch_id))
 
 
-def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
-    """The newest attempt at a batch that has an INTENT, unless its files were refused, it is known to
-    have committed, were begun earlier by the database's clock, or are of a batch that wanted others."""
+def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+    """Returns the newest attempt at a batch that has an INTENT. Returns None if its files were refused,
+    it is known to have committed, it began too long ago by the database's clock, or its files are of a
+    batch with other contents."""
     require(conn, lease)
     at_batch = (attempt.c.table_uuid == lease.table_uuid) & (attempt.c.batch_id == batch_id)
     row = conn.execute(
@@ -228,7 +228,7 @@ def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int)
     ).first()
     if row is None:
         return None
-    # An attempt that adopted them has an INTENT of its own, and they are no younger for it.
+    # An attempt that reused the files has its own INTENT, which does not make the files younger.
     began_ms = conn.scalar(
         select(func.min(attempt.c.started_ms))
         .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
@@ -248,27 +248,27 @@ def leftover(conn: Connection, lease: Lease, batch_id: str, within_seconds: int)
         return None
     if not end.settled and loads(BatchOutcome, end.body).reason not in _NOT_OF_THE_FILES:
         return None
-    return _one(conn, lease, row.attempt_id)
+    return _attempt_by_id(conn, lease, row.attempt_id)
 
 
-def _own(conn: Connection, lease: Lease, attempt_id: str, *expected: str) -> Attempt:
+def _attempt_under_lease(conn: Connection, lease: Lease, attempt_id: str, *expected: str) -> Attempt:
     require(conn, lease)
-    own = _one(conn, lease, attempt_id)
-    if own.fence != lease.fence:
+    current = _attempt_by_id(conn, lease, attempt_id)
+    if current.fence != lease.fence:
         raise FenceLostError(
-            f"the attempt {attempt_id} on {lease.table} was started under fence {own.fence}, "
+            f"the attempt {attempt_id} on {lease.table} was started under fence {current.fence}, "
             f"the lease has fence {lease.fence}."
         )
-    if own.status not in expected:
-        raise OutOfOrderError(f"attempt {attempt_id} is {own.status}, not {' or '.join(expected)}")
-    return own
+    if current.status not in expected:
+        raise OutOfOrderError(f"attempt {attempt_id} is {current.status}, not {' or '.join(expected)}")
+    return current
 
 
-def _one(conn: Connection, lease: Lease, attempt_id: str) -> Attempt:
-    found = _load(conn, (attempt.c.attempt_id == attempt_id) & (attempt.c.table_uuid == lease.table_uuid))
-    if not found:
+def _attempt_by_id(conn: Connection, lease: Lease, attempt_id: str) -> Attempt:
+    rows = _load(conn, (attempt.c.attempt_id == attempt_id) & (attempt.c.table_uuid == lease.table_uuid))
+    if not rows:
         raise OutOfOrderError(f"{lease.table} has no attempt {attempt_id}")
-    return found[0]
+    return rows[0]
 
 
 def _load(conn: Connection, which: ColumnElement[bool]) -> tuple[Attempt, ...]:
@@ -290,7 +290,7 @@ def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
         .order_by(outcome.c.ordinal.desc())
         .limit(1)
     )
-    reached = ATTEMPT if tries else INTENT if row.files is not None else STARTED
+    progress = ATTEMPT if tries else INTENT if row.files is not None else STARTED
     return Attempt(
         attempt_id=row.attempt_id,
         batch_id=row.batch_id,
@@ -300,7 +300,7 @@ def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
         fence=row.fence,
         token=row.token,
         partitions=tuple(json.loads(row.partitions)),
-        status=last or reached,
+        status=last or progress,
         tries=tuple((t.base_snapshot_id, t.metadata_location) for t in tries),
         tried_ms=tries[-1].recorded_ms if tries else None,
         files=loads(tuple[WrittenFile, ...], row.files) if row.files is not None else None,
@@ -310,7 +310,7 @@ def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
 
 def _append(
     conn: Connection,
-    of: Attempt,
+    current: Attempt,
     status: BatchStatus,
     body: str,
     *,
@@ -319,9 +319,9 @@ def _append(
     input_bytes: int,
 ) -> None:
     values: dict[str, Any] = {
-        "attempt_id": of.attempt_id,
-        "table_uuid": of.table_uuid,
-        "operation": of.operation,
+        "attempt_id": current.attempt_id,
+        "table_uuid": current.table_uuid,
+        "operation": current.operation,
         "status": status,
         "settled": settled,
         "partitions": dumps(partitions),
@@ -351,7 +351,9 @@ def _ended(settlement: Settlement) -> BatchStatus:
             return BatchStatus.UNKNOWN
 
 
-def _later(conn: Connection, than: Attempt) -> bool:
-    ordinal = select(attempt.c.ordinal).where(attempt.c.attempt_id == than.attempt_id).scalar_subquery()
-    later = select(func.count()).where(attempt.c.batch_id == than.batch_id, attempt.c.ordinal > ordinal)
-    return bool(conn.scalar(later))
+def _has_later_attempt(conn: Connection, current: Attempt) -> bool:
+    ordinal = select(attempt.c.ordinal).where(attempt.c.attempt_id == current.attempt_id).scalar_subquery()
+    later_attempts = select(func.count()).where(
+        attempt.c.batch_id == current.batch_id, attempt.c.ordinal > ordinal
+    )
+    return bool(conn.scalar(later_attempts))

@@ -1,4 +1,4 @@
-"""The newest times that were read, by which a clock that moved is told."""
+"""The newest clock readings, which show whether a clock has moved."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from iceberg_maint.ledger.schema import clock
 
 _NO_BOOT = ""
 _KEPT_MS = 90 * 24 * 3600 * 1000
-"""How long boots that are over are remembered."""
+"""How long readings of ended boots are kept."""
 
 
 def read(conn: Connection, boot: str | None) -> ClockMark:
-    """The mark of all machines, and of this boot of this one."""
+    """Returns the mark of all machines, and of this boot of this machine."""
     newest_ms = conn.scalar(select(func.max(clock.c.newest_ms))) or 0
     booted_ms = None if boot is None else conn.scalar(select(clock.c.booted_ms).where(clock.c.boot == boot))
     return ClockMark(newest_ms, booted_ms)
 
 
 def keep(conn: Connection, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
-    """Notes a reading; what is newer stays."""
+    """Stores a reading. A newer stored reading stays."""
     name = boot or _NO_BOOT
     stored = conn.execute(select(clock.c.newest_ms).where(clock.c.boot == name)).first()
     if stored is None:
@@ -32,5 +32,5 @@ def keep(conn: Connection, boot: str | None, booted_ms: int | None, newest_ms: i
 
 
 def forget(conn: Connection) -> None:
-    """Forgets all readings: an operator says that the clocks are right now."""
+    """Deletes all readings, after an operator has confirmed the clocks."""
     conn.execute(delete(clock))

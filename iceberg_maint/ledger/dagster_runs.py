@@ -1,4 +1,4 @@
-"""Runs of Dagster's that are at work: when each last said that it lives."""
+"""Active Dagster runs: the time of each run's last heartbeat."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from sqlalchemy import Connection, delete, insert, select
 from iceberg_maint.ledger.schema import db_now_ms, run
 
 _FORGOTTEN_AFTER_MS = 7 * 24 * 3600 * 1000
-"""Of a run that ended while the ledger was away, or whose Dagster instance is gone."""
+"""Age at which a heartbeat is deleted: of a run that ended while the ledger was unreachable, or whose
+Dagster instance no longer exists."""
 
 
-def beat(conn: Connection, run_id: str) -> None:
-    """Hears the run, for the first time or again."""
+def record_heartbeat(conn: Connection, run_id: str) -> None:
+    """Records a heartbeat of the run."""
     conn.execute(
         delete(run).where((run.c.run_id == run_id) | (run.c.beat_ms < db_now_ms() - _FORGOTTEN_AFTER_MS))
     )
@@ -19,10 +20,11 @@ def beat(conn: Connection, run_id: str) -> None:
 
 
 def end(conn: Connection, run_id: str) -> None:
-    """Hears no more of the run."""
+    """Deletes the heartbeat of an ended run."""
     conn.execute(delete(run).where(run.c.run_id == run_id))
 
 
-def beats(conn: Connection) -> dict[str, int]:
-    """When each run that has not ended was last heard, ms since epoch by the database's clock."""
+def heartbeats(conn: Connection) -> dict[str, int]:
+    """Returns the time of the last heartbeat of each run that has not ended, ms since epoch by the
+    database's clock."""
     return {r.run_id: r.beat_ms for r in conn.execute(select(run))}

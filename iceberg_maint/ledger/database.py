@@ -1,4 +1,4 @@
-"""One database, SQLite or PostgreSQL: connections, transactions, migration at first use."""
+"""One database, SQLite or PostgreSQL: connections, transactions, and migration at first use."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _POSTGRES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-"""libpq's settings where the URL has none. A server that goes away without a word, in a failover or behind a
-firewall, would otherwise keep a statement waiting for a quarter of an hour, and a lease lasts 45 seconds."""
+"""libpq's settings if the URL has none. If a server disappears silently, in a failover or behind a
+firewall, a statement would otherwise wait for a quarter of an hour, and a lease lasts 45 seconds."""
 _READ_ONLY = {
     "42501",  # insufficient_privilege
     "25006",  # read_only_sql_transaction
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_PERM,
 }
-"""SQLSTATEs and primary result codes of a statement that may not write."""
-_FIX = "start the database, or correct the ledger's URL and its permissions."
+"""SQLSTATEs and primary result codes of a statement that has no permission to write."""
+_FIX = "start the database, or set the ledger's URL and permissions so that this user can write to it."
 
 
 class Database:
-    """Connections to the ledger at `url`; nothing is opened before the first transaction.
+    """Connections to the ledger at `url`. Nothing is opened before the first transaction.
 
     Raises ConfigurationError ICM-100 for a URL of another database. The first transaction raises
-    ConfigurationError ICM-128 when the database cannot be reached or is of a newer version; a
-    later one raises IcebergMaintError ICM-128 when it is lost, ConfigurationError ICM-128 when this
-    user has never been able to write to it. With `read_only` the database has to exist at this program's
-    version, and every write raises ICM-128.
+    ConfigurationError ICM-128 if the database cannot be reached or has a newer version. A later one
+    raises IcebergMaintError ICM-128 if the database is lost, and ConfigurationError ICM-128 if this user
+    has never been able to write to it. With `read_only` the database must
+    exist at this program's version, and every write raises ICM-128.
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
@@ -57,14 +57,14 @@ class Database:
         is_sqlite = self._url.get_backend_name() == "sqlite"
         self._in_memory = is_sqlite and self._url.database in (None, "", ":memory:")
         self._opening = threading.Lock()
-        # An in-memory database is one connection; its transactions take turns.
+        # An in-memory database is one connection; its transactions run in turn.
         self._turn = threading.RLock()
         self._engine: Engine | None = None
         self._has_written = False
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one consistent state and keeps nobody out."""
+        """Opens a transaction that reads one consistent state and blocks no other."""
         engine = self._open()
         options: dict[str, Any] = (
             {"icm_begin": "BEGIN"}
@@ -76,10 +76,10 @@ class Database:
 
     @contextmanager
     def write(self, *keys: str) -> Iterator[Connection]:
-        """A transaction during which no other writer of any of the `keys` runs.
+        """Opens a transaction during which no other writer of any of the `keys` runs.
 
-        SQLite has one writer at a time anyway; PostgreSQL takes an advisory lock per key, always
-        in the same order.
+        SQLite has one writer at a time anyway. PostgreSQL takes an advisory lock per key, always in the
+        same order.
         """
         engine = self._open()
         with self._turns(), self._reached(), engine.begin() as conn:
@@ -88,7 +88,7 @@ class Database:
         self._has_written = True
 
     def close(self) -> None:
-        """Closes all connections; the next transaction opens new ones."""
+        """Closes all connections. The next transaction opens new ones."""
         with self._opening:
             if self._engine is not None:
                 self._engine.dispose()
@@ -108,7 +108,7 @@ class Database:
             yield
         except DBAPIError as why:
             if _is_read_only(why.orig):
-                # A server that lets nothing be written any more is one that was lost, in a failover.
+                # A server that no longer accepts writes was lost in a failover.
                 kind = IcebergMaintError if self._has_written else ConfigurationError
                 raise kind("ICM-128", self._lost(why), _FIX) from why
             if not isinstance(why, (OperationalError, InterfaceError)):
@@ -169,15 +169,17 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError:
         raise ConfigurationError(
-            "ICM-100", "the ledger's URL cannot be read.", "write sqlite:///path or postgresql://…"
+            "ICM-100",
+            "the ledger's URL cannot be read.",
+            "write sqlite:///path or postgresql://host/database.",
         ) from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg2")
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg2"):
         raise ConfigurationError(
             "ICM-100",
-            f"the ledger's URL begins with '{parsed.drivername}'; only sqlite and postgresql can hold it.",
-            "write sqlite:///path or postgresql://…",
+            f"the ledger's URL begins with '{parsed.drivername}'. The ledger must be a sqlite or postgresql database.",
+            "write sqlite:///path or postgresql://host/database.",
         )
     return parsed
 
@@ -203,7 +205,7 @@ def _sqlite(url: URL, *, in_memory: bool, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:
-        # The driver begins transactions late and never IMMEDIATE; we begin them ourselves.
+        # The driver begins transactions late and never IMMEDIATE. We begin them ourselves.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         if read_only:
@@ -211,8 +213,8 @@ def _sqlite(url: URL, *, in_memory: bool, read_only: bool) -> Engine:
             return
         connection.execute("PRAGMA foreign_keys = ON")
         _use_wal(connection)
-        # NORMAL may lose the last commits with the machine's power. A lost ATTEMPT would make a
-        # committed batch look as if it had never been tried.
+        # NORMAL may lose the last commits in a power failure. With a lost ATTEMPT, a committed batch
+        # would look as if no commit had been attempted.
         connection.execute("PRAGMA synchronous = FULL")
 
     @event.listens_for(engine, "begin")
@@ -223,7 +225,7 @@ def _sqlite(url: URL, *, in_memory: bool, read_only: bool) -> Engine:
 
 
 def _make_private(path: Path) -> None:
-    """The file and its folder, readable by their owner only where we are the ones to make them."""
+    """Makes the file and its folder readable by their owner only, if this call creates them."""
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -242,7 +244,7 @@ def _postgres(url: URL, *, read_only: bool) -> Engine:
     def _configure(connection: Any, _record: object) -> None:
         with connection.cursor() as statements:
             statements.execute("SHOW synchronous_commit")
-            if statements.fetchone()[0] == "off":  # for the reason given above for SQLite
+            if statements.fetchone()[0] == "off":  # for the same reason as in SQLite above
                 statements.execute("SET synchronous_commit TO on")
         connection.commit()
 
@@ -250,8 +252,8 @@ def _postgres(url: URL, *, read_only: bool) -> Engine:
 
 
 def _use_wal(connection: Any) -> None:
-    """Write-ahead log. Turning it on for the first time needs the file alone, and SQLite does not
-    wait for that however long its busy timeout is."""
+    """Turns the write-ahead log on. The first time needs exclusive access to the file, and SQLite does
+    not wait for that, whatever its busy timeout."""
     deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The ledger's fake: the real one, on a database that lives in this process's memory."""
+"""The fake of the ledger: the real one, on a database in this process's memory."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from iceberg_maint.ledger.ledger import SqlLedger
 
 
 def memory_ledger() -> SqlLedger:
-    """An empty ledger that is gone with the object."""
+    """Returns an empty ledger that exists as long as the object."""
     return SqlLedger("sqlite://")

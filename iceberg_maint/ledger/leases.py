@@ -1,4 +1,4 @@
-"""Leases with fences, and the check that makes every other write conditional on one."""
+"""Leases with fences, and the check that makes every other write conditional on a lease."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iceberg_maint.ports.ledger import Lease
 def acquire(
     conn: Connection, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
 ) -> Lease | None:
-    """A lease with the next fence, or None while another owner's has not expired."""
+    """Returns a lease with the next fence, or None while another owner's lease has not expired."""
     live = (lease.c.expires_ms > db_now_ms()).label("live")
     row = conn.execute(
         select(lease.c.owner, lease.c.fence, live).where(lease.c.table_uuid == table_uuid)
@@ -35,51 +35,55 @@ def acquire(
     return Lease(table_uuid, table, owner, fence, ttl_seconds)
 
 
-def extend(conn: Connection, held: Lease) -> bool:
-    """Extends by the lease's ttl; False when it has expired or is another's."""
+def extend(conn: Connection, lease_to_extend: Lease) -> bool:
+    """Extends the lease by its ttl. Returns False if it has expired or another owner has it."""
     changed = conn.execute(
-        update(lease).where(_held(held)).values(expires_ms=db_now_ms() + held.ttl_seconds * 1000)
+        update(lease)
+        .where(_in_force(lease_to_extend))
+        .values(expires_ms=db_now_ms() + lease_to_extend.ttl_seconds * 1000)
     )
     return changed.rowcount == 1
 
 
-def holds(conn: Connection, held: Lease) -> bool:
-    """Whether owner and fence are the current ones and the lease has not expired."""
-    return conn.execute(select(lease.c.fence).where(_held(held))).first() is not None
+def holds(conn: Connection, lease_to_check: Lease) -> bool:
+    """Returns whether owner and fence are the current ones and the lease has not expired."""
+    return conn.execute(select(lease.c.fence).where(_in_force(lease_to_check))).first() is not None
 
 
-def release(conn: Connection, held: Lease) -> None:
-    """Frees the table if the lease is still ours; its fence stays the last one given out."""
-    conn.execute(update(lease).where(_same(held)).values(owner=None, expires_ms=0))
+def release(conn: Connection, lease_to_release: Lease) -> None:
+    """Frees the table if the lease is still ours. The table keeps the lease's fence as its last one."""
+    conn.execute(update(lease).where(_same_lease(lease_to_release)).values(owner=None, expires_ms=0))
 
 
-def require(conn: Connection, held: Lease) -> None:
-    """Raises FenceLostError unless the lease is held; true until the transaction ends, because
-    whoever takes a lease locks the same key."""
-    if holds(conn, held):
+def require(conn: Connection, required: Lease) -> None:
+    """Raises FenceLostError unless the lease is in force. It stays in force until the transaction ends,
+    because every acquisition of a lease locks the same key."""
+    if holds(conn, required):
         return
     row = conn.execute(
-        select(lease.c.owner, lease.c.fence).where(lease.c.table_uuid == held.table_uuid)
+        select(lease.c.owner, lease.c.fence).where(lease.c.table_uuid == required.table_uuid)
     ).first()
-    mine = f"lease of '{held.owner}' on {held.table} (fence {held.fence})"
-    if row is None or (row.owner, row.fence) == (held.owner, held.fence):
+    mine = f"lease of '{required.owner}' on {required.table} (fence {required.fence})"
+    if row is None or (row.owner, row.fence) == (required.owner, required.fence):
         raise FenceLostError(f"the {mine} has expired.")
-    owner = f"'{row.owner}'" if row.owner is not None else "nobody"
+    owner = f"'{row.owner}'" if row.owner is not None else "no owner"
     raise FenceLostError(f"the {mine} is over: {owner} holds fence {row.fence}.")
 
 
 def owner_of(conn: Connection, table_uuid: str) -> str | None:
-    """Owner of the table's unexpired lease."""
+    """Returns the owner of the table's unexpired lease."""
     return conn.scalar(
         select(lease.c.owner).where(lease.c.table_uuid == table_uuid, lease.c.expires_ms > db_now_ms())
     )
 
 
-def _same(held: Lease) -> ColumnElement[bool]:
+def _same_lease(expected: Lease) -> ColumnElement[bool]:
     return and_(
-        lease.c.table_uuid == held.table_uuid, lease.c.owner == held.owner, lease.c.fence == held.fence
+        lease.c.table_uuid == expected.table_uuid,
+        lease.c.owner == expected.owner,
+        lease.c.fence == expected.fence,
     )
 
 
-def _held(held: Lease) -> ColumnElement[bool]:
-    return and_(_same(held), lease.c.expires_ms > db_now_ms())
+def _in_force(expected: Lease) -> ColumnElement[bool]:
+    return and_(_same_lease(expected), lease.c.expires_ms > db_now_ms())

@@ -37,19 +37,19 @@ from iceberg_maint.ports.ledger import Attempt, BatchStatus, Cursor, KnownTable,
 
 
 class SqlLedger:
-    """The ledger in the SQLite or PostgreSQL database at `url`; see `ledger_ports.Ledger`.
+    """The ledger in the SQLite or PostgreSQL database at `url`; see `ports.ledger.Ledger`.
 
-    Nothing is opened, made or migrated before the first call. Safe to share between threads.
-    Raises ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128
-    when the database cannot be used; OutOfOrderError for calls out of a batch's order.
-    With `read_only` nothing is made, migrated or written.
+    Nothing is opened, created or migrated before the first call. Threads may share it. Raises
+    ConfigurationError ICM-100 for another kind of URL and, from the first call, ICM-128 if the database
+    cannot be used; OutOfOrderError for calls that break the order of a batch's rows.
+    With `read_only` nothing is created, migrated or written.
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._database = Database(url, read_only=read_only)
 
     def close(self) -> None:
-        """Closes the connections; the next call opens new ones."""
+        """Closes the connections. The next call opens new ones."""
         self._database.close()
 
     def now_ms(self) -> int:
@@ -88,18 +88,18 @@ class SqlLedger:
         with self._database.write(lease.table_uuid) as conn:
             leases.release(conn, lease)
 
-    # runs of Dagster's
-    def beat_run(self, run_id: str) -> None:
+    # Dagster runs
+    def record_run_heartbeat(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
-            dagster_runs.beat(conn, run_id)
+            dagster_runs.record_heartbeat(conn, run_id)
 
     def end_run(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
             dagster_runs.end(conn, run_id)
 
-    def run_beats(self) -> Mapping[str, int]:
+    def run_heartbeats(self) -> Mapping[str, int]:
         with self._database.read() as conn:
-            return dagster_runs.beats(conn)
+            return dagster_runs.heartbeats(conn)
 
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
@@ -151,9 +151,9 @@ class SqlLedger:
         with self._database.read() as conn:
             return attempts.attempts_at(conn, table_uuid, batch_id)
 
-    def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+    def uncommitted_output(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
         with self._database.read() as conn:
-            return attempts.leftover(conn, lease, batch_id, within_seconds)
+            return attempts.uncommitted_output(conn, lease, batch_id, within_seconds)
 
     def settle_attempt(
         self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
@@ -169,7 +169,7 @@ class SqlLedger:
         with self._database.read() as conn:
             return batches.cursors(conn, table_uuid)
 
-    # decisions' memory
+    # history for decisions
     def history(self, table_uuid: str, table: str, operation: str) -> TableHistory:
         with self._database.read() as conn:
             return past.read(conn, table_uuid, table, operation)

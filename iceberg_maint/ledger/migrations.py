@@ -1,6 +1,7 @@
-"""Schema versions: a new database is made at the newest version, an old one steps forward.
+"""Schema versions: a new database is created at the newest version, and an old one is migrated step by
+step.
 
-There is no way back: an older program refuses a newer ledger.
+There is no downgrade: an older program refuses a newer ledger.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Step = Callable[[Connection], None]
 
 
 def _keep_what_is_recorded(conn: Connection) -> None:
-    # Nothing that ended under the version before is told again.
+    # Outcomes of the earlier version count as recorded, so that they are not reported again.
     conn.execute(
         text(
             "CREATE TABLE icm_recorded (table_uuid VARCHAR(64) NOT NULL, operation VARCHAR(64) NOT NULL, "
@@ -54,7 +55,7 @@ def _hear_runs(conn: Connection) -> None:
 
 
 def _keep_clock_marks(conn: Connection) -> None:
-    # What was recorded until now was recorded in the past.
+    # Records of earlier versions give the newest time in the past.
     conn.execute(
         text(
             "CREATE TABLE icm_clock (boot VARCHAR(64) NOT NULL, booted_ms BIGINT, newest_ms BIGINT NOT NULL, "
@@ -71,26 +72,25 @@ STEPS: Mapping[int, Step] = {
     5: _hear_runs,
     6: _keep_clock_marks,
 }
-"""Version → what turns the version before it into this one; versions follow each other from 2."""
+"""Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 
 
 def migrate(conn: Connection, steps: Mapping[int, Step] = STEPS) -> None:
-    """Brings the schema to the newest version within the caller's transaction, which must keep
-    other migrating processes out. Raises ConfigurationError ICM-128 for a newer schema.
-    """
+    """Migrates the schema to the newest version within the caller's transaction, which must exclude other
+    migrating processes. Raises ConfigurationError ICM-128 for a newer schema."""
     newest = 1 + len(steps)
-    found = _version(conn)
-    if found > newest:
+    current = _version(conn)
+    if current > newest:
         raise ConfigurationError(
             "ICM-128",
-            f"the ledger's schema has version {found}; this program knows versions up to {newest}.",
+            f"the ledger's schema has version {current}. This program supports versions up to {newest}.",
             "install the newer iceberg-maint that wrote it, or name another ledger.",
         )
-    if found == 0:
+    if current == 0:
         metadata.create_all(conn)
         _stamp(conn, newest)
         return
-    for version in range(found + 1, newest + 1):
+    for version in range(current + 1, newest + 1):
         steps[version](conn)
         _stamp(conn, version)
 

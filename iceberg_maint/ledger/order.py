@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 class OutOfOrderError(RuntimeError):
-    """A call that would break the order of a batch's rows: a defect of the caller, nothing was
+    """A call that would break the order of a batch's rows. It is a defect of the caller; nothing was
     written."""

@@ -1,4 +1,5 @@
-"""Readers of tables' changes: how far each has come, and when it last said so."""
+"""Registered readers of tables' changes: the snapshot each has read up to, and the time of its last
+report."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from iceberg_maint.ledger.schema import db_now_ms, reader
 
 
 def of_table(conn: Connection, table_uuid: str) -> tuple[RegisteredReader, ...]:
-    """By name."""
+    """Returns the readers of a table, by name."""
     rows = conn.execute(select(reader).where(reader.c.table_uuid == table_uuid).order_by(reader.c.name))
     return tuple(RegisteredReader(r.name, r.snapshot_id, r.seen_ms) for r in rows)
 
 
 def put(conn: Connection, table_uuid: str, name: str, snapshot_id: int) -> None:
-    """Registers the reader or replaces what it said before."""
+    """Registers the reader or replaces its earlier report."""
     remove(conn, table_uuid, name)
     conn.execute(
         insert(reader).values(table_uuid=table_uuid, name=name, snapshot_id=snapshot_id, seen_ms=db_now_ms())
@@ -23,6 +24,6 @@ def put(conn: Connection, table_uuid: str, name: str, snapshot_id: int) -> None:
 
 
 def remove(conn: Connection, table_uuid: str, name: str) -> bool:
-    """Whether there was one."""
-    gone = conn.execute(delete(reader).where(reader.c.table_uuid == table_uuid, reader.c.name == name))
-    return gone.rowcount > 0
+    """Removes the reader; returns whether it was registered."""
+    deletion = conn.execute(delete(reader).where(reader.c.table_uuid == table_uuid, reader.c.name == name))
+    return deletion.rowcount > 0

@@ -1,4 +1,4 @@
-"""The audit trail: records, only ever appended, and pruned by age."""
+"""The audit trail: records are only appended, and pruned by age."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
 
 
 def append(conn: Connection, new: Record) -> None:
-    """Appends; the same record again changes nothing, another one under its id is refused."""
+    """Appends a record. The same record again changes nothing; a different record with its id is refused."""
     body = dumps(new)
     stored = conn.scalar(select(record.c.body).where(record.c.record_id == new.record_id))
     if stored is not None:
         if stored != body:
-            raise OutOfOrderError(f"record {new.record_id} is written already and never changes")
+            raise OutOfOrderError(f"record {new.record_id} already exists with other contents")
         return
     conn.execute(
         insert(record).values(
@@ -47,7 +47,8 @@ def append(conn: Connection, new: Record) -> None:
 
 
 def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...]:
-    """Newest first; of a table by its name, under earlier names too where its UUID is known."""
+    """Returns the newest records, newest first. For a table's name, records under its earlier names are
+    included if its UUID is known."""
     query = select(record.c.body).order_by(record.c.ordinal.desc()).limit(limit)
     if table is not None:
         same = select(health.c.table_uuid).where(health.c.table_name == table).scalar_subquery()
@@ -56,28 +57,28 @@ def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...
 
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
-    """Deletes what of a table ended more than `keep_days` ago: records but its newest one, and
-    batches with their attempts. Returns the rows deleted. Open work, UNKNOWN attempts, cursors,
-    fences and what each operation did last, by which it is due again, stay."""
+    """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, and
+    batches with their attempts. Returns the number of deleted rows. Open work, UNKNOWN attempts, cursors,
+    fences and each operation's last outcome, which decides when it is due, stay."""
     before = db_now_ms() - keep_days * _DAY_MS
     settled = select(outcome.c.attempt_id).where(outcome.c.status != BatchStatus.UNKNOWN)
-    done = (
+    completed = (
         select(func.max(outcome.c.ordinal))
         .where(outcome.c.table_uuid == table_uuid, outcome.c.status == BatchStatus.DONE)
         .group_by(outcome.c.operation)
     )
-    last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(done))
+    last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(completed))
     is_kept = or_(attempt.c.attempt_id.not_in(settled), attempt.c.attempt_id.in_(last_done))
-    kept = select(attempt.c.batch_id).where(is_kept)
+    kept_batches = select(attempt.c.batch_id).where(is_kept)
     old = select(batch.c.batch_id).where(
         batch.c.table_uuid == table_uuid,
         batch.c.status.in_(_ENDED),
         batch.c.updated_ms < before,
-        batch.c.batch_id.not_in(kept),
+        batch.c.batch_id.not_in(kept_batches),
     )
-    gone = list(conn.scalars(old))
+    old_batches = list(conn.scalars(old))
     deleted = 0
-    for batch_id in gone:
+    for batch_id in old_batches:
         attempts = select(attempt.c.attempt_id).where(attempt.c.batch_id == batch_id)
         for rows in (outcome, attempt_try, intent):
             deleted += conn.execute(delete(rows).where(rows.c.attempt_id.in_(attempts))).rowcount
@@ -88,9 +89,9 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     of_table = (record.c.table_uuid == table_uuid, record.c.ordinal < last, record.c.appended_ms < before)
     deleted += conn.execute(delete(record).where(*of_table)).rowcount
     same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
-    left = select(attempt.c.attempt_id).where(same_run, attempt.c.operation == recorded.c.operation)
-    told = (recorded.c.table_uuid == table_uuid, ~left.exists())
-    deleted += conn.execute(delete(recorded).where(*told)).rowcount
+    remaining = select(attempt.c.attempt_id).where(same_run, attempt.c.operation == recorded.c.operation)
+    fully_recorded = (recorded.c.table_uuid == table_uuid, ~remaining.exists())
+    deleted += conn.execute(delete(recorded).where(*fully_recorded)).rowcount
     missing = (partition_missing.c.table_uuid == table_uuid, partition_missing.c.since_ms < before)
     deleted += conn.execute(delete(partition_missing).where(*missing)).rowcount
     return deleted

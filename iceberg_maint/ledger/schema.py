@@ -1,6 +1,6 @@
-"""The ledger's tables. All times are milliseconds since epoch, UTC, by the database's clock.
+"""The ledger's tables. All times are milliseconds since the epoch, UTC, by the database's clock.
 
-A change here needs a new step in `migrations`; the tests compare both ways to the same schema.
+A change here needs a new step in `migrations`. The tests check that both give the same schema.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sqlalchemy.sql.functions import FunctionElement
 
 metadata = MetaData()
 
-# SQLite counts up only a column whose type is spelled INTEGER.
+# SQLite auto-increments only a column with the type name INTEGER.
 _COUNTER = BigInteger().with_variant(Integer, "sqlite")
 
 
 class db_now_ms(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
-    """The database's wall clock, not the transaction's start, in ms since epoch."""
+    """The database's wall clock in ms since the epoch, not the start of the transaction."""
 
     type = BigInteger()
     inherit_cache = True
@@ -56,7 +56,7 @@ schema_version = Table(
     Column("applied_ms", BigInteger, nullable=False),
 )
 
-# One row per table ever leased: the last fence outlives the lease. `owner` is null when free.
+# One row per table that ever had a lease. The last fence outlives the lease. `owner` is null if free.
 lease = Table(
     "icm_lease",
     metadata,
@@ -85,7 +85,7 @@ batch = Table(
     Index("icm_batch_open", "table_uuid", "operation", "status", "ordinal"),
 )
 
-# Attempts grow by rows and never change: attempt (STARTED), intent, tries, outcomes.
+# Attempts are append-only: attempt (STARTED), intent, tries, outcomes.
 attempt = Table(
     "icm_attempt",
     metadata,
@@ -103,8 +103,8 @@ attempt = Table(
     Index("icm_attempt_batch", "batch_id"),
 )
 
-# `batch_digest` is of the batch as it was when the files were written: one that is opened again
-# under its id may want other files. Null before it was kept.
+# `batch_digest` is that of the batch when the files were written. A batch that is opened again under its
+# id may need other files. Null in rows of earlier versions.
 intent = Table(
     "icm_intent",
     metadata,
@@ -125,8 +125,8 @@ attempt_try = Table(
     Column("recorded_ms", BigInteger, nullable=False),
 )
 
-# What an attempt reported, or how it was settled. An attempt is open until it has one that is
-# not UNKNOWN. `partitions` and `input_bytes` are what counts against the hour's budget.
+# The report of an attempt, or its settlement. An attempt is open until it has an outcome other than
+# UNKNOWN. `partitions` and `input_bytes` count against the hour's budget.
 outcome = Table(
     "icm_outcome",
     metadata,
@@ -169,7 +169,7 @@ partition_history = Table(
     Column("reason", Text, nullable=False),
 )
 
-# `table_uuid` follows the table through a rename; null for the fleet and for unknown names.
+# `table_uuid` identifies the table after a rename. It is null for the fleet and for unknown names.
 pause = Table(
     "icm_pause",
     metadata,
@@ -179,7 +179,7 @@ pause = Table(
     Column("paused_ms", BigInteger, nullable=False),
 )
 
-# The last health of each table. `form` names the shape of `head` and `partitions`.
+# The last health of each table. `form` names the format of `head` and `partitions`.
 health = Table(
     "icm_health",
     metadata,
@@ -194,7 +194,7 @@ health = Table(
     UniqueConstraint("table_name", name="icm_health_name"),
 )
 
-# Keys that earlier health had and later health lacks; `misses` counts observations in a row.
+# Partition keys that earlier health had and later health lacks. `misses` counts consecutive observations.
 partition_missing = Table(
     "icm_partition_missing",
     metadata,
@@ -217,8 +217,8 @@ record = Table(
     Index("icm_record_uuid", "table_uuid", "ordinal"),
 )
 
-# How far what a run has ended is on record: the newest outcome's ordinal. A run that died, or a
-# commit settled after its run, leaves outcomes beyond it.
+# For each run, the newest outcome (its ordinal) that a record contains. A run that died, or a commit
+# settled after its run, leaves outcomes with higher ordinals.
 recorded = Table(
     "icm_recorded",
     metadata,
@@ -228,7 +228,8 @@ recorded = Table(
     Column("through", BigInteger, nullable=False),
 )
 
-# Readers of a table's changes that said how far they have come; expiry keeps what they lack.
+# Registered readers of a table with the snapshot they have read up to. Expiry keeps the snapshots that
+# they lack.
 reader = Table(
     "icm_reader",
     metadata,
@@ -238,8 +239,8 @@ reader = Table(
     Column("seen_ms", BigInteger, nullable=False),
 )
 
-# Readings of clocks that agreed, by boot of the machine that read them: when it booted by its clock,
-# which only setting the clock changes, and the newest time of the database's clock.
+# Clock readings that agreed, by boot of the machine that read them: the boot time by the machine's clock,
+# which changes only if the clock is set, and the newest time of the database's clock.
 clock = Table(
     "icm_clock",
     metadata,
@@ -248,7 +249,7 @@ clock = Table(
     Column("newest_ms", BigInteger, nullable=False),
 )
 
-# Runs of Dagster's at work, each by when its process last said that it lives.
+# Active Dagster runs, each with the time of its last heartbeat.
 run = Table(
     "icm_run",
     metadata,

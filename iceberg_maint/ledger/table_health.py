@@ -1,4 +1,4 @@
-"""The last health of each table, and the partitions that have gone missing from it."""
+"""The last health of each table, and the partitions that are missing from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _values = attrgetter(*_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What is stored beside the partitions."""
+    """The values stored beside the partitions."""
 
     table: TableId
     snapshot_id: int | None
@@ -41,20 +41,20 @@ class _Head:
 _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
     :16
 ]
-"""Health in another form was stored by another version and counts as not measured yet."""
+"""The stored format. Health in another format was stored by another version and counts as not measured."""
 
 
 def put(conn: Connection, measured: Measured) -> bool:
-    """Stores the health of the table with this UUID; False when a newer one is stored.
+    """Stores the health of the table with this UUID; returns False if a newer one is stored.
 
-    Another table that had the name is gone or renamed, and forgotten.
+    Another table that had the name no longer has it, so its health is deleted.
     """
     uuid, name = measured.table_uuid, str(measured.table)
-    taken = (health.c.table_name == name) & (health.c.table_uuid != uuid)
+    same_name = (health.c.table_name == name) & (health.c.table_uuid != uuid)
     stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
     if stored is not None and stored.sequence_number > measured.sequence_number:
         return False
-    for other in conn.scalars(select(health.c.table_uuid).where(taken)).all():
+    for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
         _drop(conn, other)
     now_ms = conn.scalar(select(db_now_ms())) or 0
     values: dict[str, Any] = {
@@ -87,7 +87,7 @@ def put(conn: Connection, measured: Measured) -> bool:
 
 
 def get(conn: Connection, table: TableId) -> Measured | None:
-    """The stored health of the table with this name."""
+    """Returns the stored health of the table with this name."""
     row = conn.execute(
         select(health).where(health.c.table_name == str(table), health.c.form == _FORM)
     ).first()
@@ -111,25 +111,26 @@ def get(conn: Connection, table: TableId) -> Measured | None:
 
 
 def known(conn: Connection) -> tuple[KnownTable, ...]:
-    """Tables with stored health, by name."""
+    """Returns the tables with stored health, by name."""
     rows = conn.execute(
         select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
         .where(health.c.form == _FORM)
         .order_by(health.c.table_name)
     )
-    found = (KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms) for r in rows)
-    return tuple(sorted(found, key=lambda k: k.table))
+    tables = (KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms) for r in rows)
+    return tuple(sorted(tables, key=lambda k: k.table))
 
 
 def forget(conn: Connection, table: TableId) -> None:
-    """Drops the stored health of the table with this name."""
+    """Deletes the stored health of the table with this name."""
     uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
     if uuid is not None:
         _drop(conn, uuid)
 
 
 def retired(conn: Connection, table: TableId) -> tuple[str, ...]:
-    """Keys missing from two observations in a row; none while somebody works on the table."""
+    """Returns the partition keys that were missing in two observations in a row; none while a run has the
+    table's lease."""
     uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
     if uuid is None or owner_of(conn, uuid) is not None:
         return ()
@@ -145,22 +146,21 @@ def retired(conn: Connection, table: TableId) -> tuple[str, ...]:
 def _count_missing(
     conn: Connection, uuid: str, before: Collection[str], now: Collection[str], now_ms: int
 ) -> None:
-    """Counts one observation. An empty one is no evidence that partitions are gone: it only
-    remembers which there were.
-    """
+    """Counts one observation. An observation without partitions is no evidence that partitions are gone:
+    it only stores which partitions existed."""
     of_table = partition_missing.c.table_uuid == uuid
     missing = set(conn.scalars(select(partition_missing.c.partition).where(of_table)))
     count = 1 if now else 0
     for key in missing.intersection(now):
         conn.execute(delete(partition_missing).where(of_table, partition_missing.c.partition == key))
     conn.execute(update(partition_missing).where(of_table).values(misses=partition_missing.c.misses + count))
-    gone = [
+    new_rows = [
         {"table_uuid": uuid, "partition": key, "misses": count, "since_ms": now_ms}
         for key in before
         if key not in now and key not in missing
     ]
-    if gone:
-        conn.execute(insert(partition_missing), gone)
+    if new_rows:
+        conn.execute(insert(partition_missing), new_rows)
 
 
 def _drop(conn: Connection, uuid: str) -> None:

@@ -1,4 +1,4 @@
-"""What decisions must remember: back-off, quarantine, pauses, this hour's use."""
+"""The history that decisions need: back-off, quarantine, pauses, and this hour's use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _HOUR_MS = 3_600_000
 
 
 def read(conn: Connection, table_uuid: str, table: str, operation: str) -> TableHistory:
-    """The table's history. `lease_owner` is the owner of any unexpired lease, also the asker's."""
+    """Returns the table's history. `lease_owner` is the owner of any unexpired lease, including the
+    caller's own."""
     note = pause_note(conn, table_uuid, table)
     partitions, input_bytes = _hour(conn, table_uuid, operation)
     return TableHistory(
@@ -37,8 +38,8 @@ def read(conn: Connection, table_uuid: str, table: str, operation: str) -> Table
 
 
 def write(conn: Connection, table_uuid: str, operation: str, changed: Mapping[str, PartitionHistory]) -> None:
-    """Overwrites these partitions' histories; a clean one leaves no row."""
-    for partition, past in changed.items():
+    """Overwrites the histories of these partitions. An empty history leaves no row."""
+    for partition, new_history in changed.items():
         conn.execute(
             delete(partition_history).where(
                 partition_history.c.table_uuid == table_uuid,
@@ -46,23 +47,23 @@ def write(conn: Connection, table_uuid: str, operation: str, changed: Mapping[st
                 partition_history.c.partition == partition,
             )
         )
-        if past != PartitionHistory():
+        if new_history != PartitionHistory():
             conn.execute(
                 insert(partition_history).values(
                     table_uuid=table_uuid,
                     operation=operation,
                     partition=partition,
-                    ineffective=past.ineffective,
-                    crashes=past.crashes,
-                    not_before_ms=past.not_before_ms,
-                    quarantined=past.quarantined,
-                    reason=past.reason,
+                    ineffective=new_history.ineffective,
+                    crashes=new_history.crashes,
+                    not_before_ms=new_history.not_before_ms,
+                    quarantined=new_history.quarantined,
+                    reason=new_history.reason,
                 )
             )
 
 
 def set_pause(conn: Connection, table: str, note: str) -> None:
-    """Pauses the name and, where health is stored, the table that has it now."""
+    """Pauses the name and, if its health is stored, the table that has it now."""
     remove_pause(conn, table)
     conn.execute(
         insert(pause).values(
@@ -72,15 +73,16 @@ def set_pause(conn: Connection, table: str, note: str) -> None:
 
 
 def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) -> None:
-    """Ends the pause of the name and of the table that has it now: this one or, where it is not said
-    which, the one whose health was stored under the name."""
-    known = table_uuid or _uuid_of(conn, table)
-    by_uuid = [pause.c.table_uuid == known] if known is not None else []
+    """Ends the pause of the name and of the table that has it now: the given one or, if none is given,
+    the one whose health was stored under the name."""
+    uuid = table_uuid or _uuid_of(conn, table)
+    by_uuid = [pause.c.table_uuid == uuid] if uuid is not None else []
     conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
 
 
 def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
-    """The note of the pause that holds; the table's own says more than the fleet's. None: no pause."""
+    """Returns the note of the pause in force, None without a pause. The table's own pause takes
+    precedence over the fleet's."""
     return conn.scalar(
         select(pause.c.note)
         .where(or_(pause.c.table_name.in_((table, FLEET)), pause.c.table_uuid == table_uuid))
@@ -90,7 +92,7 @@ def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
 
 
 def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:
-    """The memory of the last batches that measured any, newest first."""
+    """Returns the memory use of the last batches that measured it, newest first."""
     query = (
         select(outcome.c.body)
         .where(
@@ -106,7 +108,8 @@ def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUs
 
 
 def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | None:
-    """What the operation's last attempt that reported said; one settled after its run died did not."""
+    """Returns the report of the operation's last attempt that reported. An attempt settled after its run
+    died did not report."""
     row = conn.execute(
         select(outcome.c.body, outcome.c.recorded_ms)
         .where(

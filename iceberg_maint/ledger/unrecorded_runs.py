@@ -1,4 +1,4 @@
-"""What runs did that no record tells of: those that died, and commits settled afterwards."""
+"""Attempts that have no record yet: of runs that died, and commits settled after their run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import BatchStatus, Lease
 
 
-def mark(conn: Connection, told: Record) -> None:
-    """Notes how far what the run has ended is on record: up to the first end that the record does
-    not tell of. A run that was interrupted between a batch's end and its own note of it lacks the
-    last; what was settled while the run went on is on record as it was before.
-    """
-    which = {"table_uuid": told.table_uuid, "operation": told.operation, "run_id": told.run_id}
+def mark(conn: Connection, record: Record) -> None:
+    """Notes how far the run's outcomes are recorded: up to the first outcome that the record lacks. A run
+    interrupted between a batch's end and its note lacks the last one. Attempts settled while the run was
+    active were recorded earlier."""
+    which = {"table_uuid": record.table_uuid, "operation": record.operation, "run_id": record.run_id}
     same = [recorded.c[name] == value for name, value in which.items()]
     through = conn.scalar(select(recorded.c.through).where(*same))
     rows = conn.execute(
@@ -39,11 +38,11 @@ def mark(conn: Connection, told: Record) -> None:
         .order_by(outcome.c.ordinal)
     )
     ends: dict[str, set[OutcomeStatus]] = {}
-    for batch_outcome in told.outcome.batches:
+    for batch_outcome in record.outcome.batches:
         ends.setdefault(batch_outcome.batch_id, set()).add(batch_outcome.outcome)
     last = None
     for row in rows:
-        if not _tells(ends.get(row.batch_id, set()), row):
+        if not _contains_row(ends.get(row.batch_id, set()), row):
             break
         last = row.ordinal
     if last is None:
@@ -54,8 +53,8 @@ def mark(conn: Connection, told: Record) -> None:
         conn.execute(update(recorded).where(*same).values(through=last))
 
 
-def _tells(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
-    """Whether a record with these outcomes of the row's batch tells of the row."""
+def _contains_row(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
+    """Returns whether a record with these outcomes of the row's batch contains the row."""
     handed_back = not row.settled and row.partitions == dumps(())
     match row.status:
         case BatchStatus.DONE:
@@ -67,10 +66,10 @@ def _tells(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
 
 
 def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
-    """Runs before the lease's own that ended attempts at its table which are on no record, oldest
-    first. Whoever had the table before is not at work on it any more.
+    """Returns the runs before the lease's own whose ended attempts at the table are in no record, oldest
+    first. An earlier holder of the lease no longer works on the table.
 
-    That a commit is still UNKNOWN is no news of a run that is on record.
+    A commit that is still UNKNOWN adds nothing to a run that is already recorded.
     """
     require(conn, lease)
     earlier = _runs_with_news(lease.table_uuid).where(
@@ -81,7 +80,7 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
 
 
 def has_unrecorded(conn: Connection, table_uuid: str) -> bool:
-    """Whether any run ended attempts at the table which are on no record."""
+    """Returns whether any run ended attempts at the table that are in no record."""
     return conn.execute(_runs_with_news(table_uuid).limit(1)).first() is not None
 
 
@@ -158,7 +157,8 @@ def _attempt(conn: Connection, row: Row[*tuple[Any, ...]]) -> AttemptTrace:
 
 
 def _is_adopted(conn: Connection, row: Row[*tuple[Any, ...]]) -> bool:
-    """Whether an earlier attempt at the batch wrote the files: no two write any of the same name."""
+    """Returns whether an earlier attempt at the batch wrote the files. No two attempts write a file of
+    the same name."""
     same = (
         select(attempt.c.ordinal)
         .join(intent, intent.c.attempt_id == attempt.c.attempt_id)

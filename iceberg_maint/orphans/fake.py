@@ -1,4 +1,4 @@
-"""The orphan pass without storage, for tests of everything around it."""
+"""A fake orphan pass without storage, for tests of its callers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NOTHING_FOUND = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, or
 
 
 class FakeOrphanFiles:
-    """`storage_ports.OrphanFiles` that did what it is told to have done; `swept` is what each pass
-    was asked."""
+    """A fake `ports.storage.OrphanFiles` that returns the given work. `swept` records the `sweep`
+    argument of each pass."""
 
     def __init__(self, work: OrphanWork = NOTHING_FOUND) -> None:
         self.work = work
@@ -29,7 +29,7 @@ class FakeOrphanFiles:
         sweep: bool,
         holds: Callable[[], bool],  # noqa: ARG002 - same
     ) -> OrphanWork:
-        """The work, at once."""
+        """Returns the given work at once."""
         self.swept.append(sweep)
         return self.work
 

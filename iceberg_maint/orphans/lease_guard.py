@@ -1,7 +1,8 @@
-"""The lease as an orphan pass asks for it: before every file it touches.
+"""Checks the lease for an orphan pass before every file it changes.
 
-The answer is a read of the ledger, which takes longer than a move on local disk and no time beside one on
-an object store. So it is good for a moment: where moves are slow it is asked for each file.
+The check reads the ledger. The read takes longer than a move on a local disk, and little time compared
+with a move on an object store. An answer therefore counts for a short time: if moves are slow, the lease
+is checked for every file.
 """
 
 from __future__ import annotations
@@ -9,23 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 TRUSTED_MS = 100
-"""How long an answer is good for. A lease lasts for 45 s and is renewed four times in that, so that one
-lost within this was about to be lost anyhow."""
+"""How long an answer counts. A lease lasts for 45 s and is renewed four times in that time, so a lease
+lost within this time was about to be lost anyway."""
 
 
 class AskedLease:
-    """`holds` of a lease, asked anew whenever the last answer is older than `TRUSTED_MS` by the clock:
-    whoever was stopped meanwhile, or put to sleep with the machine, asks before anything else."""
+    """Checks the lease through `holds` whenever the last answer is older than `TRUSTED_MS` by the clock.
+    A process that was stopped, or slept with the machine, therefore checks before it does anything else."""
 
     def __init__(self, holds: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         self._holds, self._now_ms = holds, now_ms
         self._asked_ms: int | None = None
 
     def __call__(self) -> bool:
-        """Whether the lease is still ours."""
+        """Returns whether this run still has the lease."""
         now_ms = self._now_ms()
         if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < TRUSTED_MS:
-            # The time before it was asked: who is stopped while it waits for the answer asks again.
+            # The time before the check counts: a process that is stopped while it waits for the answer
+            # checks again.
             self._asked_ms = now_ms
             if not self._holds():
                 self._asked_ms = None

@@ -1,8 +1,8 @@
-"""One orphan pass over a table: what is reached after all comes back from the trash, what is past its hold
-is swept, what nothing reaches goes there.
+"""One orphan pass over a table: restores referenced files, deletes trash past its hold, moves new orphans
+to the trash.
 
-A pass that ends early tells what it had done until then; killed, it has left every file at its
-place or in the trash, as the manifests there say, and the next pass takes up the rest.
+A pass that ends early reports what it did until then. A killed pass leaves every file at its place or in
+the trash, as the manifests there state. The next pass continues from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from iceberg_maint.orphans.lease_guard import AskedLease
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
-from iceberg_maint.orphans.trash_manifest import TrashMark, held_in_trash, trash_marks
+from iceberg_maint.orphans.trash_manifest import TrashBatch, held_in_trash, trash_batches
 from iceberg_maint.ports.storage import OrphanWork, Reachability, Store
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PATHS_TOLD = 5
-"""Paths of each mark that a pass tells of."""
+"""The number of paths per trash batch that a pass reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which parts of a pass are done, and of what. `approved` is the digest of a scan that a person
-    approves: nothing but those very files is moved then. `mark_id` is the one mark that is swept."""
+    """Which parts of a pass are done, and for which files. `approved` is the digest of a scan that a
+    person approves: only exactly those files are moved. `mark_id` is the only trash batch that is swept."""
 
     marks: bool = True
     sweeps: bool = True
@@ -50,8 +50,8 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a pass knows of the world: the claims of all other tables, a table's storage and what
-    its metadata reaches now, a folder on local disk, and this machine's clock."""
+    """What a pass needs from outside: the claims of all other tables, a table's storage and the
+    reachability of its metadata, a folder on local disk, and this machine's clock."""
 
     others: Callable[[TableId], tuple[Claim, ...]]
     store: Callable[[TableState], Store]
@@ -61,7 +61,7 @@ class Surroundings:
 
 
 class OrphanPass:
-    """The files of one table that nothing reaches: looked for, removed in two steps, put back."""
+    """Finds the unreferenced files of one table, removes them in two steps, and restores them."""
 
     def __init__(self, around: Surroundings, scope: Scope = Scope()) -> None:
         self._around, self._scope = around, scope
@@ -75,7 +75,7 @@ class OrphanPass:
         sweep: bool,
         holds: Callable[[], bool],
     ) -> OrphanWork:
-        """See `storage_ports.OrphanFiles`."""
+        """See `ports.storage.OrphanFiles`."""
         done = _Done()
         target, store = self._target(state, policy, in_flight), self._around.store(state)
         holds = AskedLease(holds, self._around.now_ms)
@@ -96,23 +96,24 @@ class OrphanPass:
     def look(
         self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
     ) -> Iterator[Scan]:
-        """What a pass would move, for the body to read; moves nothing. Raises what `scan` raises."""
+        """Yields the scan of what a pass would move, for the body of the context to read. Moves nothing. Raises
+        the errors of `scan`."""
         target, store = self._target(state, policy, in_flight), self._around.store(state)
-        # Nobody's lease is needed to look, so that others may be at it as well.
+        # A scan without changes needs no lease, so several may run at once.
         with TemporaryDirectory(dir=self._scratch()) as scratch:
-            found = self._scan(target, policy, store, Path(scratch))
+            orphan_scan = self._scan(target, policy, store, Path(scratch))
             try:
-                yield found
+                yield orphan_scan
             finally:
-                found.paths.close()
+                orphan_scan.paths.close()
 
-    def marks(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashMark, ...]:
-        """What was put into the table's trash and is not swept yet, oldest first."""
+    def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
+        """Returns the trash batches of the table that are not yet swept, oldest first."""
         target = self._target(state, policy, frozenset(), others=())
-        return tuple(trash_marks(target.prefixes, self._around.store(state)))
+        return tuple(trash_batches(target.prefixes, self._around.store(state)))
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
-        """See `storage_ports.OrphanFiles`."""
+        """See `ports.storage.OrphanFiles`."""
         target = self._target(state, policy, frozenset(), others=())
         store, reachability = self._around.store(state), self._around.reachability(state)
         return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))
@@ -126,8 +127,8 @@ class OrphanPass:
         holds: Callable[[], bool],
         tell: Callable[[Emptied], None],
     ) -> None:
-        """Puts the files of a mark, or of all, back to their places; see `trash.restore`."""
-        # Whoever else claims the place: what was taken from it belongs there.
+        """Restores the files of one trash batch, or of all; see `trash.restore`."""
+        # The claims of other tables do not matter: a file goes back to the place it was taken from.
         target = self._target(state, policy, frozenset(), others=())
         lease = AskedLease(holds, self._around.now_ms)
         restore(target, self._around.store(state), mark_id, holds=lease, tell=tell)
@@ -158,7 +159,7 @@ class OrphanPass:
         finally:
             if restored := sum(e.restored_files for e in done.emptied):
                 _log.warning(
-                    "%s: files in the trash that were committed after all are back at their places: %d; "
+                    "%s: restored files from the trash that were committed after they were moved there: %d; "
                     "a write may take longer than remove_orphan_files.older_than_seconds",
                     target.state.table,
                     restored,
@@ -174,17 +175,21 @@ class OrphanPass:
     ) -> None:
         approved = self._scope.approved
         reachability = self._around.reachability(target.state)
-        found = self._scan(target, policy, store, self._scratch(), reachability)
+        orphan_scan = self._scan(target, policy, store, self._scratch(), reachability)
         try:
-            done.counts, done.digest, done.unlogged = found.counts, found.digest, found.unlogged
-            if found.digest != approved and (approved is not None or found.needs_approval):
+            done.counts, done.digest, done.unlogged = (
+                orphan_scan.counts,
+                orphan_scan.digest,
+                orphan_scan.unlogged,
+            )
+            if orphan_scan.digest != approved and (approved is not None or orphan_scan.needs_approval):
                 done.needs_approval = True
                 done.waiting = held_orphans(
-                    found.digest, None, found.paths.orphans(), target.prefixes, _PATHS_TOLD
+                    orphan_scan.digest, None, orphan_scan.paths.orphans(), target.prefixes, _PATHS_TOLD
                 )
                 return
             trash(
-                found,
+                orphan_scan,
                 store,
                 reachability,
                 self._around.now_ms(),
@@ -193,20 +198,21 @@ class OrphanPass:
                 tell=done.trashed.append,
             )
         finally:
-            found.paths.close()
+            orphan_scan.paths.close()
 
     def _held(self, target: Target, store: Store, done: _Done) -> tuple[HeldOrphans, ...] | None:
-        """What the trash holds now and what waits for approval; None when the trash cannot be read,
-        which does not undo what the pass has done: whoever sweeps or lists it is told why."""
+        """Returns what the trash holds now and what waits for approval; None if the trash cannot be read.
+        Such an error does not undo the work of the pass. The next sweep or listing of the trash reports
+        it."""
         try:
-            held = sorted(
+            in_trash = sorted(
                 held_in_trash(target.prefixes, store, _PATHS_TOLD),
                 key=lambda h: (h.marked_ms or 0, h.mark_id),
             )
-        except Exception as why:  # noqa: BLE001 - it is only told
-            _log.warning("%s: what the trash holds cannot be told: %s", target.state.table, why)
+        except Exception as why:  # noqa: BLE001 - it is only reported
+            _log.warning("%s: the contents of the trash cannot be read: %s", target.state.table, why)
             return None
-        return (*held, *((done.waiting,) if done.waiting else ()))
+        return (*in_trash, *((done.waiting,) if done.waiting else ()))
 
     def _scan(
         self,
@@ -239,7 +245,7 @@ class OrphanPass:
             raise RefusedError(
                 "ICM-113",
                 f"{state.table}: remove_orphan_files.equal_schemes or equal_authorities: {error}.",
-                "write each as spelling=the one it is taken for.",
+                "write each as spelling=canonical.",
             ) from error
         return Target(
             state,
@@ -256,7 +262,7 @@ class OrphanPass:
 
 @dataclass(slots=True)
 class _Done:
-    """What a pass has done so far."""
+    """The work of a pass so far."""
 
     emptied: list[Emptied] = field(default_factory=list)
     trashed: list[Trashed] = field(default_factory=list)
@@ -268,13 +274,13 @@ class _Done:
 
     @property
     def is_something(self) -> bool:
-        """Whether a file was moved or deleted."""
+        """Returns whether a file was moved or deleted."""
         return any(e.deleted_files or e.restored_files for e in self.emptied) or any(
             t.moved_files for t in self.trashed
         )
 
     def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
-        """As one value."""
+        """Returns the work as one value."""
         counts = self.counts
         return OrphanWork(
             listed_files=counts.listed_files if counts else 0,

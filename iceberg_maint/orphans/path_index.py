@@ -1,8 +1,9 @@
-"""Paths on disk: what storage lists and what metadata reaches, compared in bounded memory.
+"""Compares the paths that storage lists with the paths that metadata references, on disk and in bounded
+memory.
 
-Rows are appended, indexed once by SQLite's external sort, and compared by a lookup each, so that
-memory is SQLite's cache however many there are. Paths meet by a hash of their key; were two ever
-to collide, a file would stay that could go.
+Rows are appended, indexed once by SQLite's external sort, and compared by one lookup each. The memory is
+SQLite's cache, whatever their number. Paths are compared by a hash of their key. If two hashes collided,
+an orphan would stay.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _CACHE_KIBIBYTES = 65_536
 
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
 _KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING)
-"""Why a path keeps the file, strongest first; its rank here is in the column `why`."""
+"""The reasons why a path keeps the file, strongest first. The rank is in the column `why`."""
 _ORPHAN = "orphan"
 _RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
 _NAMED_ELSEWHERE = "EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = listed.name)"
 
 
 class PathTables:
-    """Listed paths below the prefixes, and reached ones. `file` is made anew, and deleted by
-    `close`. Raises ValueError for a prefix or path that is no location."""
+    """Listed paths below the prefixes, and referenced paths. `file` is created, and `close` deletes it.
+    Raises ValueError for a prefix or path that is not a location."""
 
     def __init__(self, file: Path, prefixes: Iterable[str], same: Equivalences) -> None:
         self._file, self._same = file, same
@@ -45,7 +46,7 @@ class PathTables:
         )
         self._db.execute("CREATE TABLE reached (key BLOB, store TEXT, path BLOB, why INT, below INT)")
         self._db.execute("CREATE TABLE manifests (file BLOB PRIMARY KEY) WITHOUT ROWID")
-        # Of reached files outside the prefixes: few, so that the index costs nothing.
+        # Referenced files outside the prefixes are few, so the index costs nothing.
         self._db.execute("CREATE TABLE elsewhere (name BLOB PRIMARY KEY) WITHOUT ROWID")
 
     def close(self) -> None:
@@ -54,25 +55,25 @@ class PathTables:
         self._file.unlink(missing_ok=True)
 
     def add_listed(self, files: Iterable[tuple[StoredFile, Kept | None]]) -> None:
-        """Listed files, each with why it stays if its name or age says so. Raises ValueError for one
-        that is below no prefix."""
+        """Adds listed files, each with the reason why it stays, if its name or age gives one. Raises
+        ValueError for a file that is below no prefix."""
         self._insert("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?, ?)", map(self._listed, files))
 
-    def _listed(self, found: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
-        file, kept = found
+    def _listed(self, entry: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
+        file, reason = entry
         store, key = self._place(file.path)
         if not self._is_below(store, key):
-            raise ValueError(f"the listing holds {file.path}, which is not below what is listed")
+            raise ValueError(f"the listing contains {file.path}, which is not below a listed prefix")
         path = _bytes(file.path)
-        return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, kept
+        return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, reason
 
     def add_reached(self, paths: Iterable[str], why: Kept) -> None:
-        """Paths that the metadata reaches, that a batch in flight has written, that were put back
-        from the trash, or that a pending manifest names."""
+        """Adds paths that the metadata reference, that an unfinished batch has written, that were
+        restored from the trash, or that a pending manifest names."""
         paths, rank = iter(paths), _KEPT_AS.index(why)
-        while some := list(islice(paths, _ROWS)):
+        while chunk := list(islice(paths, _ROWS)):
             rows, elsewhere = [], []
-            for path in some:
+            for path in chunk:
                 store, key = self._place(path)
                 below = self._is_below(store, key)
                 rows.append((_hashed(key), store, _bytes(path), rank, below))
@@ -82,12 +83,12 @@ class PathTables:
             self._insert("INSERT OR IGNORE INTO elsewhere VALUES (?)", elsewhere)
 
     def index(self) -> None:
-        """Makes what was added quick to look up."""
+        """Builds the indexes for lookups by key."""
         for table in ("listed", "reached"):
             self._db.execute(f"CREATE INDEX IF NOT EXISTS {table}_key ON {table} (key)")
 
     def orphans(self) -> Iterator[Orphan]:
-        """Listed files that nothing keeps and nothing reaches, in the order of their paths."""
+        """Yields listed files that have no reason to stay and that nothing references, ordered by path."""
         rows = self._db.execute(
             f"SELECT path, size, ms FROM listed WHERE kept IS NULL AND NOT {_REACHED}"
             f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"
@@ -96,13 +97,13 @@ class PathTables:
             yield Orphan(_text(path), size_bytes, modified_ms)
 
     def reaches(self, path: str) -> bool:
-        """Whether anything reaches a file of this path."""
+        """Returns whether anything references a file with this path."""
         key = _hashed(self._place(path)[1])
         return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
 
     def counts(self) -> ScanCounts:
-        """Files and bytes by what becomes of them."""
-        found = {
+        """Returns the numbers of files and bytes by their classification."""
+        totals = {
             what: (files, size_bytes)
             for what, files, size_bytes in self._db.execute(
                 f"SELECT CASE WHEN kept IS NOT NULL THEN kept WHEN {_REACHED} THEN {_RANK}"
@@ -111,13 +112,13 @@ class PathTables:
                 (Kept.NAMED_ELSEWHERE, _ORPHAN),
             )
         }
-        orphan_files, orphan_bytes = found.get(_ORPHAN, (0, 0))
+        orphan_files, orphan_bytes = totals.get(_ORPHAN, (0, 0))
         return ScanCounts(
-            listed_files=sum(files for files, _ in found.values()),
-            listed_bytes=sum(size_bytes for _, size_bytes in found.values()),
+            listed_files=sum(files for files, _ in totals.values()),
+            listed_bytes=sum(size_bytes for _, size_bytes in totals.values()),
             kept={
                 _KEPT_AS[what] if isinstance(what, int) else Kept(what): files
-                for what, (files, _) in found.items()
+                for what, (files, _) in totals.items()
                 if what != _ORPHAN
             },
             orphan_files=orphan_files,
@@ -125,8 +126,8 @@ class PathTables:
         )
 
     def listed_metadata_files(self) -> Iterator[StoredFile]:
-        """Listed files named as table metadata that the table's own metadata does not reach, the newest
-        first."""
+        """Yields listed table metadata files, by their name, that the table's own metadata do not
+        reference; newest first."""
         rows = self._db.execute(
             "SELECT path, size, ms FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
             f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}"
@@ -136,18 +137,19 @@ class PathTables:
         return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
 
     def listed_flink_manifests(self) -> Iterator[StoredFile]:
-        """Listed files that stay as manifests of Flink jobs."""
+        """Yields listed files that stay as manifests of Flink jobs."""
         rows = self._db.execute("SELECT path, size, ms FROM listed WHERE kept = ?", (Kept.FLINK_MANIFEST,))
         return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
 
     def add_manifest(self, file: StoredFile) -> bool:
-        """Notes a pending manifest; False where it was noted before."""
+        """Notes a pending manifest; returns False if it was noted before."""
         text = f"{file.size_bytes} {file.modified_ms} {file.path}"
         row = (_hashed(text.encode("utf-8", "surrogateescape")),)
         return self._db.execute("INSERT OR IGNORE INTO manifests VALUES (?)", row).rowcount == 1
 
     def other_store(self) -> tuple[str, str] | None:
-        """A listed path, and one that is reached under another scheme or authority only."""
+        """Returns a listed path and its spelling in the metadata, if it is referenced only under another
+        scheme or authority."""
         row = self._db.execute(
             "SELECT listed.path, reached.path FROM listed JOIN reached USING (key)"
             " WHERE listed.store != reached.store AND NOT EXISTS (SELECT 1 FROM reached AS own"
@@ -156,8 +158,8 @@ class PathTables:
         return None if row is None else (_text(row[0]), _text(row[1]))
 
     def unlisted(self) -> Iterator[str]:
-        """Paths below the prefixes that the metadata reaches and that were not listed under any
-        spelling."""
+        """Yields paths below the prefixes that the metadata reference and that the listing lacks under
+        every spelling."""
         rows = self._db.execute(
             "SELECT DISTINCT path FROM reached WHERE why = 0 AND below"
             " AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.key = reached.key)"
@@ -165,17 +167,19 @@ class PathTables:
         return (_text(path) for (path,) in rows)
 
     def _place(self, path: str) -> tuple[str, bytes]:
-        at = parse_location(path, self._same)
-        return at.store, at.key
+        location = parse_location(path, self._same)
+        return location.store, location.key
 
     def _is_below(self, store: str, key: bytes) -> bool:
-        return any(key.startswith(below) and store.casefold() == of for of, below in self._below)
+        return any(
+            key.startswith(below) and store.casefold() == prefix_store for prefix_store, below in self._below
+        )
 
     def _insert(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         rows = iter(rows)
-        while some := list(islice(rows, _ROWS)):
+        while chunk := list(islice(rows, _ROWS)):
             self._db.execute("BEGIN")
-            self._db.executemany(statement, some)
+            self._db.executemany(statement, chunk)
             self._db.execute("COMMIT")
 
 
@@ -188,7 +192,7 @@ def _name(key: bytes) -> bytes:
 
 
 def _bytes(path: str) -> bytes:
-    # File names need not be Unicode; SQLite's text must.
+    # File names need not be Unicode; SQLite's text must be.
     return path.encode("utf-8", "surrogateescape")
 
 

@@ -1,6 +1,7 @@
-"""Pending manifests: read before the metadata, each of their files counts as reached.
+"""Pending manifests: read before the metadata; each file that they name counts as referenced.
 
-What a job commits in between is reached by the metadata; what it has not committed is still named.
+If a job commits in between, the metadata reference its files. If it has not committed, the manifest still
+names them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 _AT_ONCE = 16
-"""Manifests read at once; so many are in memory."""
+"""The number of manifests read at once and held in memory."""
 
 
 def pending_manifests(state: TableState, policy: RemoveOrphanFilesPolicy, now_ms: int) -> PendingManifests:
-    """The manifests that count as pending at this time."""
+    """Returns the manifests that count as pending at this time."""
     seconds = policy.writer_state_max_age_seconds
     if seconds is None:
         return PendingManifests(state)
@@ -38,16 +39,16 @@ def add_pending(
     home: Location,
     same: Equivalences,
 ) -> None:
-    """Adds the files that pending manifests name: those listed, and those in the folders that the table
-    has for them now. `home` is the table's location. A manifest noted before is not read again. Raises
+    """Adds the files that pending manifests name: listed manifests, and those in the table's current
+    folders for them. `home` is the table's location. A manifest noted before is not read again. Raises
     UnreadableTableError ICM-101."""
     in_folders = (file for folder in pending.folders for file in _listed(store, folder, home, same))
-    found = (f for f in in_folders if pending.keeps(_name(f.path), f.modified_ms))
-    fresh = (f for f in chain(paths.listed_flink_manifests(), found) if paths.add_manifest(f))
+    in_other_folders = (f for f in in_folders if pending.keeps(_name(f.path), f.modified_ms))
+    fresh = (f for f in chain(paths.listed_flink_manifests(), in_other_folders) if paths.add_manifest(f))
     with ThreadPoolExecutor(_AT_ONCE) as readers:
-        for some in _batches(fresh):
-            contents = readers.map(lambda file: _content(store, file.path), some)
-            for file, data in zip(some, contents, strict=True):
+        for chunk in _batches(fresh):
+            contents = readers.map(lambda file: _content(store, file.path), chunk)
+            for file, data in zip(chunk, contents, strict=True):
                 if data is not None:
                     _add(paths, reachability, pending, file.path, data)
 
@@ -70,20 +71,20 @@ def _add(
 def _listed(store: Store, folder: str, home: Location, same: Equivalences) -> Iterator[StoredFile]:
     try:
         if parse_location(folder, same).is_local != home.is_local:
-            raise ValueError("it is on another kind of storage than the table")
+            raise ValueError("the folder is on another kind of storage than the table")
         yield from store.list(folder)
     except ValueError as error:
         raise UnreadableTableError(
             "ICM-101",
             f"{folder}, where Flink jobs keep pending manifests of the table, cannot be listed: {error}. The "
-            "files that they name cannot be told from orphans, and none was moved.",
+            "files that they name cannot be distinguished from orphans, so no file was moved.",
             "set flink.manifests.location to a folder of the table's storage, or remove the property once no "
             "job has manifests there.",
         ) from error
 
 
 def _content(store: Store, location: str) -> bytes | None:
-    """The manifest; None where its job has deleted it since it was listed."""
+    """Returns the manifest; None if its job has deleted it since the listing."""
     try:
         return store.read(location)
     except FileNotFoundError:
@@ -95,6 +96,6 @@ def _name(path: str) -> str:
 
 
 def _batches(files: Iterable[StoredFile]) -> Iterator[list[StoredFile]]:
-    rest = iter(files)
-    while some := list(islice(rest, _AT_ONCE)):
-        yield some
+    iterator = iter(files)
+    while chunk := list(islice(iterator, _AT_ONCE)):
+        yield chunk

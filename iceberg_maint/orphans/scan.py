@@ -1,8 +1,8 @@
-"""Scan: finds the orphan files of one table, or refuses where it cannot be sure.
+"""Finds the orphan files of one table, or refuses if the result cannot be certain.
 
-The order is part of the safety: first the storage is listed, then the metadata is read, so that
-whatever was committed meanwhile is reached. Every doubt about a path keeps the file; every doubt
-about the comparison as a whole stops it.
+The order matters for safety: the storage is listed first and the metadata are read afterwards, so that
+files committed in between count as referenced. A doubt about a path keeps the file. A doubt about the
+comparison as a whole stops the scan.
 """
 
 from __future__ import annotations
@@ -38,23 +38,29 @@ from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
 from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
-from iceberg_maint.orphans.trash_manifest import files_of, mark_location, read_marks, restored_paths
+from iceberg_maint.orphans.trash_manifest import (
+    files_of,
+    manifest_location,
+    read_batch_headers,
+    restored_paths,
+)
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 _MAX_UNLISTED = 10_000
-"""Reached files not listed that are looked up one by one: those committed since the listing."""
+"""The maximum number of referenced but unlisted files that are looked up one by one: files committed
+since the listing."""
 
 _SECOND_OPINION_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table whose orphans are looked for.
+    """A table and the scope of the search for its orphans.
 
-    `others` are the claims of all other tables of all configured catalogs, `in_flight` the files
-    of attempts without an outcome, `exclusive_prefixes` locations besides the table's own that its
-    owner declares to hold files of this table only.
+    `others` are the claims of all other tables of all configured catalogs. `in_flight` are the files of
+    attempts without an outcome. `exclusive_prefixes` are further locations that, as the owner declares,
+    hold files of this table only.
     """
 
     state: TableState
@@ -65,8 +71,7 @@ class Target:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What is listed: the table's location and what is declared besides, none within
-        another."""
+        """The listed prefixes: the table's location and the declared ones, none within another."""
         places = [(p, parse_location(p, self.same)) for p in (self.state.location, *self.exclusive_prefixes)]
         return tuple(
             text
@@ -81,8 +86,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was found; `paths` holds the orphans on disk until it is closed. `digest` is what a
-    person approves, `unlogged` the sign of a second owner."""
+    """The result of a scan. `paths` holds the orphans on disk until it is closed. `digest` is what a
+    person approves. `unlogged` is the sign of a second owner."""
 
     target: Target
     policy: RemoveOrphanFilesPolicy
@@ -95,12 +100,12 @@ class Scan:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the share of orphans is so large that a person must approve it."""
+        """Whether the share of orphans is so large that a person must approve the removal."""
         return self.counts.is_abnormal(self.policy.max_orphan_ratio)
 
 
 def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
-    """Refuses a table whose files may be somebody else's, or a policy that is too quick.
+    """Refuses a table whose files may belong to another table, and a policy below the minimum ages.
 
     Raises RefusedError ICM-110, ICM-111, ICM-112, ICM-113, ICM-114.
     """
@@ -108,7 +113,7 @@ def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
     if not gc_enabled(state.properties):
         raise RefusedError(
             "ICM-110",
-            f"gc.enabled=false on {table}: its files may belong to other tables.",
+            f"{table} has gc.enabled=false. Its files may belong to other tables.",
             "none; only the owner of the table should change this.",
         )
     for key, seconds, floor in (
@@ -120,7 +125,7 @@ def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
             raise RefusedError(
                 "ICM-114",
                 f"remove_orphan_files.{key}={seconds} is below the floor of {floor}.",
-                "a write may take that long before it is committed; choose more.",
+                "set it to {floor} or more; a write may take that long before its commit.",
             )
     try:
         _check_locations(target)
@@ -134,25 +139,27 @@ def _check_locations(target: Target) -> None:
     for prefix in prefixes:
         if is_root(parse_location(prefix, target.same)):
             raise RefusedError(
-                "ICM-111", f"{table} ({prefix}) is a whole bucket or file system.", "move the table."
+                "ICM-111",
+                f"{table} ({prefix}) is a whole bucket or file system.",
+                "move the table into a folder of its own.",
             )
     for prefix in prefixes:
         if _is_local(prefix, target.same) != _is_local(state.location, target.same):
             raise RefusedError(
                 "ICM-113",
                 f"{table}: {prefix} is on another kind of storage than {state.location}.",
-                "leave it out of remove_orphan_files.exclusive_prefixes.",
+                "remove it from remove_orphan_files.exclusive_prefixes.",
             )
     if elsewhere := outside(claim_of(state), prefixes, target.same):
         raise RefusedError(
             "ICM-112",
             f"{table} ({state.location}) writes to {elsewhere[0]} as well, which other tables may share.",
-            "declare it an exclusive prefix if nothing else writes there.",
+            "add it to remove_orphan_files.exclusive_prefixes if nothing else writes there.",
         )
-    for prefix, claim, theirs in overlaps(prefixes, target.others, target.same):
+    for prefix, claim, location in overlaps(prefixes, target.others, target.same):
         raise RefusedError(
             "ICM-111",
-            f"{table} ({prefix}) overlaps {claim.table} ({theirs}). Removing orphans would destroy its files.",
+            f"{table} ({prefix}) overlaps {claim.table} ({location}). Removing orphans would destroy its files.",
             "move one of the tables.",
         )
 
@@ -175,14 +182,15 @@ def scan(
     *,
     approved: str | None = None,
 ) -> Scan:
-    """Lists the table's prefixes and finds what nothing reaches; moves and deletes nothing.
+    """Lists the table's prefixes and finds the unreferenced files. Moves and deletes nothing.
 
-    `now_ms` is this machine's clock, only compared with the store's; `scratch` is a folder on
-    local disk, where what was read once of old metadata files is known to the next scan. With the digest of an earlier scan as `approved` no file counts that is younger
-    than the youngest one then, so that what has come of age since does not change it. The caller
-    closes `Scan.paths`. Raises RefusedError, see `check_target`, and
-    ICM-111 for another table's metadata below a prefix or a second owner of this one, ICM-115, ICM-122, ICM-125;
-    UnreadableTableError ICM-101 where anything of the metadata cannot be read.
+    `now_ms` is this machine's clock; it is only compared with the store's. `scratch` is a folder on local
+    disk that keeps the contents of old metadata files for the next scan. `approved` is the digest of an
+    earlier scan: then no file counts that is younger than the youngest one of that scan, so that files
+    that have since passed the minimum age do not change the digest. The caller closes `Scan.paths`.
+    Raises RefusedError, see `check_target`; ICM-111 for another table's metadata below a prefix or a
+    second owner of this table, ICM-115, ICM-122, ICM-125; UnreadableTableError ICM-101 if any metadata
+    cannot be read.
     """
     check_target(target, policy)
     started_ms = min(checked_clock(store, prefix, now_ms) for prefix in target.prefixes)
@@ -199,7 +207,7 @@ def scan(
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, store, reachability, pending)
         _check_reached(paths, target, store, started_ms)
-        # Also of tables that are in no configured catalog, and of this one in another catalog.
+        # This includes tables in no configured catalog, and this table in another catalog.
         unlogged = check_lineage(
             target.state,
             target.same,
@@ -219,14 +227,14 @@ def scan(
 
 
 def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
-    """The store's time. Raises RefusedError ICM-115 when it is far from this machine's."""
+    """Returns the store's time. Raises RefusedError ICM-115 if it differs too much from this machine's."""
     store_ms = store.now_ms(prefix)
     if abs(store_ms - now_ms) > MAX_CLOCK_SKEW_MS:
         raise RefusedError(
             "ICM-115",
             f"the local clock and that of the store of {prefix} are {abs(store_ms - now_ms) // 1000} s "
-            "apart; ages cannot be trusted.",
-            "set the clocks by NTP.",
+            "apart. Ages cannot be trusted.",
+            "correct the wrong clock by NTP.",
         )
     return store_ms
 
@@ -234,12 +242,12 @@ def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
 def read_listed(
     paths: PathTables, target: Target, store: Store, youngest_ms: int, pending: PendingManifests
 ) -> None:
-    """Adds what storage lists. Raises RefusedError ICM-113 for a file that cannot be where it is said
-    to be."""
+    """Adds the listed files. Raises RefusedError ICM-113 for a file that the store lists outside the
+    prefix."""
     rules = NameRules(target.state, pending)
     try:
         for prefix in target.prefixes:
-            paths.add_listed(_judged(store, prefix, rules, youngest_ms))
+            paths.add_listed(_with_reasons(store, prefix, rules, youngest_ms))
     except ValueError as error:
         raise RefusedError("ICM-113", f"{target.state.table}: {error}.", "report it.") from error
 
@@ -251,9 +259,10 @@ def read_reached(
     reachability: Reachability,
     pending: PendingManifests,
 ) -> None:
-    """Adds what the current metadata reaches, what is in flight, and what pending manifests name. Raises
-    RefusedError ICM-113 for paths that cannot be compared, UnreadableTableError ICM-101."""
-    # A job deletes its manifest after the commit: what is gone by now, the metadata reaches.
+    """Adds the files that the current metadata reference, that are in flight, and that pending manifests
+    name. Raises RefusedError ICM-113 for paths that cannot be compared, UnreadableTableError ICM-101."""
+    # A job deletes its manifest after the commit. If a manifest is gone by now, the metadata reference
+    # its files.
     add_pending(paths, store, reachability, pending, *_home(target))
     try:
         paths.add_reached(target.in_flight, Kept.IN_FLIGHT)
@@ -265,54 +274,53 @@ def read_reached(
         ) from error
 
 
-def _judged(
+def _with_reasons(
     store: Store, prefix: str, rules: NameRules, youngest_ms: int
 ) -> Iterator[tuple[StoredFile, Kept | None]]:
     root = prefix.rstrip("/")
     for file in store.list(prefix):
         if not file.path.startswith(root + "/"):
-            raise ValueError(f"the listing of {prefix} holds {file.path}, which is not below it")
-        kept = rules.kept(file.path[len(root) :], file.modified_ms)
-        if kept is None and (file.modified_ms is None or file.modified_ms > youngest_ms):
-            kept = Kept.YOUNG
-        if kept is not Kept.TRASH:
-            yield file, kept
+            raise ValueError(f"the listing of {prefix} contains {file.path}, which is not below it")
+        reason = rules.kept(file.path[len(root) :], file.modified_ms)
+        if reason is None and (file.modified_ms is None or file.modified_ms > youngest_ms):
+            reason = Kept.YOUNG
+        if reason is not Kept.TRASH:
+            yield file, reason
 
 
 def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: int) -> None:
-    """Whatever the metadata reaches below a prefix must have been listed, or been written since:
-    a live file that is spelled in a way we do not see through looks missing here and an orphan
-    there."""
+    """Every file that the metadata reference below a prefix must be listed, or written since the listing.
+    A live file in an unknown spelling is missing here and appears as an orphan in the listing."""
     if mismatch := paths.other_store():
         raise RefusedError(
             "ICM-113",
-            f"{target.state.table}: storage lists {mismatch[0]}, the metadata says {mismatch[1]}.",
-            "declare which schemes or authorities name the same store.",
+            f"{target.state.table}: storage lists {mismatch[0]}, and the metadata name {mismatch[1]}.",
+            "declare in remove_orphan_files.equal_schemes or equal_authorities which names are the same store.",
         )
     for count, path in enumerate(islice(paths.unlisted(), _MAX_UNLISTED + 1)):
-        found = store.stat(path) if count < _MAX_UNLISTED else None
-        if found is None or found.modified_ms is None or found.modified_ms < started_ms:
+        stored = store.stat(path) if count < _MAX_UNLISTED else None
+        if stored is None or stored.modified_ms is None or stored.modified_ms < started_ms:
             if (mark_id := _mark_of(path, target, store)) is not None:
                 raise RefusedError(
                     "ICM-122",
-                    f"{target.state.table}: the metadata reaches {path}, which is in the trash: it was "
-                    "committed after it had been set aside.",
-                    "the next pass puts it back; at once does "
+                    f"{target.state.table}: the metadata reference {path}, which is in the trash: it was "
+                    "committed after it had been moved there.",
+                    "run the next pass, which restores it, or restore it now with "
                     f"iceberg-maint orphans restore {target.state.table} --mark {mark_id}.",
                 )
             raise RefusedError(
                 "ICM-122",
-                f"{target.state.table}: the metadata reaches {path}, which the listing does not hold.",
-                "find out whether the file is lost or is spelled differently; nothing is removed meanwhile.",
+                f"{target.state.table}: the metadata reference {path}, which is not in the listing. Nothing was removed.",
+                "check whether the file is lost or has another spelling.",
             )
 
 
 def _mark_of(path: str, target: Target, store: Store) -> str | None:
-    """The mark that a path is in the trash under; None where no manifest that can be read says so."""
+    """Returns the trash batch of a path that is in the trash; None if no readable manifest names it."""
     key = parse_location(path, target.same).key
     with suppress(UnreadableTableError):
-        for header in read_marks(target.prefixes, store):
-            for line in files_of(store, header, mark_location(header)):
+        for header in read_batch_headers(target.prefixes, store):
+            for line in files_of(store, header, manifest_location(header)):
                 at_its_key = parse_location(line.path, target.same).key == key
                 if at_its_key and store.stat(line.trash_path) is not None:
                     return header.mark_id
@@ -320,12 +328,12 @@ def _mark_of(path: str, target: Target, store: Store) -> str | None:
 
 
 def _check_second_opinion(paths: PathTables, target: Target, reachability: Reachability) -> None:
-    """What another decoder finds reached, ours must have found: a manifest that we misread or left out
-    would make live files look orphaned, one by one nothing to notice."""
+    """Every file that a second decoder finds referenced must be referenced for ours too. A manifest that
+    we misread or skipped would make live files appear as orphans, without any other sign."""
     for path in reachability.second_opinion(_SECOND_OPINION_FILES):
         if not paths.reaches(path):
             raise RefusedError(
                 "ICM-122",
-                f"{target.state.table}: two ways of reading its metadata disagree: one of them does not find {path}.",
-                "report it; nothing is removed meanwhile.",
+                f"{target.state.table}: two decoders of its metadata disagree: one of them does not find {path}. Nothing was removed.",
+                "report this error to the maintainers of iceberg-maint.",
             )

@@ -1,5 +1,5 @@
-"""Lineage: the metadata files of a table that its log does not name, read, and refused where another
-catalog commits to the table or its own points at an older version."""
+"""Detects a second owner of a table: reads the metadata files that its log does not name, and refuses if
+another catalog commits to the table or its own catalog points at an older version."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from iceberg_maint.orphans.table_ownership import log_entries, metadata_versions
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 _LOGS_READ = 100
-"""Metadata files beside the log whose own logs are read, the newest first."""
+"""The number of unlogged metadata files, newest first, whose own logs are read."""
 _PATHS_TOLD = 5
 _FIX = (
-    "find the catalog that points at this file and keep the table in one catalog only, or configure it here; where "
-    "no catalog does, delete these metadata files or move them out of the table's location."
+    "find the catalog that points at this file. Keep the table in one catalog only, or configure that catalog here. "
+    "If no catalog points at it, delete these metadata files or move them out of the table's location."
 )
 
 
@@ -44,28 +44,30 @@ def check_lineage(
     *,
     forgets: bool = True,
 ) -> UnloggedMetadata:
-    """The metadata files beside the table's log, of these files. `memo` is as `metadata_versions` has it.
+    """Returns the files among these that are metadata outside the table's log. `memo` is as in
+    `metadata_versions`.
 
-    Raises RefusedError ICM-111 for a file of another table or one that cannot be read, for one that is newer
-    than the catalog's pointer, and for one that continues another line of commits than the pointer's.
+    Raises RefusedError ICM-111 for a file of another table or one that cannot be read, for one that is
+    newer than the catalog's pointer, and for one that continues another line of commits than the
+    pointer's.
     """
     log = reachability.log()
     ours = _keys(log, same)
-    found: dict[Standing, list[MetadataVersion]] = {s: [] for s in Standing}
+    versions_by_standing: dict[Standing, list[MetadataVersion]] = {s: [] for s in Standing}
     outside = (file for file in files if _key(file.path, same) not in ours)
     for version in metadata_versions(store, outside, state.uuid, memo, forgets=forgets):
         if version.owner != state.uuid:
             raise _foreign(state, version)
-        if (at := standing(version, log)) is not Standing.OLDER:
-            found[at].append(version)
-    newer, beside = found[Standing.NEWER], found[Standing.BESIDE]
+        if (relation := standing(version, log)) is not Standing.OLDER:
+            versions_by_standing[relation].append(version)
+    newer, beside = versions_by_standing[Standing.NEWER], versions_by_standing[Standing.BESIDE]
     if newer:
-        # A commit that was under way when the files were listed may have ended since.
+        # A commit that was under way during the listing may have ended since.
         log = reachability.log()
         ours = _keys(log, same)
-        left = [v for v in (*newer, *beside) if _key(v.path, same) not in ours]
-        newer = [v for v in left if standing(v, log) is Standing.NEWER]
-        beside = [v for v in left if standing(v, log) is Standing.BESIDE]
+        still_unlogged = [v for v in (*newer, *beside) if _key(v.path, same) not in ours]
+        newer = [v for v in still_unlogged if standing(v, log) is Standing.NEWER]
+        beside = [v for v in still_unlogged if standing(v, log) is Standing.BESIDE]
     if newer:
         raise _newer(state, log, newest_first(newer))
     for version in newest_first(beside)[:_LOGS_READ]:
@@ -76,25 +78,25 @@ def check_lineage(
 def check_folders(
     state: TableState, same: Equivalences, store: Store, reachability: Reachability, memo: Path
 ) -> UnloggedMetadata:
-    """As `check_lineage`, of the metadata files that the table's metadata folders hold now."""
+    """As `check_lineage`, for the metadata files that are in the table's metadata folders now."""
     files = _listed_metadata(state, reachability.log(), store)
     return check_lineage(state, same, files, store, reachability, memo, forgets=False)
 
 
 def versions_memo(scratch: Path, state: TableState) -> Path:
-    """Where it is kept what the table's old metadata files say."""
+    """Returns the file that keeps the contents of the table's old metadata files."""
     return scratch / f"metadata-{state.uuid}.db"
 
 
 def _metadata_folders(state: TableState, log: MetadataLog) -> tuple[str, ...]:
-    """Where the table's metadata files are: the folders of those in its log, and that which writers use
-    where no property names another."""
-    named = (path.rpartition("/")[0] for path in (log.location, *log.files))
-    return tuple(dict.fromkeys((*named, f"{state.location.rstrip('/')}/metadata")))
+    """Returns the folders of the table's metadata files: those of the files in its log, and the default
+    one."""
+    folders = (path.rpartition("/")[0] for path in (log.location, *log.files))
+    return tuple(dict.fromkeys((*folders, f"{state.location.rstrip('/')}/metadata")))
 
 
 def _listed_metadata(state: TableState, log: MetadataLog, store: Store) -> Iterator[StoredFile]:
-    """The table metadata files in these folders, as storage lists them now."""
+    """Yields the table metadata files in these folders, as storage lists them now."""
     for folder in _metadata_folders(state, log):
         for file in store.list(folder):
             if file.path.endswith((".metadata.json", ".metadata.json.gz")) and f"/{TRASH}/" not in file.path:
@@ -107,16 +109,14 @@ def _check_line(
     try:
         entries = log_entries(store, version.path)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, zlib.error) as error:
-        raise _foreign(
-            state, MetadataVersion(version.path, f"none that can be read: {type(error).__name__}")
-        ) from error
+        raise _foreign(state, MetadataVersion(version.path, f"unreadable: {type(error).__name__}")) from error
     by_key = {path: _key(path, same) for path, _ in entries}
     ours = _keys(log, same)
     before = second_line(entries, log, [path for path, key in by_key.items() if key in ours])
     if before is not None:
         raise RefusedError(
             "ICM-111",
-            f"{state.table}: {version.path} is a version of this table that is not in its metadata log, and it "
+            f"{state.table}: {version.path} is a version of this table that is not in its metadata log. It "
             f"follows {before}, which is not in the log either. Another catalog commits to the table, or its "
             "catalog was restored to an older pointer.",
             _FIX,
@@ -130,13 +130,15 @@ def _newer(state: TableState, log: MetadataLog, newer: list[MetadataVersion]) ->
         f"{state.table}: {len(newer)} metadata files of this table are not in its metadata log and are newer than "
         f"its catalog's pointer {log.location} ({_numbers(log)}): {first.path} ({_numbers(first)}). Another catalog "
         "commits to the table, or its catalog was restored to an older pointer.",
-        f"{_FIX} The file of a commit that failed holds the pass only until the table's next commit.",
+        f"{_FIX} The file of a failed commit blocks the pass only until the table's next commit.",
     )
 
 
-def _numbers(of: MetadataLog | MetadataVersion) -> str:
-    updated = datetime.fromtimestamp((of.last_updated_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
-    return f"last sequence number {of.last_sequence_number}, last updated {updated}"
+def _numbers(version: MetadataLog | MetadataVersion) -> str:
+    updated = datetime.fromtimestamp((version.last_updated_ms or 0) / 1000, UTC).isoformat(
+        timespec="milliseconds"
+    )
+    return f"last sequence number {version.last_sequence_number}, last updated {updated}"
 
 
 def _foreign(state: TableState, version: MetadataVersion) -> RefusedError:
@@ -144,7 +146,7 @@ def _foreign(state: TableState, version: MetadataVersion) -> RefusedError:
         "ICM-111",
         f"{state.table} (uuid {state.uuid}) has {version.path} below its location, of the table "
         f"with uuid {version.owner}.",
-        "move that table, or delete the file if it is no table's.",
+        "move that table, or delete the file if it belongs to no table.",
     )
 
 

@@ -1,7 +1,7 @@
-"""Seen: what old metadata files say, kept on local disk from one pass to the next.
+"""A cache on local disk of the contents of old metadata files, kept from one pass to the next.
 
-A file is told by its path, size and time: one that was put in its place is another one. To lose
-what was seen costs reading again.
+A file is identified by its path, size and time: a replaced file is a different one. If the cache is lost,
+the files are read again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from iceberg_maint.ports.storage import StoredFile
 
 
 class SeenFiles:
-    """The metadata files of the table with this uuid. A damaged `memo` is begun anew."""
+    """The metadata files of the table with this UUID. A damaged `memo` is replaced by an empty one."""
 
     def __init__(self, memo: Path, uuid: str) -> None:
         self._uuid = uuid
         if memo.exists() and not _is_sound(memo):
             memo.unlink()
         self._db = sqlite3.connect(memo)
-        # Earlier versions kept only which files they had seen.
+        # Earlier versions kept only the identities of the files.
         self._db.execute("DROP TABLE IF EXISTS seen")
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS version"
@@ -33,16 +33,16 @@ class SeenFiles:
         (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM version").fetchone()
 
     def close(self) -> None:
-        """Closes the memo; what was added or met again stays in it."""
+        """Closes the memo. It keeps what was added or met again."""
         self._db.close()
 
     def versions(self, files: Iterable[StoredFile]) -> list[MetadataVersion | None]:
-        """What each file said in an earlier look; None for one that was not seen."""
+        """Returns the version of each file from an earlier look; None for a file that the cache lacks."""
         with self._db:
             return [self._met(file) for file in files]
 
     def add(self, versions: Iterable[tuple[StoredFile, MetadataVersion]]) -> None:
-        """Notes what these files of the table say; not those whose time the store does not tell."""
+        """Adds the versions of these files of the table, except files without a time."""
         rows = (
             (_hashed(file), self._look, v.last_sequence_number, v.last_updated_ms)
             for file, v in versions
@@ -52,7 +52,7 @@ class SeenFiles:
             self._db.executemany("INSERT OR REPLACE INTO version VALUES (?, ?, ?, ?)", rows)
 
     def forget_others(self) -> None:
-        """Forgets what this look has not met: the files are gone."""
+        """Removes the entries that this look has not met: their files are gone."""
         with self._db:
             self._db.execute("DELETE FROM version WHERE look != ?", (self._look,))
 
@@ -68,8 +68,8 @@ class SeenFiles:
 def _is_sound(memo: Path) -> bool:
     try:
         with closing(sqlite3.connect(memo)) as db:
-            (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
-            return str(found) == "ok"
+            (result,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            return str(result) == "ok"
     except sqlite3.DatabaseError:
         return False
 

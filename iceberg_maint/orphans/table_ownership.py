@@ -1,4 +1,5 @@
-"""Owner: whose the table metadata files below a prefix are, by the uuid in each, and which version each is."""
+"""Reads the owner and the version of table metadata files below a prefix; the UUID in each identifies the
+owner."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from iceberg_maint.orphans.seen_files import SeenFiles
 from iceberg_maint.ports.storage import Store, StoredFile
 
 _HEAD_BYTES = 16 * 1024
-"""Iceberg's writers put uuid and time among the first keys; a file without the uuid there is read whole."""
+"""Iceberg's writers write UUID and time among the first keys. A file without a UUID there is read
+completely."""
 _MOST_WHOLE = 1_000
-"""Files of the table that are read whole in one look, only because their beginning does not have the sequence
-number: PyIceberg writes it last. The others have their turn in later looks."""
+"""The maximum number of the table's files that one look reads completely because the sequence number is
+not at the beginning: PyIceberg writes it last. Later looks read the others."""
 _AT_ONCE = 16
 _GZIP = 31
 """zlib's window bits for a gzip header."""
@@ -29,32 +31,35 @@ _KEYS = ("format-version", "table-uuid", "last-sequence-number", "last-updated-m
 def metadata_versions(
     store: Store, files: Iterable[StoredFile], uuid: str, memo: Path, *, forgets: bool = True
 ) -> Iterator[MetadataVersion]:
-    """What each of these metadata files says. Files that are gone since they were listed are left out.
+    """Yields the version of each of these metadata files. Files that are gone since the listing are
+    omitted.
 
-    Old metadata files pile up by the hundred thousand where nothing deletes them: only the head of
-    each is read, several at once, and once only: `memo` on local disk is what the table's own said
-    in earlier passes. A look that `forgets` drops from it the files that it has not met.
+    If nothing deletes old metadata files, hundreds of thousands can accumulate. Only the beginning of
+    each is read, several at once, and only once: `memo` on local disk keeps the versions from earlier
+    passes. With `forgets`, the entries of files that this look has not met are removed from it.
     """
-    whole = iter(range(_MOST_WHOLE))
-    with ThreadPoolExecutor(_AT_ONCE) as readers, closing(SeenFiles(memo, uuid)) as seen:
-        for some in _batches(files, 100 * _AT_ONCE):
-            known = list(zip(some, seen.versions(some), strict=True))
-            unseen = [file for file, version in known if version is None]
-            read = list(readers.map(lambda file: _version(store, file.path, uuid, whole), unseen))
-            seen.add(
+    complete_reads = iter(range(_MOST_WHOLE))
+    with ThreadPoolExecutor(_AT_ONCE) as readers, closing(SeenFiles(memo, uuid)) as cache:
+        for chunk in _batches(files, 100 * _AT_ONCE):
+            cached = list(zip(chunk, cache.versions(chunk), strict=True))
+            unseen = [file for file, version in cached if version is None]
+            versions_read = list(
+                readers.map(lambda file: _version(store, file.path, uuid, complete_reads), unseen)
+            )
+            cache.add(
                 (file, v)
-                for file, v in zip(unseen, read, strict=True)
+                for file, v in zip(unseen, versions_read, strict=True)
                 if v is not None and v.owner == uuid and v.last_sequence_number is not None
             )
-            yield from (v for _, v in known if v is not None)
-            yield from (v for v in read if v is not None)
+            yield from (v for _, v in cached if v is not None)
+            yield from (v for v in versions_read if v is not None)
         if forgets:
-            seen.forget_others()
+            cache.forget_others()
 
 
 def log_entries(store: Store, path: str) -> list[tuple[str, int]]:
-    """Path and time of each entry of the metadata log of a metadata file; none where it is gone. Raises
-    ValueError, KeyError, TypeError, OSError, zlib.error for one that cannot be read."""
+    """Returns path and time of each entry in the metadata log of a metadata file; empty if the file is
+    gone. Raises ValueError, KeyError, TypeError, OSError, zlib.error for a file that cannot be read."""
     try:
         document = json.loads(_text(store.read(path)))
     except FileNotFoundError:
@@ -63,27 +68,28 @@ def log_entries(store: Store, path: str) -> list[tuple[str, int]]:
 
 
 def values_in(head: str, keys: Collection[str]) -> dict[str, Any]:
-    """Those of the keys of a JSON object that stand in its beginning, which may be cut off anywhere."""
-    decoder, at = json.JSONDecoder(), head.find("{") + 1
-    found: dict[str, Any] = {}
-    if not at:
-        return found
+    """Returns those of the keys of a JSON object that are in its beginning, which may be cut off at any
+    character."""
+    decoder, position = json.JSONDecoder(), head.find("{") + 1
+    values: dict[str, Any] = {}
+    if not position:
+        return values
     try:
-        while len(found) < len(keys):
-            key, at = decoder.raw_decode(head, _past(head, at))
-            value, at = decoder.raw_decode(head, _past(head, _past(head, at, ":")))
-            at = _past(head, at)
-            # A number that ends where the beginning does may go on.
-            if key in keys and (at < len(head) or isinstance(value, str)):
-                found[key] = value
-            at = _past(head, at, ",")
+        while len(values) < len(keys):
+            key, position = decoder.raw_decode(head, _skip_spaces(head, position))
+            value, position = decoder.raw_decode(head, _skip_spaces(head, _skip_spaces(head, position, ":")))
+            position = _skip_spaces(head, position)
+            # A number at the end of the beginning may continue.
+            if key in keys and (position < len(head) or isinstance(value, str)):
+                values[key] = value
+            position = _skip_spaces(head, position, ",")
     except ValueError:
         pass
-    return found
+    return values
 
 
-def _past(text: str, at: int, mark: str = "") -> int:
-    """The place of the next character that is no space; behind `mark`, which must be there."""
+def _skip_spaces(text: str, at: int, mark: str = "") -> int:
+    """Returns the position of the next character that is not a space, after `mark`, which must be there."""
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     if not mark:
@@ -101,16 +107,16 @@ def _version(store: Store, path: str, uuid: str, whole: Iterator[int]) -> Metada
             if owner != uuid:
                 return MetadataVersion(path, owner)
             if _is_complete(head):
-                return _told(path, owner, head)
+                return _version_of(path, owner, head)
             if "last-updated-ms" in head and next(whole, None) is None:
                 return MetadataVersion(path, owner, None, int(head["last-updated-ms"]))
         document = json.loads(_text(store.read(path)))
         owner = str(document.get("table-uuid") or document["location"])
-        return _told(path, owner, document) if owner == uuid else MetadataVersion(path, owner)
+        return _version_of(path, owner, document) if owner == uuid else MetadataVersion(path, owner)
     except FileNotFoundError:
         return None  # its table has dropped it since
     except (ValueError, KeyError, TypeError, AttributeError, OSError, zlib.error) as error:
-        return MetadataVersion(path, f"none that can be read: {type(error).__name__}")
+        return MetadataVersion(path, f"unreadable: {type(error).__name__}")
 
 
 def _is_complete(values: Mapping[str, Any]) -> bool:
@@ -120,20 +126,20 @@ def _is_complete(values: Mapping[str, Any]) -> bool:
     )
 
 
-def _told(path: str, owner: str, values: Mapping[str, Any]) -> MetadataVersion:
+def _version_of(path: str, owner: str, values: Mapping[str, Any]) -> MetadataVersion:
     return MetadataVersion(
         path, owner, int(values.get("last-sequence-number") or 0), int(values["last-updated-ms"])
     )
 
 
 def _text(data: bytes) -> str:
-    """As much as there is of a text that may be compressed and cut off anywhere."""
+    """Returns the available part of a text that may be compressed and cut off at any byte."""
     if data[:2] == b"\x1f\x8b":
         data = zlib.decompressobj(_GZIP).decompress(data)
     return data.decode("utf-8", errors="ignore")
 
 
 def _batches(files: Iterable[StoredFile], size: int) -> Iterator[list[StoredFile]]:
-    rest = iter(files)
-    while some := list(islice(rest, size)):
-        yield some
+    iterator = iter(files)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

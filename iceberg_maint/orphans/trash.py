@@ -1,8 +1,9 @@
-"""Trash: orphans set aside with a manifest of what and why, swept after a hold or restored.
+"""Trash: orphans moved aside with a manifest of the files and the reason, deleted after a hold or
+restored.
 
-The manifest is on storage before the first file moves. Whatever is in a trash folder is told by
-it alone, so that every step can be repeated after a crash: a file is either at its place or in
-the trash, and both are looked at.
+The manifest is on storage before the first file moves. Only the manifests define what is in a trash
+folder, so every step can be repeated after a crash: a file is either at its place or in the trash, and
+both are checked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, TrashedFile
+from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
@@ -21,22 +22,22 @@ from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.trash_manifest import (
     files_folder,
     files_of,
-    mark_lines,
-    mark_location,
-    read_marks,
+    manifest_lines,
+    manifest_location,
+    read_batch_headers,
     restored_location,
     trash_folder,
     trashed_file,
 )
 from iceberg_maint.ports.storage import Reachability, Store
 
-_WHY = "no metadata reaches it"
+_WHY = "no metadata references it"
 
 
 @dataclass(frozen=True, slots=True)
 class Trashed:
-    """What became of the orphans of a scan: `moved` are in the trash under `marks`; `skipped`
-    were reached, changed or gone by then."""
+    """The result for the orphans of a scan. `moved` files are in the trash under `marks`. `skipped` files
+    were referenced, changed or gone by then."""
 
     marks: tuple[str, ...]
     moved_files: int
@@ -46,8 +47,8 @@ class Trashed:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """What became of the files of a mark. `left` are still in the trash: something is at their
-    place, or they are not what was put there."""
+    """The result for the files of a trash batch. `left` files are still in the trash: another file is at
+    their place, or they differ from what was put there."""
 
     mark_id: str
     deleted_files: int = 0
@@ -66,42 +67,42 @@ def trash(
     holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Trashed], None] = lambda _: None,
 ) -> Trashed:
-    """Moves the orphans of a scan aside, one mark per prefix that has any.
+    """Moves the orphans of a scan to the trash, one trash batch per prefix that has any.
 
-    The metadata is read once more first, and each file looked at once more; what was committed while
-    files were moved goes back to its place. `approved` is the digest that a person approves; `holds`
-    is asked before every file whether the lease is still ours; `tell` hears what was done whatever ends
-    it. Raises RefusedError ICM-122 where the share is abnormal and not approved, FenceLostError.
+    First the metadata are read again, and each file is checked again. A file that was committed during the
+    moves is restored. `approved` is the digest that a person approves. `holds` checks the lease before
+    every file. `tell` receives what was done, however it ends. Raises RefusedError ICM-122 if the share is
+    abnormal and not approved, FenceLostError.
     """
     if scan.needs_approval and approved != scan.digest:
         counts = scan.counts
         raise RefusedError(
             "ICM-122",
             f"{scan.target.state.table}: {counts.orphan_files} of {counts.listed_files} files, "
-            f"{counts.orphan_bytes} of {counts.listed_bytes} bytes look orphaned "
+            f"{counts.orphan_bytes} of {counts.listed_bytes} bytes are orphans "
             f"(limit {scan.policy.max_orphan_ratio:.0%}).",
-            f"inspect what the scan found, then approve it by its digest {scan.digest}.",
+            f"inspect the orphans of the scan, then approve them by the digest {scan.digest}.",
         )
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
-    done = _Moved([])
+    progress = _Moved([])
     try:
         for prefix in scan.target.prefixes:
-            _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, done)
-        _put_back_reached(scan, store, reachability, done)
+            _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
+        _put_back_reached(scan, store, reachability, progress)
     finally:
-        tell(done.told())
-    reached_since = scan.counts.orphan_files - done.files - done.skipped
-    return replace(done.told(), skipped_files=done.skipped + reached_since)
+        tell(progress.as_trashed())
+    reached_since = scan.counts.orphan_files - progress.files - progress.skipped
+    return replace(progress.as_trashed(), skipped_files=progress.skipped + reached_since)
 
 
 @dataclass(slots=True)
 class _Moved:
-    headers: list[MarkHeader]
+    headers: list[TrashBatchHeader]
     files: int = 0
     size_bytes: int = 0
     skipped: int = 0
 
-    def told(self) -> Trashed:
+    def as_trashed(self) -> Trashed:
         marks = dict.fromkeys(h.mark_id for h in self.headers)
         return Trashed(tuple(marks), self.files, self.size_bytes, self.skipped)
 
@@ -113,12 +114,12 @@ def _move(
     metadata_location: str,
     now_ms: int,
     holds: Callable[[], bool],
-    done: _Moved,
+    progress: _Moved,
 ) -> None:
-    """Writes the manifest of one prefix, then moves what it names."""
+    """Writes the manifest of one prefix, then moves the files that it names."""
     marked_ms = checked_clock(store, prefix, now_ms)
     mark_id = f"{marked_ms}-{scan.digest[-16:]}"
-    header = MarkHeader(
+    header = TrashBatchHeader(
         mark_id=mark_id,
         table=str(scan.target.state.table),
         table_uuid=scan.target.state.uuid,
@@ -131,30 +132,33 @@ def _move(
     if next(_below(scan, prefix), None) is None:
         return
     _require(holds)
-    store.create(mark_location(header), mark_lines(header, _trashed(scan, prefix, mark_id)))
-    done.headers.append(header)
-    for line in _held(_trashed(scan, prefix, mark_id), holds):
-        found = store.stat(line.path)
-        if found is None or (found.size_bytes, found.modified_ms) != (line.size_bytes, line.modified_ms):
-            done.skipped += 1
+    store.create(manifest_location(header), manifest_lines(header, _trashed(scan, prefix, mark_id)))
+    progress.headers.append(header)
+    for line in _while_lease_held(_trashed(scan, prefix, mark_id), holds):
+        stored = store.stat(line.path)
+        if stored is None or (stored.size_bytes, stored.modified_ms) != (line.size_bytes, line.modified_ms):
+            progress.skipped += 1
             continue
         store.move(line.path, line.trash_path)
-        done.files, done.size_bytes = done.files + 1, done.size_bytes + line.size_bytes
+        progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
 
 
-def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, done: _Moved) -> None:
-    """Puts back what is reached by now: to move many files takes a store hours, and until a sweep
-    nobody could read these."""
-    if not done.files:
+def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: _Moved) -> None:
+    """Restores files that are referenced by now. Moving many files can take hours, and nobody could read
+    these files until the next sweep."""
+    if not progress.files:
         return
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
-    for header in done.headers:
-        for line in files_of(store, header, mark_location(header)):
+    for header in progress.headers:
+        for line in files_of(store, header, manifest_location(header)):
             if not scan.paths.reaches(line.path) or store.stat(line.trash_path) is None:
                 continue
             if _put_back(store, line):
-                done.files, done.size_bytes = done.files - 1, done.size_bytes - line.size_bytes
-                done.skipped += 1
+                progress.files, progress.size_bytes = (
+                    progress.files - 1,
+                    progress.size_bytes - line.size_bytes,
+                )
+                progress.skipped += 1
 
 
 def sweep(
@@ -170,23 +174,23 @@ def sweep(
     holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
-    """Puts back what is reached after all, then deletes for good, where it `deletes`, what has been in
-    the trash for the hold, by the store's clock; of one mark or of all.
+    """Restores files that are referenced, then deletes those that have been in the trash for the hold, by
+    the store's clock, of one trash batch or of all. Without `deletes` it only restores.
 
-    Every path is proved anew against the current metadata, and nothing is deleted of a table that has a
-    second owner: the table's metadata folders are listed for that. What is reached goes back whatever the hold
-    and whatever forbids the deleting: until then nobody can read it. `tell` hears what was done to each
-    mark whatever ends it, the result is what was deleted of. Raises RefusedError as `scan` does,
-    UnreadableTableError ICM-101, FenceLostError.
+    Every path is checked again against the current metadata. Nothing is deleted of a table that has a
+    second owner; for this check the table's metadata folders are listed. A referenced file is restored
+    regardless of the hold and of anything that forbids deletion, because until then nobody can read it.
+    `tell` receives what was done to each trash batch, however it ends. Returns the batches from which
+    files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
     """
-    marks = [m for m in read_marks(target.prefixes, store) if mark_id in (None, m.mark_id)]
+    marks = [m for m in read_batch_headers(target.prefixes, store) if mark_id in (None, m.mark_id)]
     if not marks:
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         pending = pending_manifests(target.state, policy, now_ms)
         read_reached(paths, target, store, reachability, pending)
-        # Of two marks of one path the newer one holds what was written there last.
+        # If two trash batches hold one path, the newer one holds what was last written there.
         for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
             if header.table_uuid == target.state.uuid:
                 _put_back_of(header, store, paths, holds, tell)
@@ -204,29 +208,29 @@ def sweep(
 
 
 def _due(
-    marks: list[MarkHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
-) -> list[MarkHeader]:
+    marks: list[TrashBatchHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
+) -> list[TrashBatchHeader]:
     check_target(target, policy)
     due = []
     for header in marks:
         _check_own(header, target)
         if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
             due.append(header)
-    return sorted(due, key=mark_location)
+    return sorted(due, key=manifest_location)
 
 
 def _put_back_of(
-    header: MarkHeader,
+    header: TrashBatchHeader,
     store: Store,
     paths: PathTables,
     holds: Callable[[], bool],
     tell: Callable[[Emptied], None],
 ) -> None:
-    """Puts back what is reached of a mark. Where something is at the place by now readers have that; the
-    sweep tells of it."""
+    """Restores the referenced files of a trash batch. If another file is at the place by now, readers use
+    that one, and the sweep reports it."""
     restored = 0
     try:
-        for line in files_of(store, header, mark_location(header)):
+        for line in files_of(store, header, manifest_location(header)):
             if paths.reaches(line.path) and store.stat(line.trash_path) is not None:
                 _require(holds)
                 restored += _put_back(store, line)
@@ -242,7 +246,7 @@ def _tidy(target: Target, store: Store) -> None:
 
 
 def _sweep_one(
-    header: MarkHeader,
+    header: TrashBatchHeader,
     store: Store,
     paths: PathTables,
     holds: Callable[[], bool],
@@ -250,19 +254,19 @@ def _sweep_one(
 ) -> Emptied:
     done = Emptied(header.mark_id)
     try:
-        for line in _held(files_of(store, header, mark_location(header)), holds):
-            found = store.stat(line.trash_path)
-            if found is None:
+        for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
+            stored = store.stat(line.trash_path)
+            if stored is None:
                 continue  # never moved, restored, or swept before
-            # What is reached and still here could not go back: something is at its place.
-            if paths.reaches(line.path) or found.size_bytes != line.size_bytes:
+            # A referenced file that is still here could not be restored: another file is at its place.
+            if paths.reaches(line.path) or stored.size_bytes != line.size_bytes:
                 done = replace(done, left_files=done.left_files + 1)
             else:
                 store.delete(line.trash_path)
                 done = _deleted(done, line, gone=store.stat(line.trash_path) is None)
         if not done.left_files:
             store.tidy(files_folder(header.prefix, header.mark_id))
-            store.delete(mark_location(header))
+            store.delete(manifest_location(header))
     finally:
         tell(done)
     return done
@@ -292,25 +296,25 @@ def restore(
     holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
-    """Moves every file of a mark, or of all marks, back to its place; what is there stays. Its
-    manifest is kept aside: no scan takes these files for orphans again."""
-    found = []
-    for header in sorted(read_marks(target.prefixes, store), key=mark_location):
+    """Moves every file of a trash batch, or of all, back to its place. An existing file there stays. The
+    manifest is kept, so that no scan treats these files as orphans again."""
+    results = []
+    for header in sorted(read_batch_headers(target.prefixes, store), key=manifest_location):
         _check_own(header, target)
         if mark_id is not None and header.mark_id != mark_id:
             continue
         done = Emptied(header.mark_id)
         try:
-            for line in _held(files_of(store, header, mark_location(header)), holds):
+            for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
                 if store.stat(line.trash_path) is not None:
                     done = _restored(done, put_back=_put_back(store, line))
             if not done.left_files:
                 store.tidy(files_folder(header.prefix, header.mark_id))
-                store.move(mark_location(header), restored_location(header))
+                store.move(manifest_location(header), restored_location(header))
         finally:
             tell(done)
-        found.append(done)
-    return tuple(found)
+        results.append(done)
+    return tuple(results)
 
 
 def _put_back(store: Store, line: TrashedFile) -> bool:
@@ -330,8 +334,8 @@ def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
     return (trashed_file(o, prefix, mark_id, _WHY) for o in _below(scan, prefix))
 
 
-def _held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
-    """The files, as long as the lease is ours. Raises FenceLostError."""
+def _while_lease_held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
+    """Yields the files as long as this run has the lease. Raises FenceLostError."""
     for file in files:
         _require(holds)
         yield file
@@ -339,14 +343,14 @@ def _held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[T
 
 def _require(holds: Callable[[], bool]) -> None:
     if not holds():
-        raise FenceLostError("another run holds the table's lease; no further file is touched.")
+        raise FenceLostError("another run holds the table's lease. No further file is changed.")
 
 
-def _check_own(header: MarkHeader, target: Target) -> None:
+def _check_own(header: TrashBatchHeader, target: Target) -> None:
     if header.table_uuid != target.state.uuid:
         raise RefusedError(
             "ICM-102",
             f"the trash of {header.prefix} holds {header.mark_id} of a table with uuid {header.table_uuid}; "
             f"{target.state.table} has {target.state.uuid}.",
-            "look at its manifest, and delete or move it by hand.",
+            "read its manifest, then delete or move it by hand.",
         )

@@ -1,6 +1,7 @@
-"""Trash manifests: one file of lines per mark, first its header, then each file it sets aside.
+"""Trash manifests: one file of lines per trash batch. The first line is the header; each further line
+names one file.
 
-What lies in a trash folder is told by them alone.
+Only the manifests define what is in a trash folder.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.removal.orphans import (
     TRASH,
     HeldOrphans,
-    MarkHeader,
     Orphan,
+    TrashBatchHeader,
     TrashedFile,
     held_orphans,
 )
@@ -23,63 +24,63 @@ from iceberg_maint.ports.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
-class TrashMark:
-    """A manifest: where it is, and how many files and bytes it set aside. `restored`: all are back
-    at their places, and no scan takes them for orphans while the manifest is there."""
+class TrashBatch:
+    """A manifest: its location, and its numbers of files and bytes. `restored`: all files are back at
+    their places, and no scan treats them as orphans while the manifest exists."""
 
-    header: MarkHeader
+    header: TrashBatchHeader
     location: str
     files: int
     size_bytes: int
     restored: bool
 
 
-def mark_location(header: MarkHeader) -> str:
-    """Where the manifest of a mark is."""
+def manifest_location(header: TrashBatchHeader) -> str:
+    """Returns the location of a trash batch's manifest."""
     return f"{_folder(header.prefix, 'marks')}/{header.mark_id}.jsonl"
 
 
-def restored_location(header: MarkHeader) -> str:
-    """Where the manifest of a mark is once all its files are back at their places."""
+def restored_location(header: TrashBatchHeader) -> str:
+    """Returns the location of the manifest after all its files are restored."""
     return f"{_folder(header.prefix, 'restored')}/{header.mark_id}.jsonl"
 
 
 def trashed_file(orphan: Orphan, prefix: str, mark_id: str, why: str) -> TrashedFile:
-    """The line of an orphan below a prefix."""
+    """Returns the manifest line of an orphan below a prefix."""
     below = orphan.path[len(prefix.rstrip("/")) :]
     place = files_folder(prefix, mark_id) + below
     return TrashedFile(orphan.path, place, orphan.size_bytes, orphan.modified_ms, why)
 
 
-def mark_lines(header: MarkHeader, files: Iterable[TrashedFile]) -> Iterator[bytes]:
-    """The manifest's content."""
+def manifest_lines(header: TrashBatchHeader, files: Iterable[TrashedFile]) -> Iterator[bytes]:
+    """Yields the lines of the manifest."""
     yield dumps(header).encode() + b"\n"
     for file in files:
         yield dumps(file).encode() + b"\n"
 
 
-def read_marks(prefixes: Iterable[str], store: Store) -> Iterator[MarkHeader]:
-    """The marks in the trash of the prefixes, in no order. Raises UnreadableTableError ICM-101 for
-    a manifest that cannot be read."""
+def read_batch_headers(prefixes: Iterable[str], store: Store) -> Iterator[TrashBatchHeader]:
+    """Yields the headers of the trash batches below the prefixes, in no order. Raises
+    UnreadableTableError ICM-101 for a manifest that cannot be read."""
     return (header for prefix in prefixes for header, _ in _read(prefix, "marks", store))
 
 
-def trash_marks(prefixes: Iterable[str], store: Store) -> list[TrashMark]:
-    """All marks in the trash of the prefixes, oldest first. Raises UnreadableTableError ICM-101."""
-    found = []
+def trash_batches(prefixes: Iterable[str], store: Store) -> list[TrashBatch]:
+    """Returns all trash batches below the prefixes, oldest first. Raises UnreadableTableError ICM-101."""
+    batches = []
     for prefix in prefixes:
         for kind in ("marks", "restored"):
             for header, location in _read(prefix, kind, store):
                 files, size_bytes = 0, 0
                 for file in files_of(store, header, location):
                     files, size_bytes = files + 1, size_bytes + file.size_bytes
-                found.append(TrashMark(header, location, files, size_bytes, kind == "restored"))
-    return sorted(found, key=lambda m: (m.header.marked_ms, m.location))
+                batches.append(TrashBatch(header, location, files, size_bytes, kind == "restored"))
+    return sorted(batches, key=lambda m: (m.header.marked_ms, m.location))
 
 
 def held_in_trash(prefixes: Iterable[str], store: Store, most_paths: int) -> Iterator[HeldOrphans]:
-    """What the trash of the prefixes holds for a later sweep, in no order. Raises UnreadableTableError
-    ICM-101."""
+    """Yields the files that the trash of the prefixes holds for a later sweep, in no order. Raises
+    UnreadableTableError ICM-101."""
     for prefix in prefixes:
         for header, location in _read(prefix, "marks", store):
             lines = files_of(store, header, location)
@@ -88,15 +89,15 @@ def held_in_trash(prefixes: Iterable[str], store: Store, most_paths: int) -> Ite
 
 
 def restored_paths(prefixes: Iterable[str], store: Store) -> Iterator[str]:
-    """The files that were put back, wherever they are by now. Raises UnreadableTableError ICM-101."""
+    """Yields the original paths of restored files. Raises UnreadableTableError ICM-101."""
     for prefix in prefixes:
         for header, location in _read(prefix, "restored", store):
             yield from (file.path for file in files_of(store, header, location))
 
 
-def files_of(store: Store, header: MarkHeader, location: str) -> Iterator[TrashedFile]:
-    """The files of the manifest at the location. Raises UnreadableTableError ICM-101 for a line that
-    is none, or that names a file elsewhere."""
+def files_of(store: Store, header: TrashBatchHeader, location: str) -> Iterator[TrashedFile]:
+    """Yields the files of the manifest at the location. Raises UnreadableTableError ICM-101 for a line
+    that is not valid, or that names a file outside the prefix."""
     root, folder = header.prefix.rstrip("/"), files_folder(header.prefix, header.mark_id)
     lines = iter(store.read_lines(location))
     next(lines)
@@ -104,22 +105,22 @@ def files_of(store: Store, header: MarkHeader, location: str) -> Iterator[Trashe
         with _readable(location):
             file = loads(TrashedFile, line.decode())
             if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:
-                raise ValueError(f"it names {file.path} as {file.trash_path}")
+                raise ValueError(f"a line maps {file.path} to {file.trash_path}")
         yield file
 
 
-def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[MarkHeader, str]]:
+def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[TrashBatchHeader, str]]:
     folder = _folder(prefix, kind)
     for file in store.list(folder):
         with _readable(file.path):
-            header = loads(MarkHeader, next(iter(store.read_lines(file.path))).decode())
+            header = loads(TrashBatchHeader, next(iter(store.read_lines(file.path))).decode())
             if f"{_folder(header.prefix, kind)}/{header.mark_id}.jsonl" != file.path:
-                raise ValueError(f"it is that of {header.mark_id} of {header.prefix}")
+                raise ValueError(f"its header is that of {header.mark_id} of {header.prefix}")
         yield header, file.path
 
 
 def trash_folder(prefix: str) -> str:
-    """The trash below a prefix."""
+    """Returns the trash folder below a prefix."""
     return f"{prefix.rstrip('/')}/{TRASH}"
 
 
@@ -128,7 +129,7 @@ def _folder(prefix: str, kind: str) -> str:
 
 
 def files_folder(prefix: str, mark_id: str) -> str:
-    """Where the files of a mark are set aside."""
+    """Returns the folder for the files of a trash batch."""
     return f"{_folder(prefix, 'files')}/{mark_id}"
 
 
@@ -139,6 +140,6 @@ def _readable(location: str) -> Iterator[None]:
     except (ValueError, StopIteration) as error:
         raise UnreadableTableError(
             "ICM-101",
-            f"trash manifest {location} cannot be read: {error}. Nothing of it was touched.",
-            "repair it; each of its lines names one file.",
+            f"trash manifest {location} cannot be read: {error}. None of its files was changed.",
+            "repair the manifest; each of its lines names one file.",
         ) from error

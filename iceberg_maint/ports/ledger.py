@@ -160,7 +160,7 @@ class Ledger(Protocol):
         ...
 
     # runs of Dagster's
-    def beat_run(self, run_id: str) -> None:
+    def record_run_heartbeat(self, run_id: str) -> None:
         """The process of the run says that it lives, now by the database's clock."""
         ...
 
@@ -168,7 +168,7 @@ class Ledger(Protocol):
         """Nothing more is to be heard of the run."""
         ...
 
-    def run_beats(self) -> Mapping[str, int]:
+    def run_heartbeats(self) -> Mapping[str, int]:
         """When each run that has not ended was last heard, ms by the database's clock."""
         ...
 
@@ -228,7 +228,7 @@ class Ledger(Protocol):
         """Every attempt at a batch, oldest first, however it ended."""
         ...
 
-    def leftover(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+    def uncommitted_output(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
         """The newest attempt at a batch that wrote files, where its process died without a commit
         that is known or could not commit for no fault of theirs, and the batch is what it was then. The
         attempt that wrote them, which may be an earlier one, began no longer ago than this."""

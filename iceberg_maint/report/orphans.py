@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from iceberg_maint.core.removal.orphans import MarkHeader, Orphan, OrphanSummary, ScanCounts, told
+from iceberg_maint.core.removal.orphans import (
+    Orphan,
+    OrphanSummary,
+    ScanCounts,
+    TrashBatchHeader,
+    printable_path,
+)
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.report.console import draw_rows
 from iceberg_maint.report.formatting import escape_control_chars, moment, number, size
@@ -35,7 +41,8 @@ def scan_document(
         "youngest_ms": summary.youngest_ms,
         "kept": {why.value: files for why, files in sorted(counts.kept.items())},
         "folders": [
-            {"folder": told(f.folder), "files": f.files, "bytes": f.size_bytes} for f in summary.folders
+            {"folder": printable_path(f.folder), "files": f.files, "bytes": f.size_bytes}
+            for f in summary.folders
         ],
         "largest": [orphan_document(o) for o in summary.largest],
         "needs_approval": needs_approval,
@@ -46,16 +53,20 @@ def scan_document(
 
 def orphan_document(orphan: Orphan) -> Document:
     """The JSON document of one orphan file."""
-    return {"path": told(orphan.path), "bytes": orphan.size_bytes, "modified_ms": orphan.modified_ms}
+    return {
+        "path": printable_path(orphan.path),
+        "bytes": orphan.size_bytes,
+        "modified_ms": orphan.modified_ms,
+    }
 
 
 def mark_document(
-    header: MarkHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
+    header: TrashBatchHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
 ) -> Document:
     """The JSON document of one mark of the trash; `sweep_after_ms` is null for restored files."""
     return {
         "mark_id": header.mark_id,
-        "prefix": told(header.prefix),
+        "prefix": printable_path(header.prefix),
         "state": "restored" if restored else "held",
         "marked_ms": header.marked_ms,
         "sweep_after_ms": None if restored else header.marked_ms + hold_seconds * 1000,
@@ -81,12 +92,12 @@ def draw_scan(console: Console, document: Mapping[str, object], summary: OrphanS
         return
     console.print(f"last written between {moment(summary.oldest_ms)} and {moment(summary.youngest_ms)}")
     folders = [
-        [escape(escape_control_chars(told(f.folder))), number(f.files), size(f.size_bytes)]
+        [escape(escape_control_chars(printable_path(f.folder))), number(f.files), size(f.size_bytes)]
         for f in summary.folders
     ]
     draw_rows(console, ["folder", "files", "size"], folders)
     largest = [
-        [escape(escape_control_chars(told(o.path))), size(o.size_bytes), moment(o.modified_ms)]
+        [escape(escape_control_chars(printable_path(o.path))), size(o.size_bytes), moment(o.modified_ms)]
         for o in summary.largest
     ]
     draw_rows(console, ["largest files", "size", "last written"], largest)

@@ -15,7 +15,7 @@ from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.health.target_sort_order import wanted_order
+from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
@@ -171,7 +171,7 @@ def with_order(state: TableState, policy: Policy) -> TableState:
     """The state with the order that its layout is measured by. Raises ConfigurationError ICM-100
     for a column that the table lacks or that has no order."""
     try:
-        return replace(state, order=wanted_order(state, policy.layout))
+        return replace(state, order=target_sort_order(state, policy.layout))
     except ValueError as why:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 

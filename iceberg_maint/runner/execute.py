@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.backoff import failed, held, refused, succeeded, undone, write_ahead
+from iceberg_maint.core.decisions.backoff import (
+    failed,
+    quarantined_history,
+    refused,
+    succeeded,
+    undone,
+    write_ahead,
+)
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation, TableId
@@ -230,7 +237,7 @@ def _histories(
     now_ms = runtime.clock.now_ms()
     why = ended.message or ended.reason.value
     if ended.reason is Reason.REFS_LOST:
-        return {p: held(h, why) for p, h in past.items()}
+        return {p: quarantined_history(h, why) for p, h in past.items()}
     return {p: failed(h, policy.retry, now_ms, why) for p, h in past.items()}
 
 

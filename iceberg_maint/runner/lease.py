@@ -60,7 +60,7 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
     answer is no reason to end it: what works on a table has its lease for that."""
 
     def beat() -> bool:
-        ledger.beat_run(run_id)
+        ledger.record_run_heartbeat(run_id)
         return True
 
     with suppress(Exception):

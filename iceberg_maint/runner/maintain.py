@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.decide import resting
+from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
@@ -254,7 +254,7 @@ def _rest_stop(seen: Assessment, run: Run) -> Reason | None:
     """A pause set, or a blackout begun, since the run decided to work."""
     runtime = run.runtime
     note = runtime.ledger.pause_note(seen.state.uuid, str(seen.state.table))
-    rest = resting(seen.policy, note, runtime.clock.now_ms())
+    rest = reason_to_rest(seen.policy, note, runtime.clock.now_ms())
     return rest[0] if rest else None
 
 

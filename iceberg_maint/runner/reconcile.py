@@ -18,7 +18,7 @@ from iceberg_maint.core.commits.expire_snapshots import (
     lost_with,
     settle_expiry,
 )
-from iceberg_maint.core.decisions.backoff import held, succeeded
+from iceberg_maint.core.decisions.backoff import quarantined_history, succeeded
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import FileKind, TableState
@@ -83,7 +83,7 @@ def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> t
         settlement = _settle(attempt, live, state, runtime)
         if settlement.lost:
             # First, so that whoever dies in between has left the hold behind.
-            _remember(attempt, held(succeeded(), settlement.why), runtime)
+            _remember(attempt, quarantined_history(succeeded(), settlement.why), runtime)
         status = _status_of_batch(settlement)
         runtime.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
         if status is BatchStatus.DONE:

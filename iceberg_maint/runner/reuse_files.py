@@ -24,7 +24,7 @@ adopted is never about to be removed."""
 def adopted(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
     """What an earlier process wrote for this very batch, if it can be committed as it is; else the
     batch is to be written. Raises StaleBatchError where the batch itself does not hold any more."""
-    left = runtime.ledger.leftover(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    left = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
     # What is not there cannot be proved anew.
     if left is None or not left.files or left.proof is None or not _suffices(left.proof, batch, policy):
         return None

@@ -90,7 +90,9 @@ def test_metadata_file_that_cannot_be_read_is_refused(events: Table, catalog: Py
     file = Path(events.metadata_location.removeprefix("file://"))
     for content in (b"[]", b"{", b""):
         file.write_bytes(content)
-        with pytest.raises(UnreadableTableError, match=r"ICM-101 cannot load lake.db.events: .* is no table"):
+        with pytest.raises(
+            UnreadableTableError, match=r"ICM-101 cannot load lake.db.events: .* is not table"
+        ):
             catalog.metadata_document(EVENTS, events.metadata_location)
     file.unlink()
     with pytest.raises(UnreadableTableError, match=r"metadata file .* is missing"):

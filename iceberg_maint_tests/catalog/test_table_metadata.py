@@ -201,7 +201,7 @@ def test_parse_metadata_newer_format_version_is_refused() -> None:
 )
 def test_parse_metadata_other_content_is_refused(data: bytes) -> None:
     with pytest.raises(
-        UnreadableTableError, match=r"cannot load lake\.db\.t: file:///x is no table metadata"
+        UnreadableTableError, match=r"cannot load lake\.db\.t: file:///x is not table metadata"
     ) as refused:
         parse_metadata(TABLE, "file:///x", data)
     assert refused.value.code == "ICM-101"

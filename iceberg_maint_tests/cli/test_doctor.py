@@ -153,8 +153,9 @@ def test_clocks_that_disagree_fail_with_every_time_and_the_fix(lake: Lake) -> No
     assert told == (
         "ICM-115 every table: the clocks of this machine and of the ledger are 3600 s apart. this machine "
         "2027-01-15T09:00:00+00:00, ledger 2027-01-15T08:00:00+00:00, last-updated-ms "
-        "2027-01-15T08:00:00+00:00; the limit is 300 s; nothing is removed. Fix: set the clock that is wrong by "
-        "NTP; where this machine's clock was put right since, run 'iceberg-maint doctor --accept-clock'."
+        "2027-01-15T08:00:00+00:00; the limit is 300 s; nothing is removed. Fix: correct the wrong clock "
+        "by NTP. If the clock of this machine was corrected since then, run "
+        "'iceberg-maint doctor --accept-clock'."
     )
 
 

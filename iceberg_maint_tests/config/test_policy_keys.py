@@ -28,7 +28,9 @@ def test_built_in_value_of_every_key_is_accepted(key: Any) -> None:
 def test_value_below_the_minimum_is_refused(key: Any) -> None:
     assert yaml(key.path, key.minimum) == key.minimum
     below = key.minimum - (0.001 if isinstance(key.minimum, float) else 1)
-    with pytest.raises(ConfigurationError, match=rf"defaults.{key.path} is .*: must be .*{key.minimum:.12g}"):
+    with pytest.raises(
+        ConfigurationError, match=rf"defaults.{key.path} is .*. It must be .*{key.minimum:.12g}"
+    ):
         yaml(key.path, below)
     with pytest.raises(ConfigurationError):
         policy_keys.from_text(key.path, str(below), key.path)
@@ -66,7 +68,7 @@ def test_value_above_the_maximum_is_refused(key: Any) -> None:
     ],
 )
 def test_value_of_another_type_is_refused(path: str, value: object) -> None:
-    with pytest.raises(ConfigurationError, match=rf"ICM-100 defaults.{path} is .*: must be "):
+    with pytest.raises(ConfigurationError, match=rf"ICM-100 defaults.{path} is .*. It must be "):
         yaml(path, value)
 
 
@@ -98,7 +100,7 @@ def test_text_is_read_by_the_key_s_type(path: str, text: str, value: object) -> 
     ],
 )
 def test_wrong_text_is_refused(path: str, text: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{path} is '{text}': must be"):
+    with pytest.raises(ConfigurationError, match=rf"{path} is '{text}'. It must be"):
         policy_keys.from_text(path, text, path)
 
 

@@ -100,7 +100,7 @@ def test_value_of_a_secret_key_is_masked_whoever_knows_it(text: str, masked: str
         "token-expires-in-ms=3600000",
         "oauth2-server-uri: https://x/token",
         "token-refresh-enabled: true",
-        "ICM-118 catalogs.l.properties.token is a secret and is written in the file.",
+        "ICM-118 catalogs.l.properties.token is a secret.",
         "lake.db.secrets: IMPROVED (small_files)",
     ],
 )

@@ -58,12 +58,12 @@ class Ledger(SqlLedger):
     def now_ms(self) -> int:
         return self.now
 
-    def beat_run(self, run_id: str) -> None:
+    def record_run_heartbeat(self, run_id: str) -> None:
         if self.read_only:
             raise OSError("the disk is full")
         self.beats[run_id] = self.now
 
-    def run_beats(self) -> dict[str, int]:
+    def run_heartbeats(self) -> dict[str, int]:
         return dict(self.beats)
 
     def end_run(self, run_id: str) -> None:
@@ -230,12 +230,12 @@ HEARD: list[tuple[str, bool]] = []
 @dg.op
 def ask_the_ledger(context: dg.OpExecutionContext) -> None:
     beat = threading.Event()
-    first = SHARED.run_beats()[context.run_id]
+    first = SHARED.run_heartbeats()[context.run_id]
     for _ in range(500):
-        if SHARED.run_beats()[context.run_id] > first:
+        if SHARED.run_heartbeats()[context.run_id] > first:
             break
         beat.wait(0.01)
-    HEARD.append((context.run_id, SHARED.run_beats()[context.run_id] > first))
+    HEARD.append((context.run_id, SHARED.run_heartbeats()[context.run_id] > first))
 
 
 @dg.job(executor_def=build_executor(SHARED))
@@ -268,7 +268,7 @@ def test_run_is_heard_again_and_again_while_it_works_and_no_more_once_it_has_end
     assert [(run_id, True) for run_id in [done.run_id]] == HEARD
     with dg.execute_job(dg.reconstructable(failing), stored) as done:
         assert not done.success
-    assert SHARED.run_beats() == {}
+    assert SHARED.run_heartbeats() == {}
 
 
 def test_run_whose_ledger_is_away_does_its_work(stored: dg.DagsterInstance) -> None:
@@ -282,10 +282,10 @@ class Away(SqlLedger):
     def __init__(self) -> None:
         super().__init__("sqlite://")
 
-    def beat_run(self, run_id: str) -> None:
+    def record_run_heartbeat(self, run_id: str) -> None:
         raise OSError(run_id)
 
-    end_run = beat_run
+    end_run = record_run_heartbeat
 
 
 @dg.job(executor_def=build_executor(Away()))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, together
+from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, combine_outcomes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.ports.engine import CommitContext, Written
@@ -51,7 +51,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     real = build(load_config(config, {"ICEBERG_MAINT_HOME": str(folder)}))
     runtime = replace(real, engine=LazyEngine(FullDisk))
     for name in ("db.backing_off", "db.quarantined"):
-        ended = together(maintain(runtime.find(name), Request(f"failing {name}"), runtime))
+        ended = combine_outcomes(maintain(runtime.find(name), Request(f"failing {name}"), runtime))
         assert ended.outcome is OutcomeStatus.FAILED
     return config
 

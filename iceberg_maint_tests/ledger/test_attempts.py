@@ -155,7 +155,7 @@ def test_steps_out_of_order_are_refused(ledger, lease, attempt, done, call, mess
 def test_finish_as_committed_without_a_try_is_refused(ledger, lease, attempt, place, status, done):
     for step in done:
         step(ledger, lease, attempt)
-    with pytest.raises(OutOfOrderError, match="no commit was tried"):
+    with pytest.raises(OutOfOrderError, match="no commit was attempted"):
         finish(ledger, lease, attempt, status)
     assert (outcomes(place), ledger.cursors(UUID).get(REWRITE)) == ([], None)
 
@@ -399,14 +399,14 @@ def settled(ledger: SqlLedger, lease: Lease, attempt: Attempt) -> None:
 
 def test_leftover_is_what_a_dead_attempt_at_the_batch_wrote(ledger, lease, attempt):
     settled(ledger, lease, attempt)
-    found = ledger.leftover(lease, BATCH.batch_id, 3600)
+    found = ledger.uncommitted_output(lease, BATCH.batch_id, 3600)
     assert found == replace(attempt, status="FAILED", files=FILES, proof=PROOF)
     assert ledger.attempts_at(UUID, BATCH.batch_id) == (found,)
 
 
 def test_leftover_is_none_while_its_attempt_has_no_end(ledger, lease, attempt):
     intend(ledger, lease, attempt)
-    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is None
 
 
 @pytest.mark.parametrize("status", [BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.UNKNOWN])
@@ -414,13 +414,13 @@ def test_leftover_is_none_of_an_attempt_that_reported(ledger, lease, attempt, st
     intend(ledger, lease, attempt)
     try_(ledger, lease, attempt)
     finish(ledger, lease, attempt, status)
-    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is None
 
 
 def test_leftover_is_none_of_an_attempt_that_is_in_the_table(ledger, lease, attempt):
     intend(ledger, lease, attempt)
     ledger.settle_attempt(lease, attempt.attempt_id, COMMITTED, BatchStatus.DONE)
-    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is None
 
 
 def test_leftover_is_none_once_the_batch_wants_other_files(ledger, lease, attempt):
@@ -429,11 +429,11 @@ def test_leftover_is_none_once_the_batch_wants_other_files(ledger, lease, attemp
     ledger.close_batch(lease, BATCH.batch_id, "the files are to be in another order by now")
     plan = plan_of("day=1")
     ledger.save_plan(lease, plan, "run-1")
-    assert ledger.leftover(lease, BATCH.batch_id, 3600) is not None
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is not None
     ledger.close_batch(lease, BATCH.batch_id, "the files are to be larger by now")
     larger = tuple(replace(b, target_file_size_bytes=b.target_file_size_bytes + 1) for b in plan.batches)
     ledger.save_plan(lease, replace(plan, batches=larger), "run-1")
-    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is None
 
 
 def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt, place):
@@ -443,8 +443,8 @@ def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt,
     place.age("icm_intent", "recorded_ms", 3_601_000)
     second = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {})
     settled(ledger, lease, second)
-    assert ledger.leftover(lease, BATCH.batch_id, 3600) is None
-    assert ledger.leftover(lease, BATCH.batch_id, 7200).attempt_id == second.attempt_id
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is None
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 7200).attempt_id == second.attempt_id
 
 
 def test_leftover_that_was_written_anew_is_as_young_as_that(ledger, lease, attempt, place):
@@ -455,11 +455,11 @@ def test_leftover_that_was_written_anew_is_as_young_as_that(ledger, lease, attem
     anew = tuple(replace(f, path=f"{f.path}.anew") for f in FILES)
     ledger.record_intent(lease, second.attempt_id, anew, PROOF)
     ledger.settle_attempt(lease, second.attempt_id, REJECTED, BatchStatus.PLANNED)
-    assert ledger.leftover(lease, BATCH.batch_id, 3600).files == anew
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600).files == anew
 
 
 def test_leftover_is_asked_for_under_the_lease(ledger, lease, attempt):
     settled(ledger, lease, attempt)
     ledger.release_lease(lease)
     with pytest.raises(FenceLostError):
-        ledger.leftover(lease, BATCH.batch_id, 3600)
+        ledger.uncommitted_output(lease, BATCH.batch_id, 3600)

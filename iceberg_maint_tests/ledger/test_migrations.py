@@ -127,7 +127,7 @@ def test_ledger_of_a_newer_version_is_refused_naming_both(ledger, place: Place):
     with pytest.raises(ConfigurationError) as refused:
         newer.now_ms()
     assert str(refused.value) == (
-        f"ICM-128 the ledger's schema has version 99; this program knows versions up to {NEWEST}. "
+        f"ICM-128 the ledger's schema has version 99. This program supports versions up to {NEWEST}. "
         "Fix: install the newer iceberg-maint that wrote it, or name another ledger."
     )
     assert refused.value.exit_code == 2

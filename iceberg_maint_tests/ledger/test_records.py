@@ -60,7 +60,7 @@ def test_records_follow_a_table_through_a_rename(ledger):
 def test_append_record_again_changes_nothing_and_another_under_its_id_is_refused(ledger):
     ledger.append_record(make_record("r1"))
     ledger.append_record(make_record("r1"))
-    with pytest.raises(OutOfOrderError, match="r1 is written already"):
+    with pytest.raises(OutOfOrderError, match="r1 already exists with other contents"):
         ledger.append_record(make_record("r1", OTHER))
     assert ledger.records(None, 10) == (make_record("r1"),)
 

@@ -43,13 +43,13 @@ MUTANTS = (
     Mutant("a file of another number is the same", "core/commits/planned_files.py", '("data sequence number", self.data_sequence_number, other.data_sequence_number)', '("data sequence number", 0, 0)', IDENTITY),
     Mutant("a file of other rows is the same", "core/commits/planned_files.py", '("rows", self.record_count, other.record_count)', '("rows", 0, 0)', IDENTITY),
     Mutant("a file of another size is the same", "core/commits/planned_files.py", '("bytes", self.size_bytes, other.size_bytes)', '("bytes", 0, 0)', IDENTITY),
-    Mutant("files merely moved to other manifests are gone", "core/commits/manifest_diff.py", "    return sorted(gone - come, key=lambda i: (i[0], i[1] or 0))", "    return sorted(gone, key=lambda i: (i[0], i[1] or 0))", IDENTITY),
+    Mutant("files merely moved to other manifests are gone", "core/commits/manifest_diff.py", "    return sorted(departed - arrived, key=lambda i: (i[0], i[1] or 0))", "    return sorted(departed, key=lambda i: (i[0], i[1] or 0))", IDENTITY),
     # What the commit changes beside its files.
     Mutant("the parent may be any snapshot", "core/commits/gate.py", "if new.parent_id != base.snapshot_id:", "if False:", REWRITE),
-    Mutant("a commit may change the schema along", "core/commits/gate.py", "if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):", "if False:", REWRITE),
+    Mutant("a commit may change the schema along", "core/commits/gate.py", "if base_facts != (new.table_uuid, new.format_version, new.schema_id, new.specs):", "if False:", REWRITE),
     # Which files go and come.
     Mutant("files may go that were not planned", "core/commits/gate.py", "if unplanned := removed - intent.removed:", "if unplanned := frozenset():", EVERY),
-    Mutant("planned files may stay", "core/commits/gate.py", "if kept := intent.removed - removed:", "if kept := frozenset():", EVERY),
+    Mutant("planned files may stay", "core/commits/gate.py", "if unremoved := intent.removed - removed:", "if unremoved := frozenset():", EVERY),
     Mutant("deletes to be dropped may stay", "core/commits/gate.py", "if undropped := intent.dropped - {e.path for e in files.removed}:", "if undropped := frozenset():", EVERY),
     Mutant("deletes to be replaced may stay", "core/commits/gate.py", "if unreplaced := intent.replaced - {e.identity for e in files.removed}:", "if unreplaced := frozenset():", EVERY),
     Mutant("files may come that are nobody's", "core/commits/gate.py", "if foreign := added - intended:", "if foreign := frozenset():", EVERY),
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant("a group may be of two partitions", "core/commits/gate.py", "if len(sources) > 1 or any(scope[0] != group.spec_id for scope in sources):", "if False:", REWRITE),
     Mutant("outputs may be of any spec", "core/commits/gate.py", "if output.scope[0] != group.output_spec_id or elsewhere:", "if elsewhere:", EVERY),
     Mutant("outputs may lie in any partition", "core/commits/gate.py", "if output.scope[0] != group.output_spec_id or elsewhere:", "if output.scope[0] != group.output_spec_id:", EVERY),
-    Mutant("rows may move into and out of a newer delete", "core/commits/gate.py", "if scopes and len(held) > 1:", "if False:", REWRITE),
+    Mutant("rows may move into and out of a newer delete", "core/commits/gate.py", "if scopes and len(applies) > 1:", "if False:", REWRITE),
     Mutant("deletes reach no other spec", "core/commits/delete_scope.py", "return is_global or delete.scope == scope", "return delete.scope == scope", REWRITE),
     # Marks that are added.
     Mutant("marks may be other than written", "core/commits/gate.py", "if said != (kind, data_file, intended.record_count) or data_file not in group.examined:", "if data_file not in group.examined:", CONVERSION),
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant("files that were examined still need a delete", "core/commits/gate.py", "[e for e in files.survivors if e.path not in examined]", "list(files.survivors)", (*DROP, *CONVERSION)),
     Mutant("a vector goes though its file stays", "core/commits/delete_scope.py", "renewed.get(e.referenced_data_file, -1) < e.record_count", "False", REACH),
     Mutant("a poorer vector will do", "core/commits/delete_scope.py", "renewed.get(e.referenced_data_file, -1) < e.record_count", "e.referenced_data_file not in renewed", REACH),
-    Mutant("deletes of removed files count as needed", "core/commits/delete_scope.py", "        and e.referenced_data_file not in gone\n", "", REACH),
+    Mutant("deletes of removed files count as needed", "core/commits/delete_scope.py", "        and e.referenced_data_file not in removed_data\n", "", REACH),
     # What others did since the plan.
     Mutant("others may turn deletes round by a replace", "core/commits/gate.py", "if changes and since.operation not in _VALIDATED_OPERATIONS:", "if False:", REWRITE),
     Mutant("our own merges count as another's", "core/commits/gate.py", "(since.adds_deletes or since.removes_deletes) and not since.ours", "(since.adds_deletes or since.removes_deletes)", REWRITE),
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant("equality deletes apply to rows of their own commit", "core/commits/delete_scope.py", "if delete is not None and sequence_number < delete.data_sequence_number:", "if delete is not None and sequence_number <= delete.data_sequence_number:", REACH),
     Mutant("positions do not apply to files of their own commit", "core/commits/delete_scope.py", "if shared is not None and sequence_number <= shared.data_sequence_number:", "if shared is not None and sequence_number < shared.data_sequence_number:", REACH),
     Mutant("deletes of an unpartitioned spec are not global", "core/commits/delete_scope.py", "            if delete.kind is FileKind.EQUALITY_DELETES and delete.scope[0] in unpartitioned:", "            if False:", REACH),
-    Mutant("the oldest of a scope's deletes counts", "core/commits/delete_scope.py", "if known is None or known.data_sequence_number < delete.data_sequence_number:", "if known is None or known.data_sequence_number > delete.data_sequence_number:", REACH),
+    Mutant("the oldest of a scope's deletes counts", "core/commits/delete_scope.py", "if current is None or current.data_sequence_number < delete.data_sequence_number:", "if current is None or current.data_sequence_number > delete.data_sequence_number:", REACH),
     Mutant("manifests are searched for global deletes only", "core/commits/delete_scope.py", "oldest < self._newest_keys.get(manifest.spec_id, -1)", "False", REACH),
     Mutant("manifests are not searched for global deletes", "core/commits/delete_scope.py", "if self._everywhere is not None and oldest < self._everywhere.data_sequence_number:", "if False:", REACH),
     Mutant("manifests are not searched for files by path", "core/commits/delete_scope.py", "            or oldest <= self._newest_of_file\n", "", REACH),
@@ -104,10 +104,10 @@ MUTANTS = (
     # How the change is read.
     Mutant("a manifest kept under other facts is the same", "core/commits/manifest_diff.py", "if old[path] != now[path]:", "if False:", DIFFERENCE),
     Mutant("what the commit says is believed uncounted", "core/commits/manifest_diff.py", "_accounted(written) == _live_counts(gone)", "True", DIFFERENCE),
-    Mutant("kept entries are not compared", "core/commits/manifest_diff.py", "if left[identity] != now[identity]:", "if False:", DIFFERENCE),
+    Mutant("kept entries are not compared", "core/commits/manifest_diff.py", "if before[identity] != after[identity]:", "if False:", DIFFERENCE),
     Mutant("a manifest's counts are not compared with its list's", "core/commits/manifest_diff.py", "if number is not None and number != counts[status]:", "if False:", DIFFERENCE),
     Mutant("no newer deletes are looked for", "core/commits/manifest_diff.py", "manifest.is_deletes and manifest.sequence_number > intent.snapshot_sequence_number", "False", REWRITE),
-    Mutant("manifests the plan did not know are known", "core/commits/manifest_diff.py", "if files is None or known.get(manifest.path) != manifest:", "if files is None:", DROP),
+    Mutant("manifests the plan did not know are known", "core/commits/manifest_diff.py", "if files is None or pinned_by_path.get(manifest.path) != manifest:", "if files is None:", DROP),
     Mutant("known manifests are never opened", "core/commits/manifest_diff.py", "SPOT_CHECK_FILES = 10_000", "SPOT_CHECK_FILES = 0", DROP),
     Mutant("vectors go by their file, not by their place in it", "core/commits/change.py", "return self.path, self.content_offset", "return self.path, None", MERGE),
     # The swap itself.

@@ -9,7 +9,7 @@ import pytest
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.orphans.scan import Scan, Target, scan
 from iceberg_maint.orphans.trash import restore, sweep, trash
-from iceberg_maint.orphans.trash_manifest import trash_marks
+from iceberg_maint.orphans.trash_manifest import trash_batches
 from iceberg_maint_tests.support.orphans.layouts import (
     DATA_FILES,
     DAY_MS,
@@ -49,7 +49,7 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     [mark, *_] = restored = restore(target, store)
     assert sum(r.restored_files for r in restored) == len(lake.orphans)
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
-    assert [m.restored for m in trash_marks(target.prefixes, store)] == [True] * len(restored)
+    assert [m.restored for m in trash_batches(target.prefixes, store)] == [True] * len(restored)
     assert mark.left_files == 0
     assert forget_restored(target, store) == len(restored)
 

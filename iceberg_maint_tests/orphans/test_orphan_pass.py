@@ -316,7 +316,7 @@ def test_file_put_back_is_told_before_what_refuses_the_pass(
     assert (batch.outcome, batch.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
     assert place.exists()
     assert (
-        "lake.db.t: files in the trash that were committed after all are back at their places: 1"
+        "lake.db.t: restored files from the trash that were committed after they were moved there: 1"
         in caplog.text
     )
 

@@ -12,7 +12,7 @@ from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.orphans.scan import scan
 from iceberg_maint.orphans.trash import Emptied, restore, sweep
-from iceberg_maint.orphans.trash_manifest import read_marks, trash_marks
+from iceberg_maint.orphans.trash_manifest import read_batch_headers, trash_batches
 from iceberg_maint_tests.orphans.test_scan import commit
 from iceberg_maint_tests.orphans.test_trash import (
     HOLD_MS,
@@ -146,7 +146,7 @@ def test_scan_names_the_way_out_of_the_trash_for_a_file_that_is_reached(lake: La
         scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
     assert refused.value.fix.endswith(f"iceberg-maint orphans restore lake.db.t --mark {mark}.")
     manifest_of(lake).write_text("torn")
-    with pytest.raises(RefusedError, match=r"orphan-3.parquet, which the listing does not hold"):
+    with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is not in the listing"):
         scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
     assert not place.exists()
 
@@ -158,13 +158,13 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
     [restored] = restore(lake.target(), ShiftedStore())
     assert (restored.restored_files, restored.left_files) == (ORPHANS, 1)
     assert place.read_bytes() == b"somebody's"
-    assert len(list(read_marks(lake.target().prefixes, ShiftedStore()))) == 1
+    assert len(list(read_batch_headers(lake.target().prefixes, ShiftedStore()))) == 1
 
 
 def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> None:
     [mark] = put_into_trash(lake).marks
     restore(lake.target(), ShiftedStore())
-    [told] = trash_marks(lake.target().prefixes, ShiftedStore())
+    [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     assert (told.header.mark_id, told.restored, told.files) == (mark, True, ORPHANS + 1)
     assert told.size_bytes == sum(len(b) for b in lake.orphans.values())
     more = lake.folder / PLAIN.table_folder / "data" / "later-orphan"
@@ -181,7 +181,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
 def test_manifest_of_what_was_put_back_that_was_tampered_with_is_refused(lake: Lake) -> None:
     put_into_trash(lake)
     restore(lake.target(), ShiftedStore())
-    [told] = trash_marks(lake.target().prefixes, ShiftedStore())
+    [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     place = Path(told.location.removeprefix("file://"))
     place.write_bytes(place.read_bytes() + b"no json\n")
     with pytest.raises(UnreadableTableError, match="ICM-101 trash manifest"):

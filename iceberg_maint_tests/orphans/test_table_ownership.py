@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_nobodys_and_what_is_gone_is_left_out(tmp_path: P
         for _ in range(2):
             assert told(LocalStore(), memo, gone) == []
             assert told(LocalStore(), memo, gone, broken) == [
-                MetadataVersion(f"file://{broken}", f"none that can be read: {why}")
+                MetadataVersion(f"file://{broken}", f"unreadable: {why}")
             ]
 
 

@@ -16,7 +16,7 @@ from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.orphans.scan import scan
 from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
-from iceberg_maint.orphans.trash_manifest import read_marks
+from iceberg_maint.orphans.trash_manifest import read_batch_headers
 from iceberg_maint_tests.orphans.test_scan import commit
 from iceberg_maint_tests.support.orphans.layouts import (
     DAY_MS,
@@ -83,7 +83,7 @@ def test_manifest_tells_what_was_where_and_why(lake: Lake) -> None:
         place = Path(line["trash_path"].removeprefix("file://"))
         assert place.read_bytes() == lake.orphans[Path(line["path"].removeprefix("file://"))]
         assert place.stat().st_mtime_ns // 1_000_000 == line["modified_ms"]
-        assert line["why"] == "no metadata reaches it"
+        assert line["why"] == "no metadata references it"
     assert lake.lost() == []
 
 
@@ -207,7 +207,7 @@ def test_sweep_waits_for_the_hold_by_the_stores_clock(lake: Lake) -> None:
     assert swept.deleted_files == ORPHANS + 1
     assert swept.deleted_bytes == sum(len(b) for b in lake.orphans.values())
     assert (lake.lost(), lake.remaining()) == ([], [])
-    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
+    assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
     assert sweep_all(lake, later()) == ()
 
 
@@ -295,7 +295,7 @@ def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
     lake.plant(lake.orphans, more)
     os.utime(more, (1, 1))
     [second] = put_into_trash(lake).marks
-    assert {m.mark_id for m in read_marks(lake.target().prefixes, ShiftedStore())} == {first, second}
+    assert {m.mark_id for m in read_batch_headers(lake.target().prefixes, ShiftedStore())} == {first, second}
     assert restore(lake.target(), ShiftedStore(), second) == (Emptied(second, restored_files=1),)
     assert lake.remaining() == [more]
     assert restore(lake.target(), ShiftedStore(), "none") == ()
@@ -310,7 +310,7 @@ def test_crash_while_moving_is_made_good(lake: Lake, crash_at: int) -> None:
     assert len(lake.remaining()) == ORPHANS + 1 - max(0, crash_at - 1)
     restore(lake.target(), ShiftedStore())
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
-    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
+    assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
     forget(lake)
     put_into_trash(lake)
     assert lake.remaining() == []
@@ -324,7 +324,7 @@ def test_crash_while_sweeping_is_made_good(lake: Lake, crash_at: int) -> None:
     assert lake.lost() == []
     [swept] = sweep_all(lake, later())
     assert swept.deleted_files == ORPHANS + 1 - crash_at
-    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
+    assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
     assert not [p for p in (lake.folder / PLAIN.table_folder / TRASH).rglob("*") if p.is_file()]
 
 
@@ -335,7 +335,7 @@ def test_crash_while_restoring_is_made_good(lake: Lake, crash_at: int) -> None:
         restore(lake.target(), Recording(fail_at=crash_at))
     restore(lake.target(), ShiftedStore())
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
-    assert list(read_marks(lake.target().prefixes, ShiftedStore())) == []
+    assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
 
 
 def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:

@@ -62,7 +62,7 @@ COMMITTING = (
         "an attempt is committed when its token is in any snapshot of the table",
         off(
             "core/outcomes/settle.py",
-            "    if found is not None:\n",
+            "    if committed is not None:\n",
             "    if False:\n",
             "core/outcomes/test_settle.py::test_settle_token_in_head_is_committed_there",
         ),
@@ -74,8 +74,8 @@ COMMITTING = (
         "an attempt is given up only where nothing of it can come any more",
         off(
             "core/outcomes/settle.py",
-            "    shown = head.parent_id is None or len(state.ancestors()) > 1\n",
-            "    shown = True\n",
+            "    history_is_visible = head.parent_id is None or len(state.ancestors()) > 1\n",
+            "    history_is_visible = True\n",
             "core/outcomes/test_settle.py::test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown",
         ),
     ),
@@ -104,7 +104,7 @@ COMMITTING = (
         "every write to the ledger needs owner and fence of the lease",
         off(
             "ledger/leases.py",
-            "    if holds(conn, held):\n",
+            "    if holds(conn, required):\n",
             "    if True:\n",
             "ledger/test_leases.py::test_every_write_of_a_lost_lease_is_refused_and_changes_nothing[sqlite-taken over]",
         ),
@@ -255,8 +255,8 @@ COMMITTING = (
         "the plan is out of date and made anew",
         off(
             "core/commits/rewrite_manifests.py",
-            "    if gone := planned - old.keys():\n",
-            "    if gone := frozenset():\n",
+            "    if missing := planned - old.keys():\n",
+            "    if missing := frozenset():\n",
             "core/commits/test_rewrite_manifests.py::test_manifest_that_is_gone_makes_the_plan_stale",
         ),
     ),

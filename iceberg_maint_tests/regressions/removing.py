@@ -474,8 +474,8 @@ REMOVING = (
         "the gate leaves no ref without its snapshot",
         off(
             "core/commits/expire_snapshots.py",
-            '    if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:\n',
-            "    if gone := frozenset():\n",
+            '    if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:\n',
+            "    if missing := frozenset():\n",
             f"{EXPIRY}_ref_on_an_expiring_snapshot_is_refused",
         ),
     ),
@@ -486,7 +486,7 @@ REMOVING = (
         "what may expire is worked out anew at the commit",
         off(
             "core/commits/expire_snapshots.py",
-            "    if kept:\n        yield Violation(Rule.RETENTION",
+            "    if held:\n        yield Violation(Rule.RETENTION",
             "    if False:\n        yield Violation(Rule.RETENTION",
             f"{EXPIRY}_what_came_to_be_held_since_the_plan_is_stale",
         ),
@@ -558,7 +558,7 @@ REMOVING = (
         "plans hold their snapshots",
         off(
             "core/decisions/retention.py",
-            "        *(Hold(Holder.RUNNING, name, of) for name, of in sorted((running or {}).items())),\n",
+            "        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),\n",
             "",
             f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
         ),
@@ -582,8 +582,8 @@ REMOVING = (
         "a branch stays whole down to its oldest kept snapshot",
         off(
             "core/decisions/retention.py",
-            "chain[: max(own_least, *young, 1)]",
-            "[s for n, s in enumerate(chain, 1) if n <= own_least or n in young]",
+            "chain[: max(ref_min_count, *young, 1)]",
+            "[s for n, s in enumerate(chain, 1) if n <= ref_min_count or n in young]",
             f"{RETENTION}_snapshot_of_a_slow_clock_makes_no_hole_in_the_branch",
         ),
     ),

@@ -268,7 +268,7 @@ def test_expiry_whose_log_no_longer_reaches_back_waits_for_a_person(monkeypatch:
     (settled,) = world.reconcile()
     (told,) = settled.settlement.lost
     assert told.startswith(
-        "it cannot be told what: LookupError: the metadata log does not reach back to mem://v"
+        "the check for lost snapshots and refs failed: LookupError: the metadata log does not reach back to mem://v"
     )
     assert last_record(world).reason is Reason.REFS_LOST
     assert world.past(EXPIRE).quarantined

@@ -20,12 +20,12 @@ class Silent(SqlLedger):
         super().__init__("sqlite://")
         self.asked, self.back, self._beats = threading.Event(), threading.Event(), 0
 
-    def beat_run(self, run_id: str) -> None:
+    def record_run_heartbeat(self, run_id: str) -> None:
         self._beats += 1
         if self._beats > 1:
             self.asked.set()
             assert self.back.wait(30)
-        super().beat_run(run_id)
+        super().record_run_heartbeat(run_id)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_run_ends_though_a_beat_of_it_is_never_answered(
 
 def test_run_that_ends_is_heard_no_more(ledger: Silent) -> None:
     with lease.run_heartbeat(ledger, RUN):
-        assert set(ledger.run_beats()) == {RUN}
+        assert set(ledger.run_heartbeats()) == {RUN}
         assert ledger.asked.wait(30)
         ledger.back.set()
-    assert ledger.run_beats() == {}
+    assert ledger.run_heartbeats() == {}

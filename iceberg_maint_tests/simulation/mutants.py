@@ -118,12 +118,12 @@ def lease_is_not_required(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a write needs the fence of its lease")
 def fence_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "_same", lambda held: lease_table.c.table_uuid == held.table_uuid)
+    patch.setattr(leases, "_same_lease", lambda held: lease_table.c.table_uuid == held.table_uuid)
 
 
 @mutant("an expired lease holds nothing")
 def expiry_of_leases_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "_held", leases._same)
+    patch.setattr(leases, "_in_force", leases._same_lease)
 
 
 @mutant("leases expire by the database's clock")
@@ -237,7 +237,7 @@ def done_batches_are_opened_again(patch: pytest.MonkeyPatch) -> None:
 @mutant("a batch that is DONE stays so")
 def later_outcomes_overwrite_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batches, "OPEN", tuple(BatchStatus))
-    patch.setattr(attempts, "_later", lambda _conn, _than: False)
+    patch.setattr(attempts, "_has_later_attempt", lambda _conn, _than: False)
 
 
 @mutant("the catalog's word is not taken for the commit")
@@ -287,7 +287,7 @@ def dead_runs_are_not_told_of(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a record covers what it tells of")
 def any_record_covers_the_whole_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unrecorded_runs, "_tells", lambda _ends, _row: True)
+    patch.setattr(unrecorded_runs, "_contains_row", lambda _ends, _row: True)
 
 
 @mutant("a lease is of one table, not of a name")

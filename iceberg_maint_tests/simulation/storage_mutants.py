@@ -55,7 +55,7 @@ def files_are_adopted_however_old(patch: pytest.MonkeyPatch) -> None:
 )
 def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     def adopted(batch, _policy, tools, lease):
-        left = tools.ledger.leftover(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
+        left = tools.ledger.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
         if left is None or not left.files or left.proof is None:
             return None
         return Written(left.files, left.proof, adopted=True)
@@ -167,7 +167,7 @@ def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         return lambda store, prefix, rules, _youngest_ms: real(store, prefix, rules, 1 << 62)
 
-    wrapped(patch, scan, "_judged", make)
+    wrapped(patch, scan, "_with_reasons", make)
 
 
 @planted(

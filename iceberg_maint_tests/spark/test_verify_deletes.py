@@ -139,7 +139,7 @@ def test_verify_of_dangling_deletes_dropped_is_proved(lake: Lake) -> None:
     lake.convert(name, {}, (delete,))
     found = lake.verify(name)
     assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
-    assert "readers of both read the same data files with the same deletes" in found.detail
+    assert "readers of both snapshots read the same data files with the same deletes" in found.detail
 
 
 def test_verify_of_a_conversion_that_found_nothing_is_proved(lake: Lake) -> None:

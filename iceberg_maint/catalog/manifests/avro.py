@@ -1,9 +1,9 @@
-"""Pruned reads of Avro object container files, on PyIceberg's compiled decoder.
+"""Reads selected fields of Avro object container files, on PyIceberg's compiled decoder.
 
-Iceberg's manifests and manifest lists carry field ids, so a reader names the ids it wants and the
-rest is skipped without making objects. PyIceberg's own reader tree is not used: it cannot resolve
-a named type that is used twice (two partition fields of equal decimal, uuid or fixed type), it
-makes a Python call per field, and it resolves the schema anew for every file.
+Iceberg's manifests and manifest lists carry field ids. A reader names the ids it needs, and the other
+fields are skipped without creating objects. PyIceberg's own reader tree is not used, for three reasons:
+it cannot resolve a named type that is used twice (two partition fields of equal decimal, uuid or fixed
+type), it makes a Python call per field, and it resolves the schema again for every file.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ _NAMED = frozenset({"record", "fixed", "enum"})
 
 
 class AvroError(ValueError):
-    """The file is no Avro container, or its bytes disagree with its own schema."""
+    """The file is not an Avro container, or its bytes disagree with its schema."""
 
 
-def read_columns(data: bytes, wanted: tuple[int, ...], map_keys: tuple[int, ...] = ()) -> list[Column]:
-    """One column per wanted field id, in file order; a field the file lacks is all None.
+def read_columns(data: bytes, field_ids: tuple[int, ...], map_keys: tuple[int, ...] = ()) -> list[Column]:
+    """Returns one column per requested field id, in file order. A field that the file lacks is None in
+    every row.
 
-    Fields of the record `data_file` (id 2) count as the entry's own. Structs come as tuples,
-    decimals and uuids as such, dates and times as the stored integers. Of a map from integers to
-    bytes, as Iceberg keeps bounds, come the values of `map_keys` as a tuple. Raises AvroError when
-    the bytes do not end where the schema says they do.
+    Fields of the record `data_file` (id 2) count as the entry's own. Structs become tuples, decimals and
+    uuids keep their types, dates and times are the stored integers. A map from integers to bytes, as
+    Iceberg stores bounds, becomes a tuple of the values of `map_keys`. Raises AvroError if the bytes do
+    not end where the schema says.
     """
     decoder = new_decoder(data)
-    columns: list[Column] = [[] for _ in wanted]
+    columns: list[Column] = [[] for _ in field_ids]
     try:
         schema, decompress, sync = _header(decoder)
-        decode, places = _layout(schema, wanted, map_keys)
+        decode, places = _layout(schema, field_ids, map_keys)
         for count, block in _blocks(decoder, len(data), decompress, sync):
             _append(columns, places, _records(block, count, decode))
     except AvroError:
         raise
-    except Exception as error:  # the decoder, the codecs and the schema each raise their own
+    except Exception as error:  # the decoder, the codecs and the schema each raise their own errors
         raise AvroError(f"{type(error).__name__}: {error}") from error
     return columns
 
 
 def read_metadata(data: bytes) -> dict[str, bytes]:
-    """The key-value metadata of the file's header. Raises AvroError."""
+    """Returns the key-value metadata of the file's header. Raises AvroError."""
     try:
         return _metadata(new_decoder(data))
     except AvroError:
@@ -106,7 +107,7 @@ def _blocks(
 ) -> Iterator[tuple[int, bytes]]:
     while decoder.tell() < length:
         count, size_bytes = decoder.read_int(), decoder.read_int()
-        # The compiled decoder checks no bounds: it would read on in foreign memory.
+        # The compiled decoder does not check bounds: it would read on in other memory.
         if not 0 <= size_bytes <= length - decoder.tell() - _SYNC_BYTES:
             raise AvroError(f"the file ends within a block of {size_bytes} bytes")
         block = decoder.read(size_bytes)
@@ -117,13 +118,13 @@ def _blocks(
 
 @lru_cache(maxsize=256)
 def _layout(
-    schema: str, wanted: tuple[int, ...], map_keys: tuple[int, ...]
+    schema: str, field_ids: tuple[int, ...], map_keys: tuple[int, ...]
 ) -> tuple[RecordDecoder, tuple[int | None, ...]]:
-    """The decoder of the schema's records, and each wanted id's place among what it gives."""
+    """Returns the decoder of the schema's records, and for each requested id its place in the result."""
     fields = list(_flattened(json.loads(schema), {}))
-    given = [field_id for field_id, _ in fields if field_id in wanted]
-    decode = record_decoder([(node, field_id in wanted) for field_id, node in fields], map_keys)
-    return decode, tuple(given.index(i) if i in given else None for i in wanted)
+    decoded_ids = [field_id for field_id, _ in fields if field_id in field_ids]
+    decode = record_decoder([(node, field_id in field_ids) for field_id, node in fields], map_keys)
+    return decode, tuple(decoded_ids.index(i) if i in decoded_ids else None for i in field_ids)
 
 
 def _flattened(record: Mapping[str, Any], names: dict[str, Mapping[str, Any]]) -> Iterator[tuple[int, Any]]:
@@ -136,11 +137,11 @@ def _flattened(record: Mapping[str, Any], names: dict[str, Mapping[str, Any]]) -
 
 
 DATA_FILE = 2
-"""Field id of a manifest entry's `data_file` record, whose fields are read as the entry's own."""
+"""Field id of a manifest entry's `data_file` record. Its fields are read as the entry's own."""
 
 
 def _declare(node: Any, names: dict[str, Mapping[str, Any]]) -> Any:
-    """Notes named types and replaces references to them, so that later code sees only types."""
+    """Records named types and replaces references to them, so that later code handles only types."""
     if isinstance(node, str):
         return names.get(node, node)
     if isinstance(node, list):

@@ -1,8 +1,8 @@
-"""Record decoders made for one schema, as source that Python compiles.
+"""Generates record decoders for a schema, as source that Python compiles.
 
-A manifest entry has some two dozen fields, most of them skipped: with a call of Python's for each, the
-calls take longer than the decoding. In a function made for the schema every field is a line instead.
-Of a file's schema nothing enters the source but numbers.
+A manifest entry has about two dozen fields, and most are skipped. With one Python call per field, the
+calls take longer than the decoding. In a function generated for the schema, every field is one line. Only
+numbers of a file's schema enter the source.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.utils.decimal import bytes_to_decimal
 
 Node = Any
-"""A type of an Avro schema whose named types are replaced by what they stand for."""
+"""A type of an Avro schema in which named types are replaced by their definitions."""
 RecordDecoder = Callable[[BinaryDecoder, int], list[tuple[Any, ...]]]
-"""(decoder, number of records) → of each record the fields wanted, in the order of the file."""
+"""(decoder, number of records) → the requested fields of each record, in the order of the file."""
 
 _METHODS = (
     *("read", "read_boolean", "read_int", "read_ints", "read_float", "read_utf8", "read_bytes", "skip"),
@@ -48,13 +48,13 @@ _SKIP = {
 
 
 def record_decoder(fields: Sequence[tuple[Node, bool]], map_keys: tuple[int, ...]) -> RecordDecoder:
-    """A decoder of records of these fields (type, whether it is wanted). Structs come as tuples,
-    decimals and uuids as such; of a map from integers to bytes come the values of `map_keys`.
-    Raises KeyError for a type that Avro does not have."""
+    """Returns a decoder of records of these fields (type, whether it is requested). Structs become
+    tuples, decimals and uuids keep their types. A map from integers to bytes becomes the values of
+    `map_keys`. Raises KeyError for a type that Avro does not have."""
     source = _Source(map_keys)
     lines, values = [], []
-    for number, (node, wanted) in enumerate(fields):
-        if wanted:
+    for number, (node, requested) in enumerate(fields):
+        if requested:
             lines.append(f"value_{number} = {source.read(node)}")
             values.append(f"value_{number}, ")
         else:
@@ -67,7 +67,7 @@ def record_decoder(fields: Sequence[tuple[Node, bool]], map_keys: tuple[int, ...
 
 
 class _Source:
-    """Functions by their lines, and the constants that they name."""
+    """Functions as lines of source, and the constants that they name."""
 
     def __init__(self, map_keys: tuple[int, ...]) -> None:
         self._lines: list[str] = []
@@ -81,7 +81,7 @@ class _Source:
         }
 
     def function(self, name: str, parameters: str, body: Sequence[str]) -> None:
-        """Adds one; the decoder's methods are its local names."""
+        """Adds a function. The decoder's methods are its local names."""
         used = [m for m in _METHODS if any(f"{m}(" in line for line in body)]
         bound = [f"{m} = decoder.{m}" for m in used]
         self._lines += [f"def {name}({parameters}):", *_in((*bound, *body))]
@@ -92,7 +92,7 @@ class _Source:
         return names
 
     def read(self, node: Node) -> str:
-        """An expression that reads a value."""
+        """Returns an expression that reads a value."""
         kind = kind_of(node)
         if kind == "union":
             return self._union(node)
@@ -109,7 +109,7 @@ class _Source:
         return f"uuid(bytes={value})" if logical == "uuid" else value
 
     def skip(self, node: Node) -> list[str]:
-        """Lines that pass over a value."""
+        """Returns lines that skip a value."""
         kind = kind_of(node)
         if kind == "union":
             return self._skip_union(node)
@@ -129,7 +129,8 @@ class _Source:
         return f"{what}_{self._names}"
 
     def _union(self, branches: Sequence[Node]) -> str:
-        """Iceberg's unions are null and one type, in either order; others are read as well."""
+        """Reads a union. Iceberg's unions are null and one type, in either order; other unions are read
+        as well."""
         if len(branches) == 2 and "null" in branches:
             present = 1 - branches.index("null")
             return f"({self.read(branches[present])} if read_int() == {present} else None)"
@@ -171,7 +172,7 @@ def kind_of(node: Node) -> str:
 
 
 def item_kinds(items: Node) -> list[str]:
-    """The types of the fields of an array's items, or of the items where they are no records."""
+    """Returns the types of the fields of an array's items, or of the items if they are not records."""
     return [kind_of(f["type"]) for f in items["fields"]] if kind_of(items) == "record" else [kind_of(items)]
 
 
@@ -196,5 +197,5 @@ def _times(count: str, lines: Sequence[str]) -> list[str]:
 
 
 def _in(lines: Sequence[str]) -> list[str]:
-    """The lines one step further in."""
+    """Returns the lines with one more level of indentation."""
     return [f"    {line}" for line in lines]

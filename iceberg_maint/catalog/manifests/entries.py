@@ -1,6 +1,6 @@
-"""Live manifest entries whole: what a manifest that is written anew must still say of each file.
+"""Reads whole live manifest entries: the facts of each file that a rewritten manifest must keep.
 
-Inheritance as the Iceberg spec has it, sections "Sequence Number Inheritance" and "First Row ID
+Inheritance follows the Iceberg spec, sections "Sequence Number Inheritance" and "First Row ID
 Inheritance".
 """
 
@@ -27,14 +27,14 @@ _PARTITION = _WANTED.index(fields.PARTITION)
 
 
 def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
-    """The live entries in the manifest's order. Raises UnreadableTableError ICM-101, also where the
-    manifest does not hold as many as its list says."""
-    wanted = _WANTED_OF_DELETES if manifest.is_deletes else _WANTED
-    columns = fields.read_fields(io, manifest.path, wanted, "manifest")
+    """Returns the live entries in the manifest's order. Raises UnreadableTableError ICM-101, also if
+    their number differs from the manifest list's."""
+    field_ids = _WANTED_OF_DELETES if manifest.is_deletes else _WANTED
+    columns = fields.read_fields(io, manifest.path, field_ids, "manifest")
     columns[_PARTITION] = _by_bits(columns[_PARTITION])
     if not manifest.is_deletes:
         columns.append([None] * len(columns[_PARTITION]))
-    found = []
+    entries = []
     next_row_id = None if manifest.is_deletes else manifest.first_row_id
     for (
         status,
@@ -44,11 +44,11 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
         content,
         path,
         form,
-        at,
+        position,
         rows,
         size,
         row_id,
-        named,
+        referenced,
         offset,
         keys,
     ) in zip(*columns, strict=True):
@@ -57,36 +57,37 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
         first_row_id = row_id
         if row_id is None and next_row_id is not None:
             first_row_id, next_row_id = next_row_id, next_row_id + rows
-        found.append(
+        entries.append(
             LiveEntry(
                 path,
                 offset,
                 fields.KINDS[fields.kind_of(content, form)],
-                at,
+                position,
                 fields.inherited(seq, status, manifest.sequence_number, manifest.path),
                 _file_sequence_number(file_seq, status, manifest),
                 manifest.added_snapshot_id if snapshot is None else snapshot,
                 first_row_id,
                 rows,
                 size,
-                named,
+                referenced,
                 keys or None,
             )
         )
-    listed = (manifest.added_files, manifest.existing_files)
-    if None not in listed and sum(n or 0 for n in listed) != len(found):
+    listed_counts = (manifest.added_files, manifest.existing_files)
+    if None not in listed_counts and sum(n or 0 for n in listed_counts) != len(entries):
         raise UnreadableTableError(
             "ICM-101",
-            f"manifest {manifest.path} holds {len(found)} live entries, its list says otherwise: {listed}.",
-            "find out which of the two is wrong before anything is rewritten.",
+            f"manifest {manifest.path} holds {len(entries)} live entries, but the manifest list counts: {listed_counts}.",
+            "find out which of the two is wrong, and repair it before the next rewrite.",
         )
-    return found
+    return entries
 
 
-def _file_sequence_number(own: int | None, status: int, manifest: Manifest) -> int | None:
-    """ADDED entries inherit theirs, and those of v1 manifests; some writers left out the others'."""
+def _file_sequence_number(entry_number: int | None, status: int, manifest: Manifest) -> int | None:
+    """ADDED entries and those of v1 manifests inherit the manifest's number. Some writers omitted the
+    others'."""
     inherits = status == EntryStatus.ADDED or manifest.sequence_number == 0
-    return manifest.sequence_number if own is None and inherits else own
+    return manifest.sequence_number if entry_number is None and inherits else entry_number
 
 
 def _by_bits(partitions: Column) -> Column:

@@ -1,4 +1,4 @@
-"""The live entries of a pinned snapshot: as columns to measure, as values to plan with."""
+"""Reads the live entries of a pinned snapshot: as columns to measure, and as values to plan with."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from iceberg_maint.errors import RefusedError
 
 
 def read_columns(io: FileIO, state: TableState) -> Columns:
-    """All live entries as columns, with their layout where the state has an order; raises
+    """Returns all live entries as columns, with their layout if the state has an order. Raises
     UnreadableTableError.
 
-    Paths of data files are looked at only where deletes name files, and are not kept; when data
-    files were added only where position deletes name none.
+    The paths of data files are read only if deletes name files, and are not kept. The sequence numbers of
+    the adding commits are read only if some position deletes name no file.
     """
     table, order = str(state.table), state.order
     asked = (REFERENCED_FILE, LOWER_BOUNDS, UPPER_BOUNDS)
@@ -82,7 +82,7 @@ def read_columns(io: FileIO, state: TableState) -> Columns:
 
 
 def _named(deletes: LiveEntries) -> list[str | None]:
-    """The one data file that each delete file names."""
+    """Returns the data file that each delete file names, None if it names none or several."""
     columns = zip(deletes.kind.tolist(), *deletes.more, strict=True)
     return [
         only_path(lower, upper) if own is None and kind == POSITION_DELETES else own
@@ -98,14 +98,14 @@ def _measured(order: LayoutOrder | None) -> tuple[int, ...]:
 
 
 def _unreferenced(deletes: LiveEntries, named: list[str | None], live: Mapping[str, int]) -> Mask:
-    """Marks delete files that name a data file which is not live, or is newer than they are."""
+    """Marks delete files that name a data file that is not live, or is newer than the delete."""
     never = 1 << 63
     pairs = zip(named, deletes.sequence_number.tolist(), strict=True)
     return np.array([path is not None and live.get(path, never) > number for path, number in pairs], bool)
 
 
 def _added(data: LiveEntries, manifest: Manifest, numbers: Sequence[int | None]) -> Integers:
-    """The sequence number of the commit that added each file."""
+    """Returns the sequence number of the commit that added each file."""
     inherits = data.snapshot_id == manifest.added_snapshot_id
     own = [
         manifest.sequence_number if n is None and i else n or 0
@@ -115,27 +115,27 @@ def _added(data: LiveEntries, manifest: Manifest, numbers: Sequence[int | None])
 
 
 def live_files(io: FileIO, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
-    """Live files of the partitions with these keys, and all global equality deletes; data files
-    with their ranges where the state has an order.
+    """Returns the live files of the partitions with these keys, and all global equality deletes. Data
+    files have their ranges if the state has an order.
 
-    Raises RefusedError ICM-120 when a data file is listed twice.
+    Raises RefusedError ICM-120 if a data file is listed twice.
     """
-    found: list[LiveFile] = []
-    wanted = frozenset(partitions)
+    files: list[LiveFile] = []
+    keys = frozenset(partitions)
     for manifest in state.manifests:
         if has_live_files(manifest):
-            found += _files(io, state, manifest, wanted)
-    seen: set[str] = set()
-    for file in found:
-        if file.kind is FileKind.DATA and file.path in seen:
+            files += _files(io, state, manifest, keys)
+    data_paths: set[str] = set()
+    for file in files:
+        if file.kind is FileKind.DATA and file.path in data_paths:
             raise RefusedError(
                 "ICM-120",
                 f"{state.table}: data file {file.path} is referenced twice; rewriting it would change "
                 "the number of rows.",
                 "remove one of the two references first.",
             )
-        seen.add(file.path)
-    return tuple(found)
+        data_paths.add(file.path)
+    return tuple(files)
 
 
 def find_live(
@@ -146,18 +146,22 @@ def find_live(
     *,
     deletes: bool,
 ) -> frozenset[str]:
-    """Which paths are live data files, or delete files, in any retained snapshot, newest snapshots
-    first."""
-    wanted, found, seen = frozenset(paths), set[str](), set[str]()
+    """Returns which paths are live data files, or delete files, in any retained snapshot. The newest
+    snapshots are read first."""
+    searched, live_paths, read_manifest_paths = frozenset(paths), set[str](), set[str]()
     for snapshot in reversed(state.snapshots):
-        if wanted <= found:
+        if searched <= live_paths:
             break
         for manifest in read_manifests(check_manifest_list(state.table, snapshot)):
-            if manifest.is_deletes is not deletes or manifest.path in seen or not has_live_files(manifest):
+            if (
+                manifest.is_deletes is not deletes
+                or manifest.path in read_manifest_paths
+                or not has_live_files(manifest)
+            ):
                 continue
-            seen.add(manifest.path)
-            found |= wanted.intersection(read_paths(manifest))
-    return frozenset(found)
+            read_manifest_paths.add(manifest.path)
+            live_paths |= searched.intersection(read_paths(manifest))
+    return frozenset(live_paths)
 
 
 def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:

@@ -1,4 +1,4 @@
-"""Aggregation of live entries to health: numpy columns in, `Measured` out. No I/O."""
+"""Aggregates live entries to health: numpy columns in, `Measured` out. No I/O."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _BINS = len(SIZE_EDGES_BYTES) + 1
 class Columns:
     """All live entries of a table.
 
-    `key` indexes `keys`; `scope` indexes `(spec id, key)` pairs, within which deletes apply;
-    `commit_ms` is the time of the entry's commit, -1 once expired; `added` is the sequence number of
-    the commit that added a data file; `named` and `unreferenced` are those of `References`. `layout`
-    is that of the data files, `layout_key` their keys, where an order is measured.
+    `key` indexes `keys`. `scope` indexes `(spec id, key)` pairs, within which deletes apply. `commit_ms`
+    is the time of the entry's commit, -1 if it has expired. `added` is the sequence number of the commit
+    that added a data file. `named` and `unreferenced` are those of `References`. `layout` is that of the
+    data files and `layout_key` their keys, if an order is measured.
     """
 
     keys: tuple[str, ...]
@@ -68,20 +68,21 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The data file that each entry names, as a number, -1 for none; `unreferenced` marks those that
-    name one which is not live or newer than they are."""
+    """The data file that each entry names, as a number, -1 for none. `unreferenced` marks entries that
+    name a data file that is not live or is newer than the entry."""
 
     named: Integers
     unreferenced: Mask
 
     @classmethod
     def none(cls, length: int) -> References:
-        """Those of entries that name no file."""
+        """Returns the references of entries that name no file."""
         return cls(np.full(length, -1, np.int64), np.zeros(length, bool))
 
 
 def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy) -> Measured:
-    """Health per partition and table of the pinned snapshot, as `core.health.metrics` defines it."""
+    """Returns the health per partition and table of the pinned snapshot, as `core.health.metrics` defines
+    it."""
     target = target_file_size_bytes(policy, dict(state.properties))
     limits = size_limits(policy, target)
     per_key = _sums(columns, limits.small_below_bytes, limits.large_above_bytes)
@@ -118,7 +119,7 @@ def to_columns(
     references: Sequence[References],
     added: Sequence[Integers],
 ) -> Columns:
-    """One set of columns of all manifests; partitions of equal key become one.
+    """Joins the columns of all manifests. Partitions with equal keys become one.
 
     `references` and `added` have one element per element of `parts`.
     """
@@ -165,9 +166,10 @@ def _joined(arrays: Iterable[Integers]) -> Integers:
 
 
 def _commit_ms(state: TableState, snapshot_ids: Integers, sequence_numbers: Integers) -> Integers:
-    """Time of the snapshot an entry names, else of the one with its sequence number, else -1."""
+    """Returns the time of the snapshot that an entry names, else of the snapshot with its sequence
+    number, else -1."""
     by_id = {s.snapshot_id: s.timestamp_ms for s in state.snapshots}
-    # Format v1 gives every snapshot the number 0, which names none of them.
+    # Format v1 gives every snapshot the number 0, so the number identifies none of them.
     by_number = {s.sequence_number: s.timestamp_ms for s in state.snapshots if s.sequence_number}
     named = _look_up(snapshot_ids, by_id)
     return np.where(named == _UNKNOWN_MS, _look_up(sequence_numbers, by_number), named)
@@ -179,11 +181,11 @@ def _look_up(values: Integers, times: Mapping[int, int]) -> Integers:
 
 
 def _sums(c: Columns, small_below_bytes: int, large_above_bytes: int) -> dict[str, Integers]:
-    """Counts, bytes and rows per key, by kind of file."""
+    """Returns counts, bytes and rows per key, by kind of file."""
     data = c.kind == DATA
     small = data & (c.size_bytes < small_below_bytes)
     large = data & (c.size_bytes > large_above_bytes)
-    found = {
+    sums = {
         "data_files": _count(c, data),
         "data_bytes": _sum(c, data, c.size_bytes),
         "records": _sum(c, data, c.records),
@@ -198,18 +200,18 @@ def _sums(c: Columns, small_below_bytes: int, large_above_bytes: int) -> dict[st
         (EQUALITY_DELETES, "equality_delete_files", "equality_delete"),
     ):
         mask = c.kind == code
-        found[files] = _count(c, mask)
-        found[f"{name}_records"] = _sum(c, mask, c.records)
-        found[f"{name}_bytes"] = _sum(c, mask, c.size_bytes)
+        sums[files] = _count(c, mask)
+        sums[f"{name}_records"] = _sum(c, mask, c.records)
+        sums[f"{name}_bytes"] = _sum(c, mask, c.size_bytes)
     oldest = _lowest(c.key[data], c.sequence_number[data], len(c.keys))
-    found["min_data_sequence_number"] = np.where(oldest == _NEVER, 0, oldest)
-    found["max_data_sequence_number"] = _highest(c.key, c.sequence_number, len(c.keys))
-    found["last_change_ms"] = _highest(c.key, c.commit_ms, len(c.keys), _UNKNOWN_MS)
-    return found
+    sums["min_data_sequence_number"] = np.where(oldest == _NEVER, 0, oldest)
+    sums["max_data_sequence_number"] = _highest(c.key, c.sequence_number, len(c.keys))
+    sums["last_change_ms"] = _highest(c.key, c.commit_ms, len(c.keys), _UNKNOWN_MS)
+    return sums
 
 
 def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
-    """What deletes apply to, by the spec's scope rules ("Scan Planning")."""
+    """Returns what deletes apply to, by the spec's scope rules ("Scan Planning")."""
     data = c.kind == DATA
     scopes = int(c.scope.max(initial=-1)) + 1
     oldest_of_scope = _lowest(c.scope[data], c.sequence_number[data], scopes)
@@ -220,7 +222,7 @@ def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
     reach = np.where(c.is_global, oldest, oldest_of_scope[c.scope])
     unused_equality = equality & (c.sequence_number <= reach)
     position = (c.kind == POSITION_DELETES) | (c.kind == DELETION_VECTOR)
-    # One that names no single file can only name files that were there when it came.
+    # A delete that names no single file can only name files that existed when it was committed.
     shared = (c.kind == POSITION_DELETES) & (c.named < 0)
     first = np.where(shared, _lowest(c.scope[data], c.added[data], scopes)[c.scope], oldest_of_scope[c.scope])
     unused_position = position & (c.unreferenced | (c.sequence_number < first))
@@ -228,7 +230,7 @@ def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
 
     own = equality & ~c.is_global & ~unused_equality
     applicable = _count(c, own)
-    # A delete whose commit has expired is at least as old as the oldest commit that has not.
+    # A delete with an expired commit is at least as old as the oldest commit that has not expired.
     floor_ms = min((s.timestamp_ms for s in state.snapshots), default=0)
     commit_ms = np.where(c.commit_ms == _UNKNOWN_MS, floor_ms, c.commit_ms)
     oldest_ms = _lowest(c.key[own], commit_ms[own], len(c.keys))
@@ -263,28 +265,28 @@ def _count(c: Columns, mask: Mask) -> Integers:
 
 
 def _named_files(c: Columns, mask: Mask) -> Integers:
-    """Data files that these deletes name, each once, per key."""
+    """Returns the number of data files that these deletes name, each counted once, per key."""
     naming = mask & (c.named >= 0)
     pairs = np.unique(np.stack([c.key[naming], c.named[naming]]), axis=1)
     return np.bincount(pairs[0], minlength=len(c.keys)).astype(np.int64)
 
 
 def _sum(c: Columns, mask: Mask, values: Integers) -> Integers:
-    found = np.zeros(len(c.keys), np.int64)
-    np.add.at(found, c.key[mask], values[mask])
-    return found
+    sums = np.zeros(len(c.keys), np.int64)
+    np.add.at(sums, c.key[mask], values[mask])
+    return sums
 
 
 def _lowest(at: Integers, values: Integers, length: int) -> Integers:
-    found = np.full(length, _NEVER)
-    np.minimum.at(found, at, values)
-    return found
+    lowest = np.full(length, _NEVER)
+    np.minimum.at(lowest, at, values)
+    return lowest
 
 
 def _highest(at: Integers, values: Integers, length: int, start: int = 0) -> Integers:
-    found = np.full(length, start, np.int64)
-    np.maximum.at(found, at, values)
-    return found
+    highest = np.full(length, start, np.int64)
+    np.maximum.at(highest, at, values)
+    return highest
 
 
 def _histogram(c: Columns, data: Mask) -> Integers:
@@ -294,12 +296,12 @@ def _histogram(c: Columns, data: Mask) -> Integers:
 
 
 def _spec_ids(c: Columns) -> list[tuple[int, ...]]:
-    found: list[set[int]] = [set() for _ in c.keys]
-    # A scope has one spec and one key: one entry of each is enough.
+    ids_by_key: list[set[int]] = [set() for _ in c.keys]
+    # A scope has one spec and one key, so one entry of each is enough.
     _, first = np.unique(c.scope, return_index=True)
     for key, spec_id in zip(c.key[first].tolist(), c.spec_id[first].tolist(), strict=True):
-        found[key].add(spec_id)
-    return [tuple(sorted(ids)) for ids in found]
+        ids_by_key[key].add(spec_id)
+    return [tuple(sorted(ids)) for ids in ids_by_key]
 
 
 def _partition(values: dict[str, object], spec_ids: tuple[int, ...]) -> PartitionHealth:
@@ -312,7 +314,7 @@ def _partition(values: dict[str, object], spec_ids: tuple[int, ...]) -> Partitio
 
 
 def table_health(state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
-    """The measurements beside those of partitions."""
+    """Returns the measurements of the table as a whole."""
     return TableHealth(
         partitions=len(partitions),
         snapshots=len(state.snapshots),
@@ -328,5 +330,5 @@ def table_health(state: TableState, partitions: Mapping[str, PartitionHealth]) -
 
 
 def maintenance_properties(state: TableState) -> dict[str, str]:
-    """The table properties that set its policy."""
+    """Returns the table properties that set its policy."""
     return {k: v for k, v in state.properties.items() if k.startswith(MAINTENANCE_PREFIX)}

@@ -1,6 +1,6 @@
-"""Overlap of column ranges per partition, for all files of a table at once.
+"""Computes the overlap of column ranges per partition, for all files of a table at once.
 
-The depth is that of `core.health.overlap`; here it is found for every partition by the same two sorts.
+The depth is that of `core.health.overlap`. Here the same two sorts compute it for every partition.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Values = NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """Data files' sort order ids (0 where unknown), which of them have bounds of every measured
-    column, and the bounds of these: lower and upper ones, column by column."""
+    """The sort order ids of data files (0 if unknown), which of them have bounds of every measured
+    column, and these lower and upper bounds, column by column."""
 
     order_id: Integers
     bounded: Mask
@@ -35,15 +35,16 @@ def file_layout(
     lower: Sequence[tuple[bytes | None, ...] | None],
     upper: Sequence[tuple[bytes | None, ...] | None],
 ) -> FileLayout:
-    """From what manifests hold, the bounds being those of `order.measured` in its order."""
-    found = [ranges_of(order.measured, low, high) for low, high in zip(lower, upper, strict=True)]
-    bounded = [ranges for ranges in found if None not in ranges]
+    """Returns the layout from the contents of manifests. The bounds are those of `order.measured`, in its
+    order."""
+    ranges_by_file = [ranges_of(order.measured, low, high) for low, high in zip(lower, upper, strict=True)]
+    bounded = [ranges for ranges in ranges_by_file if None not in ranges]
     return FileLayout(
         order_id=np.array([i or 0 for i in order_ids], np.int64),
-        bounded=np.array([None not in ranges for ranges in found], bool),
+        bounded=np.array([None not in ranges for ranges in ranges_by_file], bool),
         ranges=tuple(
-            (_values([r[at][0] for r in bounded]), _values([r[at][1] for r in bounded]))  # type: ignore[index]
-            for at in range(len(order.measured))
+            (_values([r[column][0] for r in bounded]), _values([r[column][1] for r in bounded]))  # type: ignore[index]
+            for column in range(len(order.measured))
         ),
     )
 
@@ -53,7 +54,7 @@ def ranges_of(
     lower: Sequence[bytes | None] | None,
     upper: Sequence[bytes | None] | None,
 ) -> tuple[Range | None, ...]:
-    """The ranges of these columns in one file, from their bounds in the same order."""
+    """Returns the ranges of these columns in one file, from their bounds in the same order."""
     none = (None,) * len(columns)
     return tuple(
         range_of(column.type, low, high)
@@ -62,12 +63,12 @@ def ranges_of(
 
 
 def joined(parts: Iterable[FileLayout]) -> FileLayout:
-    """The files of all parts, in order. There must be one."""
-    found = list(parts)
-    columns = zip(*(p.ranges for p in found), strict=True)
+    """Returns the files of all parts, in order. There must be at least one part."""
+    layouts = list(parts)
+    columns = zip(*(p.ranges for p in layouts), strict=True)
     return FileLayout(
-        order_id=np.concatenate([p.order_id for p in found]),
-        bounded=np.concatenate([p.bounded for p in found]),
+        order_id=np.concatenate([p.order_id for p in layouts]),
+        bounded=np.concatenate([p.bounded for p in layouts]),
         ranges=tuple(
             (_concatenated([low for low, _ in ends]), _concatenated([high for _, high in ends]))
             for ends in columns
@@ -76,25 +77,26 @@ def joined(parts: Iterable[FileLayout]) -> FileLayout:
 
 
 def layout_metrics(key: Integers, keys: int, files: FileLayout, sort_order_id: int) -> dict[str, Integers]:
-    """The layout metrics of `core.health.metrics` by partition, `key` being each file's one of `keys`."""
+    """Returns the layout metrics of `core.health.metrics` by partition. `key` maps each file to one of
+    `keys`."""
     unsorted = (files.order_id != sort_order_id) & bool(sort_order_id)
-    found = {
+    metrics = {
         "unsorted_files": np.bincount(key[unsorted], minlength=keys),
         "unbounded_files": np.bincount(key[~files.bounded], minlength=keys),
         "sort_ranges": np.bincount(key[files.bounded], minlength=keys) * len(files.ranges),
         "overlap_depth_sum": np.zeros(keys, np.int64),
         "max_overlap_depth": np.zeros(keys, np.int64),
     }
-    at = key[files.bounded]
+    bounded_keys = key[files.bounded]
     for low, high in files.ranges:
-        depths = _depths(at, low, high)
-        np.add.at(found["overlap_depth_sum"], at, depths)
-        np.maximum.at(found["max_overlap_depth"], at, depths)
-    return found
+        depths = _depths(bounded_keys, low, high)
+        np.add.at(metrics["overlap_depth_sum"], bounded_keys, depths)
+        np.maximum.at(metrics["max_overlap_depth"], bounded_keys, depths)
+    return metrics
 
 
 def _depths(key: Integers, low: Values, high: Values) -> Integers:
-    """Of every range the depth at its lower end, among those of its key."""
+    """Returns, for every range, the depth at its lower end among the ranges of its key."""
     distinct, rank = np.unique(_concatenated([low, high]), return_inverse=True)
     rank = rank.astype(np.int64) + np.concatenate([key, key]) * len(distinct)
     first, last = rank[: len(low)], rank[len(low) :]
@@ -105,18 +107,18 @@ def _depths(key: Integers, low: Values, high: Values) -> Integers:
 
 
 def _values(values: list[object]) -> Values:
-    """One array; of objects where bytes or integers beyond 64 bits are among them."""
+    """Returns one array; an array of objects if it contains bytes or integers beyond 64 bits."""
     if all(isinstance(v, float) for v in values):
         return np.array(values, np.float64)
     if all(isinstance(v, int) and -(1 << 63) <= v < 1 << 63 for v in values):
         return np.array(values, np.int64)
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
 
 
 def _concatenated(parts: Sequence[Values]) -> Values:
-    """The parts as one, of the widest of their types; empty ones say nothing about it."""
+    """Concatenates the parts, with the widest of their types. Empty parts do not affect the type."""
     filled = [p for p in parts if len(p)]
     if not filled:
         return np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""Manifests that no snapshot has: what a writer keeps for a commit that it has not made yet."""
+"""Reads manifests that no snapshot has: a writer keeps them for a commit that it has not made yet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CONTENTS = frozenset({b"data", b"deletes"})
 
 
 def pending_files(location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
-    """The paths of the live files that a manifest names, data and delete files alike; see
-    `storage_ports.Reachability.pending`."""
+    """Returns the paths of the live files that a manifest names, data and delete files alike; see
+    `ports.storage.Reachability.pending`."""
     try:
         metadata = read_metadata(data)
         if not certain and not metadata.keys() & _MANIFEST_KEYS:
@@ -24,12 +24,12 @@ def pending_files(location: str, data: bytes, *, certain: bool) -> Sequence[str]
         _check(metadata)
         statuses, paths = read_columns(data, (STATUS, PATH))
         if not paths or None in paths or None in statuses:
-            raise AvroError("it names no file, which no such manifest does")
+            raise AvroError("it names no file, but every such manifest names at least one")
     except AvroError as error:
         raise UnreadableTableError(
             "ICM-101",
             f"pending manifest {location} of a Flink job cannot be read: {error}. The files that it names "
-            "cannot be told from orphans, and none was moved.",
+            "cannot be distinguished from orphans, so no file was moved.",
             "restore the manifest; delete it if its job will never be restored from a checkpoint or savepoint "
             "that has it.",
         ) from error
@@ -38,9 +38,9 @@ def pending_files(location: str, data: bytes, *, certain: bool) -> Sequence[str]
 
 def _check(metadata: dict[str, bytes]) -> None:
     if missing := _MANIFEST_KEYS - metadata.keys():
-        raise AvroError(f"its header has no '{min(missing)}', which every manifest has")
+        raise AvroError(f"its header has no '{min(missing)}', which every manifest must have")
     version, content = metadata.get("format-version", b"1"), metadata.get("content", b"data")
     if version not in _VERSIONS:
-        raise AvroError(f"its format version is {version!r}; known are 1, 2 and 3")
+        raise AvroError(f"its format version is {version!r}; it must be 1, 2 or 3")
     if content not in _CONTENTS:
-        raise AvroError(f"its content is {content!r}; known are data and deletes")
+        raise AvroError(f"its content is {content!r}; it must be data or deletes")

@@ -1,7 +1,7 @@
-"""Manifest lists and manifests as values, inheritance resolved, checked against each other.
+"""Reads manifest lists and manifests as values, resolves inheritance, and compares them with each other.
 
-Field ids and inheritance rules are those of the Iceberg spec, sections "Manifests", "Manifest
-Lists" and "Sequence Number Inheritance".
+Field ids and inheritance rules are those of the Iceberg spec, sections "Manifests", "Manifest Lists" and
+"Sequence Number Inheritance".
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from iceberg_maint.errors import UnreadableTableError
 
 Integers = NDArray[np.int64]
 Bounds = tuple[bytes | None, ...] | None
-"""Bounds of the columns asked for, in their order; None where the file has none at all."""
+"""Bounds of the requested columns, in their order; None if the file has none."""
 
 KINDS = tuple(FileKind)
-"""File kinds by the code used in columns."""
+"""File kinds by their code in columns."""
 DATA, POSITION_DELETES, EQUALITY_DELETES, DELETION_VECTOR = range(4)
 
-# Field ids of a manifest entry; those of its data file count as the entry's own.
+# Field ids of a manifest entry. The fields of its data file count as the entry's own.
 STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER = 0, 1, 3, 4
 CONTENT, PATH, FORMAT, PARTITION, RECORDS, FILE_BYTES = 134, 100, 101, 102, 103, 104
 LOWER_BOUNDS, UPPER_BOUNDS = 125, 128
@@ -43,7 +43,7 @@ DELETE_FILE_PATH = 2147483546
 """Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 EQUALITY_IDS, SORT_ORDER_ID, REFERENCED_FILE, CONTENT_OFFSET, CONTENT_BYTES = 135, 140, 143, 144, 145
 
-_STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth of reading an entry
+_STATUSES = tuple(EntryStatus)  # by their code; calling the enum costs a tenth of the time to read an entry
 
 _LIST_FIELDS = (500, 501, 517, 502, 515, 516, 503, 504, 505, 506, 512, 513, 507, 520)
 _ENTRY_FIELDS = (
@@ -55,7 +55,7 @@ _REFERENCED = _ENTRY_FIELDS.index(REFERENCED_FILE)
 
 
 def read_bytes(io: FileIO, location: str, what: str) -> bytes:
-    """The whole file. Raises UnreadableTableError ICM-101 that begins with `what`."""
+    """Returns the whole file. Raises UnreadableTableError ICM-101 with a message that begins with `what`."""
     try:
         with io.new_input(location).open() as stream:
             return stream.read()
@@ -63,12 +63,12 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
         raise UnreadableTableError(
             "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
         ) from error
-    except Exception as error:  # each file system raises its own
+    except Exception as error:  # each file system raises its own errors
         raise _unreadable(what, location, error) from error
 
 
 def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
-    """The manifests of one snapshot. Raises UnreadableTableError ICM-101."""
+    """Returns the manifests of one snapshot. Raises UnreadableTableError ICM-101."""
     columns = read_fields(io, location, _LIST_FIELDS, "manifest list")
     return tuple(
         Manifest(
@@ -84,7 +84,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
             deleted_files=deleted,
             added_rows=added_rows,
             existing_rows=existing_rows,
-            # Flags of NULL and NaN come first, one of them only in newer lists.
+            # The flags for NULL and NaN come first. Older lists lack one of them.
             bounds=tuple((field[-2], field[-1]) for field in fields or ()),
             first_row_id=first_row_id,
         )
@@ -108,7 +108,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
 
 
 def make_reader(io: FileIO) -> ManifestReader:
-    """A reader of whole manifests, one value per entry, for the gate and for settling."""
+    """Returns a reader of whole manifests, one value per entry, for the gate and for settling."""
 
     def read(path: str, sequence_number: int, snapshot_id: int) -> Iterator[ManifestEntry]:
         columns = read_fields(io, path, _ENTRY_FIELDS, "manifest")
@@ -138,7 +138,7 @@ def make_reader(io: FileIO) -> ManifestReader:
 
 
 def _sizes(whole: Column, own: Column, kinds: Sequence[tuple[int | None, str]]) -> Column:
-    """Sizes of the files, of deletion vectors those of their blobs."""
+    """Returns the sizes of the files; for deletion vectors, the sizes of their blobs."""
     return [
         blob if kind_of(*kind) == DELETION_VECTOR and blob is not None else size
         for size, blob, kind in zip(whole, own, kinds, strict=True)
@@ -146,34 +146,34 @@ def _sizes(whole: Column, own: Column, kinds: Sequence[tuple[int | None, str]]) 
 
 
 def only_path(lower: Bounds, upper: Bounds) -> str | None:
-    """The one data file whose rows a position delete file marks, from its bounds of `file_path`
-    alone: Spark leaves `referenced_data_file` out (Iceberg's `ContentFileUtil.referencedDataFile`)."""
+    """Returns the data file whose rows a position delete file marks, from its bounds of `file_path`
+    alone: Spark omits `referenced_data_file` (Iceberg's `ContentFileUtil.referencedDataFile`)."""
     first, last = (bounds[0] if bounds else None for bounds in (lower, upper))
     return first.decode() if first is not None and first == last else None
 
 
 def _referenced(io: FileIO, path: str, columns: Sequence[Column]) -> Column:
-    """The referenced data files, by the bounds where position deletes leave them out."""
-    given = columns[_REFERENCED]
+    """Returns the referenced data files. For position deletes that omit them, they come from the bounds."""
+    stated = columns[_REFERENCED]
     contents, formats = (columns[_ENTRY_FIELDS.index(i)] for i in (CONTENT, FORMAT))
     lacking = [
         own is None and content == POSITION_DELETES and kind_of(content, form) == POSITION_DELETES
-        for own, content, form in zip(given, contents, formats, strict=True)
+        for own, content, form in zip(stated, contents, formats, strict=True)
     ]
     if not any(lacking):
-        return given
-    found = read_fields(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest", (DELETE_FILE_PATH,))
-    bounds = zip(*found, strict=True)
-    return [only_path(*b) if lacks else own for b, lacks, own in zip(bounds, lacking, given, strict=True)]
+        return stated
+    bounds_columns = read_fields(io, path, (LOWER_BOUNDS, UPPER_BOUNDS), "manifest", (DELETE_FILE_PATH,))
+    bounds = zip(*bounds_columns, strict=True)
+    return [only_path(*b) if lacks else own for b, lacks, own in zip(bounds, lacking, stated, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveEntries:
     """The live entries of one manifest, column by column.
 
-    `partitions` are the distinct raw tuples, `partition` indexes them; `kind` indexes `KINDS`;
-    `size_bytes` of a deletion vector is the blob's own. `more` are the columns asked for beyond
-    these, filtered to live entries; `layout` is known of data files where an order is measured.
+    `partitions` are the distinct raw tuples, and `partition` indexes them. `kind` indexes `KINDS`. For a
+    deletion vector `size_bytes` is the size of the blob. `more` are the additionally requested columns,
+    filtered to live entries. `layout` is set for data files if an order is measured.
     """
 
     spec_id: int
@@ -191,12 +191,12 @@ class LiveEntries:
         return len(self.partition)
 
     def without_more(self, layout: FileLayout | None = None) -> LiveEntries:
-        """The same entries without the extra columns, with what is known of their layout."""
+        """Returns the same entries without the extra columns, with the given layout."""
         return replace(self, more=(), layout=layout)
 
 
 def has_live_files(manifest: Manifest) -> bool:
-    """False when the manifest list says that all entries are DELETED ones."""
+    """Returns False if the manifest list says that all entries are DELETED."""
     counts = (manifest.added_files, manifest.existing_files)
     return None in counts or any(counts)
 
@@ -208,16 +208,16 @@ def read_live_entries(
     more: tuple[int, ...] = (),
     bounds_of: tuple[int, ...] = (),
 ) -> LiveEntries:
-    """The live entries of one manifest with the fields `more` beyond the usual ones; where bounds
-    are among them, those of the columns with the ids `bounds_of`.
+    """Returns the live entries of one manifest, with the fields `more` in addition to the usual ones.
+    Bounds among them are those of the columns with the ids `bounds_of`.
 
-    Entry counts and rows are compared with the manifest list's: PyIceberg's decoder returns wrong
-    values without a sound where bytes disagree with their schema. Raises UnreadableTableError.
+    The numbers of entries and rows are compared with the manifest list: PyIceberg's decoder returns wrong
+    values without an error if bytes disagree with their schema. Raises UnreadableTableError.
     """
     kinds = (CONTENT, FORMAT, CONTENT_BYTES) if manifest.is_deletes else ()
-    wanted = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, PARTITION, RECORDS, FILE_BYTES, *kinds, *more)
-    found = read_fields(io, manifest.path, wanted, f"{table}: manifest", bounds_of)
-    columns = dict(zip(wanted, found, strict=True))
+    field_ids = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, PARTITION, RECORDS, FILE_BYTES, *kinds, *more)
+    values = read_fields(io, manifest.path, field_ids, f"{table}: manifest", bounds_of)
+    columns = dict(zip(field_ids, values, strict=True))
     status, records = _integers(columns[STATUS]), _integers(columns[RECORDS])
     _check_counts(manifest, table, status, records)
     live = status != EntryStatus.DELETED
@@ -248,12 +248,12 @@ def read_live_entries(
 
 
 def read_fields(
-    io: FileIO, location: str, wanted: tuple[int, ...], what: str, bounds_of: tuple[int, ...] = ()
+    io: FileIO, location: str, field_ids: tuple[int, ...], what: str, bounds_of: tuple[int, ...] = ()
 ) -> list[Column]:
-    """One column for each of these fields, by id. Raises UnreadableTableError ICM-101."""
+    """Returns one column for each of these fields, by id. Raises UnreadableTableError ICM-101."""
     data = read_bytes(io, location, what)
     try:
-        return read_columns(data, wanted, bounds_of)
+        return read_columns(data, field_ids, bounds_of)
     except AvroError as error:
         raise _unreadable(what, location, error) from error
 
@@ -270,39 +270,39 @@ def _integers(values: Sequence[int]) -> Integers:
 
 
 def kind_of(content: int | None, file_format: str) -> int:
-    """The code of a file's kind."""
+    """Returns the code of a file's kind."""
     if content == POSITION_DELETES and file_format.upper() == "PUFFIN":
         return DELETION_VECTOR
     return content or DATA
 
 
 def inherited(own: int | None, status: int, of_manifest: int, path: str) -> int:
-    """An entry's data sequence number: only ADDED entries inherit, and those of v1 manifests."""
+    """Returns an entry's data sequence number. Only ADDED entries and those of v1 manifests inherit it."""
     if own is not None:
         return own
     if status != EntryStatus.ADDED and of_manifest != 0:
         raise UnreadableTableError(
             "ICM-101",
             f"manifest {path} has an entry of status {EntryStatus(status).name} without a "
-            "sequence number, which only an added entry may leave out.",
+            "sequence number, which only an added entry may omit.",
             "rewrite the table's manifests with the engine that wrote them.",
         )
     return of_manifest
 
 
 def _inherited(own: Column, statuses: Column, of_manifest: int, path: str) -> Column:
-    """The data sequence numbers of all entries."""
+    """Returns the data sequence numbers of all entries."""
     if None not in own:
         return own
     return [inherited(seq, code, of_manifest, path) for seq, code in zip(own, statuses, strict=True)]
 
 
 def _encoded(partitions: Column) -> tuple[tuple[tuple[object, ...], ...], Integers]:
-    """Distinct tuples in order of appearance, and each entry's place among them."""
+    """Returns the distinct tuples in order of appearance, and the index of each entry's tuple."""
     places: dict[Any, int] = {}
     codes = [places.setdefault(p, len(places)) for p in partitions]
     if any(isinstance(value, float) for p in places for value in p):
-        # 0.0 and -0.0 are equal to Python and two partitions to Iceberg: tell them apart by text.
+        # 0.0 and -0.0 are equal in Python and two partitions in Iceberg: distinguish them by their text.
         distinct = {repr(p): p for p in partitions}
         places = {text: place for place, text in enumerate(distinct)}
         return tuple(distinct.values()), _integers([places[repr(p)] for p in partitions])
@@ -322,14 +322,14 @@ def _check_counts(manifest: Manifest, table: str, status: Integers, records: Int
         if listed is not None and listed != read:
             raise UnreadableTableError(
                 "ICM-101",
-                f"{table}: manifest {manifest.path} holds {read} {what}, the manifest list says "
-                f"{listed}. The table is not measured in part.",
-                "find out which of the two is wrong before anything is rewritten.",
+                f"{table}: manifest {manifest.path} holds {read} {what}, but the manifest list counts "
+                f"{listed}. The table was not measured.",
+                "find out which of the two is wrong, and repair it before the next rewrite.",
             )
 
 
 def check_manifest_list(table: TableId, snapshot: Snapshot) -> str:
-    """The snapshot's manifest list. Raises UnreadableTableError where it has none."""
+    """Returns the location of the snapshot's manifest list. Raises UnreadableTableError if it has none."""
     if not snapshot.manifest_list:
         raise UnreadableTableError(
             "ICM-101",

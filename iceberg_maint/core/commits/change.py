@@ -1,4 +1,4 @@
-"""Change: what a commit is about to do to a table, as values for the gate's rules."""
+"""The change that a commit makes to a table, as values for the gate's rules."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ Scope = tuple[int, tuple[object, ...]]
 """Spec id and raw partition tuple; the tuple is () for an unpartitioned spec."""
 
 Identity = tuple[str, int | None]
-"""A file's path, and for a deletion vector the offset of its blob."""
+"""A file's path and, for a deletion vector, the offset of its blob."""
 
 
 class LiveEntry(NamedTuple):
-    """One live entry of a manifest with all that a reader takes from it but its column statistics,
-    inheritance resolved. Of partition values floats are their bits; `kind` is as in `FileKind`."""
+    """One live entry of a manifest, inheritance resolved, with all fields that a reader uses except the
+    column statistics. Floats among the partition values are represented by their bits. `kind` is as in
+    `FileKind`."""
 
     path: str
     content_offset: int | None
@@ -37,8 +38,8 @@ class LiveEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataReader:
-    """How manifest lists (by location) and manifests are read: entry by entry as the rules of files
-    need them, or the live entries whole."""
+    """Reads manifest lists (by location) and manifests: as the entries that the rules of files need, or
+    as whole live entries."""
 
     manifest_list: Callable[[str], Sequence[Manifest]]
     manifest: ManifestReader
@@ -47,7 +48,7 @@ class MetadataReader:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One version of a table's metadata at the head of `main`, as far as the gate looks at it."""
+    """The metadata of one version of a table at the head of `main`, as far as the gate reads it."""
 
     table_uuid: str
     format_version: int
@@ -60,7 +61,7 @@ class TableVersion:
 
     @property
     def unpartitioned_specs(self) -> frozenset[int]:
-        """Ids of specs without fields or with void ones only."""
+        """Ids of specs that have no fields, or only void ones."""
         return frozenset(s.spec_id for s in self.specs.values() if s.is_unpartitioned)
 
 
@@ -79,7 +80,7 @@ class Since:
 class Lineage:
     """The snapshots between the pinned one (exclusive) and the base (inclusive), newest first.
 
-    `pinned_exists`: the base still holds the pinned snapshot; `reaches_pinned`: the pinned one is
+    `pinned_exists`: the base still holds the pinned snapshot. `reaches_pinned`: the pinned snapshot is
     among the ancestors of the base's head.
     """
 
@@ -102,7 +103,7 @@ class Entry(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """What tells this entry's file from every other that is live with it."""
+        """The key that identifies this entry's file among all files live with it."""
         return self.path, self.content_offset
 
 
@@ -110,16 +111,20 @@ class Entry(NamedTuple):
 class FileChange:
     """The difference of two manifest lists.
 
-    `removed` and `added`: entries that leave or enter the live set, of any kind; `altered`: what
-    survives and is no longer the same (identities, manifests), as sentences; `duplicates`: files
-    live twice in the manifests read; `new_deletes`: deletes live before the commit with a data
-    sequence number above the pinned one; `survivors`: live data files after the commit to which a
-    dropped_deletes delete could apply; `lost`: data files to mark that were live at the pinned snapshot
-    and are not before the commit; `arrivals`: files of the plan, by path, that are live before the commit in
-    a manifest that the pinned snapshot does not list; `departures`: delete files of the plan that were live
-    at the pinned snapshot and are not before the commit; `outlived`: delete files that mark positions of them, as a new
-    deletion vector does, and are live after it; `live_before` and `live_after`: live data files by
-    the manifest lists, None where a writer left counts out.
+    - `removed` and `added`: entries that leave or enter the live set, of any kind.
+    - `altered`: surviving entries and manifests that changed, as sentences.
+    - `duplicates`: files that are live twice in the manifests read.
+    - `new_deletes`: deletes live before the commit with a data sequence number above the pinned one.
+    - `survivors`: live data files after the commit to which a dropped delete could apply.
+    - `lost`: data files to mark that were live at the pinned snapshot and are not before the commit.
+    - `arrivals`: files of the plan, by path, that are live before the commit in a manifest that the
+      pinned snapshot does not list.
+    - `departures`: delete files of the plan that were live at the pinned snapshot and are not before the
+      commit.
+    - `outlived`: delete files that mark positions of the same data file as a new deletion vector and are
+      live after the commit.
+    - `live_before` and `live_after`: numbers of live data files by the manifest lists, None if a writer
+      omitted counts.
     """
 
     removed: tuple[Entry, ...]
@@ -138,7 +143,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit is about to do: the metadata it builds on, the one it swaps in, the files."""
+    """The change of a commit: the metadata it builds on, the metadata it swaps in, and the files."""
 
     base: TableVersion
     new: TableVersion
@@ -147,8 +152,8 @@ class Change:
 
 
 def scope_of(spec_id: int, partition: tuple[object, ...], unpartitioned: frozenset[int]) -> Scope:
-    """The scope, comparable as Iceberg compares partitions: floats by their bits, so that NaN is
-    itself and 0.0 is not -0.0."""
+    """Returns the scope, comparable as Iceberg compares partitions: floats by their bits, so that NaN
+    equals itself and 0.0 differs from -0.0."""
     if spec_id in unpartitioned:
         return spec_id, ()
     return spec_id, tuple(struct.pack(">d", v) if isinstance(v, float) else v for v in partition)

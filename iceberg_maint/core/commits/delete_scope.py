@@ -1,8 +1,8 @@
-"""DeleteIndex: which delete file applies to which data file (Iceberg spec, "Scan Planning").
+"""DeleteIndex: finds which delete file applies to which data file (Iceberg spec, "Scan Planning").
 
-Position deletes and deletion vectors up to their own sequence number, by path where they name one
-file, else in their spec and partition; equality deletes strictly below their sequence number,
-in their spec and partition or, of an unpartitioned spec, everywhere.
+Position deletes and deletion vectors apply up to their own sequence number: by path if they name one
+file, else in their spec and partition. Equality deletes apply strictly below their sequence number: in
+their spec and partition or, if their spec is unpartitioned, everywhere.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from iceberg_maint.core.model.table_state import FileKind, Manifest
 
 
 def covers(delete: Entry, scope: Scope, unpartitioned: frozenset[int]) -> bool:
-    """Whether a delete file's scope holds data files of this scope, sequence numbers aside; not
-    for deletes scoped to one file."""
+    """Returns whether a delete file's scope contains data files of this scope, regardless of sequence
+    numbers. Not for deletes scoped to one file."""
     is_global = delete.kind is FileKind.EQUALITY_DELETES and delete.scope[0] in unpartitioned
     return is_global or delete.scope == scope
 
 
 class DeleteIndex:
-    """What some delete files apply to; a data file is held against all of them at once."""
+    """An index over delete files. It finds a delete that applies to a data file without a loop over all
+    deletes."""
 
     def __init__(self, deletes: Iterable[Entry], unpartitioned: frozenset[int]) -> None:
         self._everywhere: Entry | None = None
@@ -44,7 +45,7 @@ class DeleteIndex:
         )
 
     def find(self, data: Entry) -> Entry | None:
-        """A delete file that applies to this data file."""
+        """Returns a delete file that applies to this data file, None if there is none."""
         sequence_number = data.data_sequence_number
         for delete in (self._everywhere, self._keys.get(data.scope)):
             if delete is not None and sequence_number < delete.data_sequence_number:
@@ -58,7 +59,8 @@ class DeleteIndex:
         return None
 
     def may_match(self, manifest: Manifest) -> bool:
-        """Whether a manifest may list data files that are hit, by what its list says of it."""
+        """Returns whether a manifest may list data files that a delete applies to, by the facts in the
+        manifest list."""
         if manifest.is_deletes:
             return False
         oldest = manifest.min_sequence_number
@@ -72,23 +74,23 @@ class DeleteIndex:
 
 
 def dropped_deletes(removed: Sequence[Entry], added: Iterable[Entry]) -> list[Entry]:
-    """The delete files among those removed that may still apply to something: not those of one
-    data file that goes too, or that gets a deletion vector of no fewer positions."""
-    gone = {e.path for e in removed if e.kind is FileKind.DATA}
+    """Returns the removed delete files that may still apply to a live file. Excluded are deletes of one
+    data file that is also removed, or that gets a deletion vector with at least as many positions."""
+    removed_data = {e.path for e in removed if e.kind is FileKind.DATA}
     renewed = {e.referenced_data_file: e.record_count for e in added if e.kind is FileKind.DELETION_VECTOR}
     return [
         e
         for e in removed
         if e.kind is not FileKind.DATA
-        and e.referenced_data_file not in gone
+        and e.referenced_data_file not in removed_data
         and (e.referenced_data_file is None or renewed.get(e.referenced_data_file, -1) < e.record_count)
     ]
 
 
-def _newer(known: Entry | None, delete: Entry) -> Entry:
-    if known is None or known.data_sequence_number < delete.data_sequence_number:
+def _newer(current: Entry | None, delete: Entry) -> Entry:
+    if current is None or current.data_sequence_number < delete.data_sequence_number:
         return delete
-    return known
+    return current
 
 
 def _newest_by_spec(deletes: dict[Scope, Entry]) -> dict[int, int]:

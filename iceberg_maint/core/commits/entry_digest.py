@@ -1,4 +1,4 @@
-"""Entries: the live entries of many manifests, told apart by a digest, so that none of them is kept."""
+"""Digests of live entries: compares the entries of many manifests without keeping them in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _ROW_IDS_SINCE = 3
 
 @dataclass(frozen=True, slots=True)
 class EntriesDigest:
-    """A multiset of live entries: how many, of how many rows, and the sum of their BLAKE2b hashes
-    modulo 2²⁵⁶, which no order changes and one field of one entry does."""
+    """The digest of a multiset of live entries: the number of entries, the number of rows, and the sum of
+    their BLAKE2b hashes modulo 2²⁵⁶. The order of the entries does not change it. A change to one field
+    of one entry does."""
 
     entries: int
     records: int
@@ -28,9 +29,9 @@ class EntriesDigest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedEntries:
-    """The live entries that a commit is to write anew: their digest, how many there are of each
-    partition, and the hashes of the data files whose rows have no ids although their format
-    knows some: these get them with the table's first commit in format v3, whatever it does."""
+    """The live entries that a commit is to rewrite: their digest, their number per partition, and the
+    hashes of the data files whose rows have no ids although the format version has row ids. These files
+    get row ids with the table's first commit in format v3, whatever that commit does."""
 
     digest: EntriesDigest
     partitions: Mapping[Partition, int]
@@ -38,17 +39,17 @@ class PlannedEntries:
 
 
 def planned_entries(entries: Iterable[LiveEntry], format_version: int) -> PlannedEntries:
-    """What must be the same afterwards; `entries` is read once."""
+    """Returns the digest that must be the same after the commit. `entries` is iterated once."""
     hash_of = _hasher()
     count = records = hashes = 0
     partitions: Counter[Partition] = Counter()
     without_row_ids: set[bytes] = set()
     for entry in entries:
-        own = hash_of(entry)
-        count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(own)
+        entry_hash = hash_of(entry)
+        count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(entry_hash)
         partitions[entry.partition] += 1
         if entry.first_row_id is None and format_version >= _ROW_IDS_SINCE and entry.kind is FileKind.DATA:
-            without_row_ids.add(own)
+            without_row_ids.add(entry_hash)
     digest = EntriesDigest(count, records, hashes % _MODULUS)
     return PlannedEntries(digest, partitions, frozenset(without_row_ids))
 
@@ -56,15 +57,16 @@ def planned_entries(entries: Iterable[LiveEntry], format_version: int) -> Planne
 def digest_entries(
     entries: Iterable[LiveEntry], without_row_ids: Collection[bytes] = frozenset()
 ) -> EntriesDigest:
-    """The digest of these entries; those of `without_row_ids` count without the ids they have now."""
+    """Returns the digest of these entries. Entries in `without_row_ids` count without the ids they have
+    now."""
     hash_of = _hasher()
     count = records = hashes = 0
     for entry in entries:
-        own = hash_of(entry)
+        entry_hash = hash_of(entry)
         if without_row_ids and entry.first_row_id is not None:
             before = hash_of(entry._replace(first_row_id=None))
-            own = before if before in without_row_ids else own
-        count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(own)
+            entry_hash = before if before in without_row_ids else entry_hash
+        count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(entry_hash)
     return EntriesDigest(count, records, hashes % _MODULUS)
 
 
@@ -72,7 +74,7 @@ def _hasher() -> Callable[[LiveEntry], bytes]:
     from hashlib import blake2b  # loads OpenSSL
 
     def hash_of(entry: LiveEntry) -> bytes:
-        # Texts and bytes are quoted in it and floats are bytes: no two entries have the same.
+        # Texts and bytes are quoted and floats are bytes: no two entries have the same text.
         text = repr(tuple(entry)).encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=_DIGEST_BYTES).digest()
 

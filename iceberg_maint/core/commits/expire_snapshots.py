@@ -1,7 +1,9 @@
-"""Expiry: the rules of a commit that removes snapshots and refs, and what came of one nobody told of.
+"""Expiry: the rules of a commit that removes snapshots and refs, and the settlement of one without a
+report.
 
-The two table metadata documents are Iceberg's own JSON (spec: "Table Metadata"). What is compared is
-all of them but the time of the change, so that nothing beside the plan can change with it.
+Both table metadata documents are Iceberg's own JSON (spec: "Table Metadata"). They are compared
+completely, except for the time of the change, so that nothing outside the plan can change with the
+commit.
 """
 
 from __future__ import annotations
@@ -20,67 +22,70 @@ Document = Mapping[str, Any]
 
 _COMPARED_APART = ("snapshots", "refs", "snapshot-log", "statistics", "partition-statistics")
 _OF_THE_COMMIT = ("last-updated-ms", "metadata-log")
-"""When the metadata was written and what it was before: every commit changes these."""
+"""The keys for the time of the metadata and its previous versions: every commit changes these."""
 _LOOKS = 3
 LATE_SECONDS = 3600
-"""A request that was not answered is taken to be applied within this time or not at all: far longer than
-clients, proxies and servers usually wait."""
+"""An unanswered request counts as applied within this time or not at all. It is far longer than clients,
+proxies and servers usually wait."""
 
 
 def check_expiry(batch: Batch, base: Document, new: Document, retention: Retention) -> tuple[Violation, ...]:
-    """Every rule that going from `base` to `new` would break; () lets it pass. `retention` is what
-    may expire of `base` now: the plan must not say more, whoever has come to depend on it since."""
+    """Returns every rule that the change from `base` to `new` would break; () if it may be committed.
+    `retention` is what may expire of `base` now. The plan must not remove more, although a new holder may
+    have appeared since the plan."""
     return (*_allowed(batch, base, retention), *_as_planned(batch, base, new))
 
 
 def expired(batch: Batch, state: TableState) -> bool:
-    """Whether everything that the batch meant to expire is gone from the table."""
-    gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
-    return gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
+    """Returns whether everything that the batch should expire is gone from the table."""
+    snapshots_gone = {s.snapshot_id for s in state.snapshots}.isdisjoint(batch.snapshots)
+    return snapshots_gone and {r.name for r in state.refs}.isdisjoint(batch.refs)
 
 
 def lost_with(batch: Batch, base: Document, swapped: Document) -> tuple[str, ...]:
-    """What others depend on and what went with the batch's snapshots, as sentences: `base` is the
-    metadata that the commit was checked against, `swapped` that which the catalog applied it to.
+    """Returns what others depend on and what was removed with the batch's snapshots, as sentences. `base`
+    is the metadata that the commit was checked against. `swapped` is the metadata that the catalog
+    applied the commit to.
 
-    A REST catalog does not compare the two: to remove snapshots, and the refs that point at them,
-    it is asked to hold nothing but the table's identity (`UpdateRequirements.forUpdateTable`).
+    A REST catalog does not compare the two. For the removal of snapshots, and of the refs that point at
+    them, the request requires only the table's identity (`UpdateRequirements.forUpdateTable`).
     """
     planned, before = frozenset(batch.snapshots), _refs(base)
-    found = []
+    sentences = []
     for name, ref in sorted(_refs(swapped).items()):
         if int(ref["snapshot-id"]) in planned and name not in batch.refs:
-            found.append(f"{ref['type']} {name} on snapshot {ref['snapshot-id']}")
+            sentences.append(f"{ref['type']} {name} on snapshot {ref['snapshot-id']}")
         elif name in batch.refs and ref != before.get(name):
-            found.append(f"{ref['type']} {name}, set anew on snapshot {ref['snapshot-id']}")
-    known = _by_id(base)
+            sentences.append(f"{ref['type']} {name}, moved to snapshot {ref['snapshot-id']}")
+    base_snapshots = _by_id(base)
     for number, snapshot in _by_id(swapped).items():
-        if number not in known and snapshot.get("parent-snapshot-id") in planned:
-            found.append(
+        if number not in base_snapshots and snapshot.get("parent-snapshot-id") in planned:
+            sentences.append(
                 f"snapshot {snapshot['parent-snapshot-id']}, the parent of the new snapshot {number}"
             )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def applied_to(
     batch: Batch, base_location: str, log: Sequence[str], read: Callable[[str], Document]
 ) -> Document | None:
-    """The metadata that the catalog applied the batch's commit to, where that is not the metadata at
-    `base_location`, which it was checked against. `log` is the metadata log of the table that shows the
-    commit, oldest first (spec: "Table Metadata", metadata-log); None also where a catalog keeps none.
+    """Returns the metadata that the catalog applied the batch's commit to, if that is not the metadata at
+    `base_location`, which the commit was checked against. `log` is the metadata log of the table that
+    shows the commit, oldest first (spec: "Table Metadata", metadata-log). Returns None as well if the
+    catalog keeps no log.
 
-    Raises LookupError where the log does not reach back to the commit, and what `read` raises.
+    Raises LookupError if the log does not reach back to the commit, and any error of `read`.
     """
     is_logged = base_location in log
-    found = None
+    latest = None
     for location in log[log.index(base_location) + 1 :] if is_logged else log:
         document = read(location)
         if has_expired(batch, document):
             break
-        found = document
-    if found is None and log and not is_logged:
+        latest = document
+    if latest is None and log and not is_logged:
         raise LookupError(f"the metadata log does not reach back to {base_location}")
-    return found
+    return latest
 
 
 def look_for_lost(
@@ -88,21 +93,21 @@ def look_for_lost(
     pause: Callable[[int], None],
     one_line: Callable[[BaseException], str],
 ) -> tuple[str, ...]:
-    """What `look` says has gone with a commit, asked a few times, because an expiry of which it cannot be
-    told waits for a person; `pause(n)` waits after the nth look."""
-    told = ""
+    """Returns what `look` reports as removed with a commit. It is called a few times, because an expiry
+    with an unknown result waits for a person. `pause(n)` waits after the nth call."""
+    error_line = ""
     for n in range(1, _LOOKS + 1):
         try:
             return look()
-        except Exception as why:  # noqa: BLE001 - it is committed, whatever can be told of it
-            told = one_line(why)
+        except Exception as why:  # noqa: BLE001 - the commit is applied, whether or not this check works
+            error_line = one_line(why)
         if n < _LOOKS:
             pause(n)
-    return (f"it cannot be told what: {told}",)
+    return (f"the check for lost snapshots and refs failed: {error_line}",)
 
 
 def has_expired(batch: Batch, document: Document) -> bool:
-    """Whether nothing of what the batch removes is in the metadata."""
+    """Returns whether the metadata contain nothing of what the batch removes."""
     return _by_id(document).keys().isdisjoint(batch.snapshots) and _refs(document).keys().isdisjoint(
         batch.refs
     )
@@ -111,21 +116,22 @@ def has_expired(batch: Batch, document: Document) -> bool:
 def settle_expiry(
     batch: Batch | None, base_location: str | None, state: TableState, *, may_come: bool
 ) -> Settlement:
-    """What came of an attempt that never reported back, based on the metadata at `base_location`
-    (None: its commit was never attempted); `batch` is None where another attempt has done it by now.
+    """Settles an attempt that never reported back. Its commit is based on the metadata at `base_location`
+    (None: no commit was attempted). `batch` is None if another attempt has completed it.
 
-    No snapshot carries its token, so what it meant to remove is looked for. Where the catalog compares
-    the base, a table that has moved past it cannot take the swap any more. Where it does not, a late one
-    removes the batch's snapshots and whatever points at them by then: while it `may_come`, nobody can tell.
+    No snapshot carries the attempt's token, so the settlement checks what the batch should remove. If the
+    catalog compares the base, a table that has moved past it can no longer accept the swap. If the
+    catalog does not compare it, a late swap removes the batch's snapshots and everything that points at
+    them by then. While it `may_come`, the result is UNKNOWN.
     """
     if base_location is None:
-        return Settlement(CommitStatus.REJECTED, None, "the commit was never attempted")
+        return Settlement(CommitStatus.REJECTED, None, "no commit was attempted")
     if batch is not None and expired(batch, state):
-        return Settlement(CommitStatus.COMMITTED, None, "what it meant to expire is gone")
+        return Settlement(CommitStatus.COMMITTED, None, "everything that the batch should expire is gone")
     if state.metadata_location == base_location:
         return Settlement(CommitStatus.UNKNOWN, None, "the table is still at its base")
     if may_come:
-        return Settlement(CommitStatus.UNKNOWN, None, "the catalog may still be asked to apply it")
+        return Settlement(CommitStatus.UNKNOWN, None, "a late request may still reach the catalog")
     return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
 
 
@@ -135,11 +141,11 @@ def _allowed(batch: Batch, base: Document, retention: Retention) -> Iterator[Vio
             Rule.TABLE_UUID, f"the table is {base['table-uuid']}, the plan was for {batch.table_uuid}"
         )
     if not gc_enabled(base.get("properties") or {}):
-        yield Violation(Rule.RETENTION, "gc.enabled is false by now")
+        yield Violation(Rule.RETENTION, "gc.enabled is false now")
     may_go = frozenset(retention.expire)
-    kept = [s for s in batch.snapshots if s not in may_go]
-    if kept:
-        yield Violation(Rule.RETENTION, f"snapshot {kept[0]} may no longer expire, {len(kept)} in all")
+    held = [s for s in batch.snapshots if s not in may_go]
+    if held:
+        yield Violation(Rule.RETENTION, f"snapshot {held[0]} may no longer expire ({len(held)} in all)")
     for name in batch.refs:
         if name not in retention.expire_refs:
             yield Violation(Rule.RETENTION, f"ref {name} may no longer expire")
@@ -150,23 +156,23 @@ def _as_planned(batch: Batch, base: Document, new: Document) -> Iterator[Violati
     before, after = _by_id(base), _by_id(new)
     if removed := before.keys() - after.keys() - planned:
         yield Violation(Rule.SNAPSHOTS, f"would remove snapshot {min(removed)}, which was not planned")
-    if kept := planned & after.keys():
-        yield Violation(Rule.SNAPSHOTS, f"would not remove snapshot {min(kept)}")
+    if unremoved := planned & after.keys():
+        yield Violation(Rule.SNAPSHOTS, f"would not remove snapshot {min(unremoved)}")
     if any(after[s] != before.get(s) for s in after):
         yield Violation(Rule.SNAPSHOTS, "would add or change a snapshot")
     refs = _refs(base)
-    wanted = {name: ref for name, ref in refs.items() if name not in batch.refs}
-    if _refs(new) != wanted:
-        yield Violation(Rule.REFS, f"would leave other refs than {sorted(wanted)}")
-    if gone := {int(ref["snapshot-id"]) for ref in wanted.values()} & planned:
-        yield Violation(Rule.REFS, f"a ref points at snapshot {min(gone)}")
+    expected = {name: ref for name, ref in refs.items() if name not in batch.refs}
+    if _refs(new) != expected:
+        yield Violation(Rule.REFS, f"would not leave exactly the refs {sorted(expected)}")
+    if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:
+        yield Violation(Rule.REFS, f"a ref points at snapshot {min(dangling)}")
     for key in ("statistics", "partition-statistics"):
         if _rows(new, key) != [f for f in _rows(base, key) if int(f["snapshot-id"]) not in planned]:
             yield Violation(Rule.METADATA, f"would change {key} of snapshots that stay")
     if _log(new) - _log(base):
         yield Violation(Rule.METADATA, "would change the snapshot log")
-    rest = _COMPARED_APART + _OF_THE_COMMIT
-    if changed := sorted(_differing(_without(base, rest), _without(new, rest))):
+    compared_elsewhere = _COMPARED_APART + _OF_THE_COMMIT
+    if changed := sorted(_differing(_without(base, compared_elsewhere), _without(new, compared_elsewhere))):
         yield Violation(Rule.METADATA, f"would change {', '.join(changed)}")
 
 
@@ -190,5 +196,5 @@ def _without(document: Document, keys: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in keys}
 
 
-def _differing(one: Document, other: Document) -> Iterator[str]:
-    return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+def _differing(first: Document, second: Document) -> Iterator[str]:
+    return (key for key in first.keys() | second.keys() if first.get(key) != second.get(key))

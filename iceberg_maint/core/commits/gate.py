@@ -1,12 +1,12 @@
 """The commit gate's rules, as a function of values.
 
-They hold what Iceberg's own validation does not: apache/iceberg#10312 (a newer equality delete
-dropped by a rewrite that keeps the starting sequence number), deletes turned around by a foreign
-REPLACE, rows moved into or out of a concurrent delete's scope across specs, a pinned snapshot
-that is gone, files other than the intended ones. What Iceberg does validate is held again, so
-that no rule rests on an operation having been built in the right way.
+They prevent what Iceberg's own validation does not: apache/iceberg#10312 (a rewrite that keeps the
+starting sequence number drops a newer equality delete), deletes that a foreign REPLACE replaces, rows
+that move into or out of a concurrent delete's scope across specs, an expired pinned snapshot, and files
+other than the intended ones. The rules also repeat what Iceberg does validate, so that no rule relies on
+a correctly built operation.
 
-Which delete applies to which data file: Iceberg spec, "Scan Planning".
+The rule which delete applies to which data file: Iceberg spec, "Scan Planning".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iceberg_maint.core.model.table_state import FileKind
 
 
 class Rule(StrEnum):
-    """The gate's rules by the invariant they hold; docs/design/architecture.md explains each."""
+    """The gate's rules by the invariant they protect. docs/design/architecture.md explains each."""
 
     TABLE_UUID = "table_uuid"
     FORMAT_VERSION = "format_version"
@@ -69,17 +69,17 @@ STALE_RULES = frozenset(
 """Rules whose break means that the plan is out of date, not that something is wrong."""
 
 RACED_RULES = frozenset({Rule.DROPPED_DELETE, Rule.SCOPE, Rule.FOREIGN_REPLACE, Rule.MANIFESTS})
-"""Rules that a commit of somebody else's since the plan can break: then planning again is the answer
-as well. Without any such commit the plan itself was wrong."""
+"""Rules that another writer's commit since the plan can break. Then the operation is planned again as
+well. Without such a commit the plan itself was wrong."""
 
 _VALIDATED_OPERATIONS = frozenset({"overwrite", "delete"})
-"""Operations whose new deletes a rewrite validates (MergingSnapshotProducer,
-VALIDATE_ADDED_DELETE_FILES_OPERATIONS); deletes added by any other slip through."""
+"""Snapshot operations whose new deletes a rewrite validates (MergingSnapshotProducer,
+VALIDATE_ADDED_DELETE_FILES_OPERATIONS). Iceberg does not check deletes added by any other operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule and the fact that breaks it. `raced`: somebody committed since the plan."""
+    """A broken rule and the fact that breaks it. `raced`: another writer committed since the plan."""
 
     rule: Rule
     fact: str
@@ -87,23 +87,24 @@ class Violation:
 
     @property
     def is_stale(self) -> bool:
-        """Whether planning again is the answer."""
+        """Whether the operation should be planned again."""
         return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)
 
 
 def is_stale(violations: Sequence[Violation]) -> bool:
-    """Whether the plan is out of date: a rule says so by itself, or all that is broken can have been
-    broken by others. What they cannot have broken beside it means that something is wrong."""
+    """Returns whether the plan is out of date: one rule says so by itself, or other writers can have
+    broken every broken rule. A further broken rule that other writers cannot have broken means that
+    something is wrong."""
     return any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)
 
 
 def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
-    """Every rule the commit would break; () lets it pass.
+    """Returns every rule the commit would break; () if it may be committed.
 
-    In format v1 all sequence numbers are 0 and there are no delete files: SEQUENCE_NUMBER holds
-    0 = 0, and the rules about deletes have nothing to look at.
+    In format v1 all sequence numbers are 0 and there are no delete files: SEQUENCE_NUMBER checks 0 = 0,
+    and the rules about deletes have nothing to check.
     """
-    found = (
+    violations = (
         *_planned_on(intent, change),
         *_identities(intent, change),
         *_metadata(change),
@@ -116,7 +117,7 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
         *_new_deletes(change),
     )
     raced = any(not since.ours for since in change.lineage.since)
-    return tuple(replace(v, raced=raced) for v in found) if raced else found
+    return tuple(replace(v, raced=raced) for v in violations) if raced else violations
 
 
 def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
@@ -142,25 +143,26 @@ def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
 
 
 def _identities(intent: Intent, change: Change) -> Iterator[Violation]:
-    """Each path of the plan still names the file that was planned on: what applies to a file removed and
-    registered again follows from its new sequence number, and a delete that somebody took back is not to
-    be applied."""
+    """Each path of the plan must still name the file that was planned on. A file that was removed and
+    registered again has a new sequence number, so other deletes apply to it. A delete that another writer
+    took back must not be applied."""
     planned, specs = intent.planned, change.base.specs
     needed = {(path, None) for path in intent.removed | intent.examined | intent.dropped} | intent.replaced
     if unknown := {path for path, _ in needed - planned.keys()} | intent.unknown:
-        yield Violation(Rule.IDENTITY, f"the plan does not say which files {_some(unknown)} were")
+        yield Violation(Rule.IDENTITY, f"the plan does not say which files {_first_three(unknown)} were")
     keys: dict[Scope, str] = {}
     for entry in (*change.files.removed, *change.files.arrivals):
-        own = planned.get(entry.identity)
-        if own is None:
+        planned_file = planned.get(entry.identity)
+        if planned_file is None:
             continue
         if entry.scope not in keys:
             keys[entry.scope] = partition_key(entry.scope, specs)
-        if other := own.difference(PlannedFile.of_entry(entry, keys[entry.scope])):
-            yield Violation(Rule.IDENTITY, f"{entry.path} is another file than was planned on: {other}")
+        if difference := planned_file.difference(PlannedFile.of_entry(entry, keys[entry.scope])):
+            yield Violation(Rule.IDENTITY, f"{entry.path} is another file than was planned on: {difference}")
     if departures := change.files.departures:
         yield Violation(
-            Rule.IDENTITY, f"delete file {_some(p for p, _ in departures)} of the plan is no longer live"
+            Rule.IDENTITY,
+            f"delete file {_first_three(p for p, _ in departures)} of the plan is no longer live",
         )
 
 
@@ -169,14 +171,14 @@ def _metadata(change: Change) -> Iterator[Violation]:
 
 
 def changes_only(base: TableVersion, new: TableVersion, what: str) -> Iterator[Violation]:
-    """The new snapshot follows main's head, and but for `what` the table stays as it is."""
+    """The new snapshot must follow main's head, and the commit may change only `what` in the table."""
     if new.parent_id != base.snapshot_id:
         yield Violation(
             Rule.METADATA,
             f"the new snapshot's parent is {new.parent_id}, main's head is {base.snapshot_id}",
         )
-    kept = (base.table_uuid, base.format_version, base.schema_id, base.specs)
-    if kept != (new.table_uuid, new.format_version, new.schema_id, new.specs):
+    base_facts = (base.table_uuid, base.format_version, base.schema_id, base.specs)
+    if base_facts != (new.table_uuid, new.format_version, new.schema_id, new.specs):
         yield Violation(Rule.METADATA, f"the commit changes more of the table than its {what}")
 
 
@@ -184,23 +186,23 @@ def _files(intent: Intent, change: Change) -> Iterator[Violation]:
     files = change.files
     removed = {e.path for e in files.removed if e.kind is FileKind.DATA}
     if unplanned := removed - intent.removed:
-        yield Violation(Rule.REMOVED_FILES, f"would remove {_some(unplanned)}, which was not planned")
-    if kept := intent.removed - removed:
-        yield Violation(Rule.REMOVED_FILES, f"would not remove {_some(kept)}")
+        yield Violation(Rule.REMOVED_FILES, f"would remove {_first_three(unplanned)}, which was not planned")
+    if unremoved := intent.removed - removed:
+        yield Violation(Rule.REMOVED_FILES, f"would not remove {_first_three(unremoved)}")
     if undropped := intent.dropped - {e.path for e in files.removed}:
-        yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(undropped)}")
+        yield Violation(Rule.REMOVED_FILES, f"would not drop {_first_three(undropped)}")
     if unreplaced := intent.replaced - {e.identity for e in files.removed}:
-        yield Violation(Rule.REMOVED_FILES, f"would not drop {_some(p for p, _ in unreplaced)}")
+        yield Violation(Rule.REMOVED_FILES, f"would not drop {_first_three(p for p, _ in unreplaced)}")
     added = {e.identity for e in files.added}
     intended = {(path, None) for path in intent.added} | {d.identity for d in intent.deletes}
     if foreign := added - intended:
         yield Violation(
-            Rule.ADDED_FILES, f"would add {_some(p for p, _ in foreign)}, which is not of the batch"
+            Rule.ADDED_FILES, f"would add {_first_three(p for p, _ in foreign)}, which is not of the batch"
         )
     if missing := intended - added:
-        yield Violation(Rule.ADDED_FILES, f"would not add {_some(p for p, _ in missing)}")
+        yield Violation(Rule.ADDED_FILES, f"would not add {_first_three(p for p, _ in missing)}")
     if not intent.added.isdisjoint(intent.removed):
-        yield Violation(Rule.ADDED_FILES, f"adds and removes {_some(intent.added & intent.removed)}")
+        yield Violation(Rule.ADDED_FILES, f"adds and removes {_first_three(intent.added & intent.removed)}")
     for path, _ in files.duplicates:
         yield Violation(Rule.KEPT_FILES, f"{path} is live twice")
     for sentence in files.altered:
@@ -215,8 +217,9 @@ def _files(intent: Intent, change: Change) -> Iterator[Violation]:
 
 
 def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
-    """Each group's files lie where the plan has them, and no delete newer than the pinned snapshot
-    tells a file from its replacement: old deletes were applied when the sources were read."""
+    """Each group's files must lie in their planned scope. A delete newer than the pinned snapshot must
+    apply to both a file and its replacement or to neither: older deletes were applied when the sources
+    were read."""
     base = change.base
     removed = {e.path: e for e in change.files.removed if e.kind is FileKind.DATA}
     added = {e.path: e for e in change.files.added}
@@ -226,20 +229,22 @@ def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
         outputs = [added[p] for p in group.added if p in added]
         if len(sources) > 1 or any(scope[0] != group.spec_id for scope in sources):
             yield Violation(
-                Rule.REMOVED_FILES, f"a group of spec {group.spec_id} takes files of {_some(sources)}"
+                Rule.REMOVED_FILES,
+                f"a group of spec {group.spec_id} contains files of {_first_three(sources)}",
             )
         for output in outputs:
             if output.kind is not FileKind.DATA:
-                yield Violation(Rule.ADDED_FILES, f"{output.path} is no data file")
+                yield Violation(Rule.ADDED_FILES, f"{output.path} is not a data file")
             elsewhere = group.output_spec_id == group.spec_id and sources - {output.scope}
             if output.scope[0] != group.output_spec_id or elsewhere:
                 yield Violation(
-                    Rule.ADDED_FILES, f"{output.path} lies in {output.scope}, its rows in {_some(sources)}"
+                    Rule.ADDED_FILES,
+                    f"{output.path} lies in {output.scope}, its rows in {_first_three(sources)}",
                 )
         scopes = {output.scope for output in outputs}
         for delete in newer:
-            held = {covers(delete, s, base.unpartitioned_specs) for s in sources | scopes}
-            if scopes and len(held) > 1:
+            applies = {covers(delete, s, base.unpartitioned_specs) for s in sources | scopes}
+            if scopes and len(applies) > 1:
                 yield Violation(
                     Rule.SCOPE,
                     f"equality delete {delete.path} (sequence number {delete.data_sequence_number}, "
@@ -248,8 +253,9 @@ def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
 
 
 def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
-    """Each marks positions of one live data file of its group, in that file's spec and partition
-    (apache/iceberg#16957: elsewhere it fails scans); a data file has one deletion vector at most."""
+    """Each added delete must mark positions of one live data file of its group, in that file's spec and
+    partition (apache/iceberg#16957: elsewhere it makes scans fail). A data file may have at most one
+    deletion vector."""
     added = {e.identity: e for e in change.files.added}
     kind = FileKind.POSITION_DELETES if change.base.format_version == 2 else FileKind.DELETION_VECTOR
     vectors: set[str] = set()
@@ -263,7 +269,7 @@ def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
             if said != (kind, data_file, intended.record_count) or data_file not in group.examined:
                 yield Violation(
                     Rule.ADDED_FILES,
-                    f"{entry.path} is no {kind} of {intended.record_count} positions of a file of the batch: "
+                    f"{entry.path} is not a {kind} with {intended.record_count} positions of a file of the batch: "
                     f"{entry.kind}, {entry.record_count}, {entry.referenced_data_file}",
                 )
             if entry.scope != scope:
@@ -281,11 +287,11 @@ def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
                 f"would add a deletion vector of {entry.referenced_data_file} and not remove {entry.path}",
             )
     if change.files.lost:
-        yield Violation(Rule.LOST_FILE, f"{_some(change.files.lost)} to be marked is no longer live")
+        yield Violation(Rule.LOST_FILE, f"{_first_three(change.files.lost)} to be marked is no longer live")
 
 
 def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
-    """Where the group's data files lie; None where its key names no partition of the table."""
+    """Returns the scope of the group's data files. None if its key names no partition of the table."""
     if group.partition == ALL:
         return group.spec_id, ()
     try:
@@ -296,20 +302,21 @@ def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
 
 
 def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
-    """The pinned snapshot's for every added data file: lower ones bring old deletes onto newer rows,
-    higher ones void deletes that came since. Added deletes have the commit's own or, in the place of
-    others, theirs: a higher one could reach a file of the same path that came since."""
-    kept = {d.identity: d.data_sequence_number for d in intent.deletes}
+    """Every added data file must have the pinned snapshot's sequence number. A lower one applies old
+    deletes to newer rows, and a higher one voids deletes added since. An added delete must have the
+    commit's own number. If it replaces other deletes, it must have theirs: a higher one could apply to a
+    file added since under the same path."""
+    replaced_numbers = {d.identity: d.data_sequence_number for d in intent.deletes}
     pinned = intent.snapshot_sequence_number
-    for identity, number in kept.items():
+    for identity, number in replaced_numbers.items():
         if number is not None and number > pinned:
             yield Violation(
                 Rule.SEQUENCE_NUMBER,
-                f"{identity[0]} takes the place of deletes of sequence number {number}, after the plan's",
+                f"{identity[0]} replaces deletes with sequence number {number}, which is after the plan's",
             )
     for entry in change.files.added:
-        own = kept.get(entry.identity)
-        expected = change.new.sequence_number if own is None else own
+        replaced = replaced_numbers.get(entry.identity)
+        expected = change.new.sequence_number if replaced is None else replaced
         if entry.kind is FileKind.DATA:
             expected = pinned
         if entry.data_sequence_number != expected:
@@ -320,8 +327,9 @@ def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
 
 
 def _dropped_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
-    """A delete that vanishes applies to no live data file. One that the plan drops and that does so
-    all the same has met a file that the plan did not know; those that it did know have been examined."""
+    """A delete file that vanishes must not apply to any live data file. A delete that the plan drops was
+    examined against the files that the plan knew. If it still applies, it applies to a file that the plan
+    did not know."""
     unpartitioned, files = change.base.unpartitioned_specs, change.files
     void = dropped_deletes(files.removed, files.added)
     unplanned = DeleteIndex((d for d in void if not intent.drops(d)), unpartitioned)
@@ -345,9 +353,9 @@ def _still_needed(rule: Rule, reach: DeleteIndex, survivors: Iterable[Entry]) ->
 
 
 def _foreign_replaces(change: Change) -> Iterator[Violation]:
-    """Our own replacing commits only drop deletes that this gate has proved void, and add none but
-    in the place of others, with their marks and their sequence number: what they mark since the plan,
-    they mark as new deletes do."""
+    """Our own replacing commits drop only deletes that this gate has proved void. They add deletes only
+    as replacements, with the same marks and the same sequence number. What they mark since the plan
+    counts like new deletes."""
     for since in change.lineage.since:
         changes = (since.adds_deletes or since.removes_deletes) and not since.ours
         if changes and since.operation not in _VALIDATED_OPERATIONS:
@@ -358,8 +366,8 @@ def _foreign_replaces(change: Change) -> Iterator[Violation]:
 
 
 def _new_deletes(change: Change) -> Iterator[Violation]:
-    """Position deletes and deletion vectors since the pinned snapshot mark no file that is replaced,
-    and none that gets a deletion vector, which would hide them or be the second."""
+    """Position deletes and deletion vectors since the pinned snapshot must not mark a file that is
+    replaced, or one that gets a deletion vector: the vector would hide them or be the second."""
     positions = [d for d in change.files.new_deletes if d.kind is not FileKind.EQUALITY_DELETES]
     reach = DeleteIndex(positions, change.base.unpartitioned_specs)
     sources = [e for e in change.files.removed if e.kind is FileKind.DATA]
@@ -374,8 +382,8 @@ def _new_deletes(change: Change) -> Iterator[Violation]:
             )
 
 
-def _some(items: Iterable[object]) -> str:
-    """Up to three, and how many more."""
+def _first_three(items: Iterable[object]) -> str:
+    """Returns up to three items, and the number of the others."""
     listed = sorted(map(str, items))
     more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
     return ", ".join(listed[:3]) + more

@@ -1,16 +1,17 @@
-"""The difference that a commit makes to a table's live files, read from its manifests.
+"""Reads the difference that a commit makes to a table's live files, from its manifests.
 
-It costs manifests, not entries. Manifests in the lists before and after are not opened, and the data
-manifests that were replaced only if what replaced them does not account for each of their files and
-rows. Opened are the manifests the commit wrote, delete manifests younger than the pinned snapshot or
-replaced and, when a delete file vanishes, the data manifests it could still apply to.
+The cost depends on manifests, not on entries. Manifests in the lists both before and after are not
+opened. Replaced data manifests are opened only if their replacements do not account for each of their
+files and rows. Opened are the manifests that the commit wrote, delete manifests that are younger than the
+pinned snapshot or replaced and, if a delete file vanishes, the data manifests with files it could still
+apply to.
 
-For a delete that the plan drops these are the ones that came after the pinned snapshot: a
-manifest never changes, so what the pinned snapshot listed holds only files that the plan knew. Of
-these the smallest are opened all the same, up to `SPOT_CHECK_FILES`: all of them, in most tables.
+For a delete that the plan drops, these are the manifests added after the pinned snapshot: a manifest
+never changes, so the manifests of the pinned snapshot list only files that the plan knew. The smallest of
+those are opened as well, up to `SPOT_CHECK_FILES`: in most tables, all of them.
 
-Whether a file of the plan is still the same file shows in the manifests that came after the pinned snapshot
-and, for delete files, in the delete manifests that went since.
+Whether a file of the plan is still the same file is read from the manifests added after the pinned
+snapshot and, for delete files, from the delete manifests removed since.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.model.table_state import EntryStatus, FileKind, Manifest, ManifestReader
 
 SPOT_CHECK_FILES = 10_000
-"""Files of manifests known to the plan that are opened although it answers for them: what takes
-less than a tenth of a second."""
+"""The number of files in manifests that the plan knew and that are opened as a spot check. Reading them
+takes less than a tenth of a second."""
 
 
 def read_file_change(
@@ -35,10 +36,10 @@ def read_file_change(
     pinned: Sequence[Manifest] | None,
     read: ManifestReader,
 ) -> FileChange:
-    """Reads the difference that the new version makes to the base. `pinned` are the manifests of
-    the pinned snapshot, None where they are not known or nothing asks for them.
+    """Reads the difference between the base and the new version. `pinned` are the manifests of the pinned
+    snapshot, None if they are not known or not needed.
 
-    Raises what `read` raises; a manifest that does not hold what its list says shows in `altered`.
+    Raises the errors of `read`. A manifest that disagrees with its list appears in `altered`.
     """
     unpartitioned = base.unpartitioned_specs | new.unpartitioned_specs
     losing = frozenset(i for v in (base, new) for i, spec in v.specs.items() if spec.loses_values)
@@ -47,16 +48,17 @@ def read_file_change(
     for path in old.keys() & now.keys():
         if old[path] != now[path]:
             opened.altered.append(f"manifest {path} is listed with other facts than before")
-    gone = [m for p, m in old.items() if p not in now]
-    come = [m for p, m in now.items() if p not in old]
+    removed_manifests = [m for p, m in old.items() if p not in now]
+    added_manifests = [m for p, m in now.items() if p not in old]
     removed: list[Entry] = []
     added: list[Entry] = []
     for is_deletes in (False, True):
-        one = opened.difference(
-            [m for m in gone if m.is_deletes is is_deletes], [m for m in come if m.is_deletes is is_deletes]
+        kind_difference = opened.difference(
+            [m for m in removed_manifests if m.is_deletes is is_deletes],
+            [m for m in added_manifests if m.is_deletes is is_deletes],
         )
-        removed += one[0]
-        added += one[1]
+        removed += kind_difference[0]
+        added += kind_difference[1]
     new_deletes = [
         entry
         for manifest in base.manifests
@@ -67,10 +69,10 @@ def read_file_change(
     void = dropped_deletes(removed, added)
     by_plan = DeleteIndex((d for d in void if intent.drops(d)), unpartitioned)
     by_itself = DeleteIndex((d for d in void if not intent.drops(d)), unpartitioned)
-    known = {m.path: m for m in pinned or ()}
+    pinned_by_path = {m.path: m for m in pinned or ()}
     survivors = [
         entry
-        for manifest in _to_search(new.manifests, known, by_plan, by_itself)
+        for manifest in _to_search(new.manifests, pinned_by_path, by_plan, by_itself)
         for entry in opened.contents(manifest).live
     ]
     return FileChange(
@@ -80,7 +82,7 @@ def read_file_change(
         duplicates=tuple(opened.duplicates),
         new_deletes=tuple(new_deletes),
         survivors=tuple(survivors),
-        lost=tuple(_lost(intent, known, old, opened)),
+        lost=tuple(_lost(intent, pinned_by_path, old, opened)),
         arrivals=tuple(_arrivals(intent, pinned, base.manifests, opened)),
         departures=tuple(_departures(intent, pinned, base.manifests, opened)),
         outlived=tuple(_outlived(intent, removed, new.manifests, opened)),
@@ -90,16 +92,19 @@ def read_file_change(
 
 
 def _to_search(
-    manifests: Sequence[Manifest], known: Mapping[str, Manifest], by_plan: DeleteIndex, by_itself: DeleteIndex
+    manifests: Sequence[Manifest],
+    pinned_by_path: Mapping[str, Manifest],
+    by_plan: DeleteIndex,
+    by_itself: DeleteIndex,
 ) -> Iterator[Manifest]:
-    """Manifests in which a dropped_deletes delete may still have something to delete."""
+    """Yields manifests whose data files a dropped delete may still apply to."""
     answered_for: list[tuple[int, Manifest]] = []
     for manifest in manifests:
         if by_itself.may_match(manifest):
             yield manifest
         elif by_plan.may_match(manifest):
             files = _live_files(manifest)
-            if files is None or known.get(manifest.path) != manifest:
+            if files is None or pinned_by_path.get(manifest.path) != manifest:
                 yield manifest
             else:
                 answered_for.append((files, manifest))
@@ -112,27 +117,32 @@ def _to_search(
 
 
 def _lost(
-    intent: Intent, known: Mapping[str, Manifest], before: Mapping[str, Manifest], opened: _Opened
+    intent: Intent, pinned_by_path: Mapping[str, Manifest], before: Mapping[str, Manifest], opened: _Opened
 ) -> list[str]:
-    """What became of the data files to mark: one can only be gone if its manifest is."""
+    """Returns the data files to mark that are no longer live. A file can be gone only if its manifest is."""
     marked = {d.data_file for d in intent.deletes}
-    replaced = [m for p, m in known.items() if p not in before and not m.is_deletes] if marked else []
+    replaced = (
+        [m for p, m in pinned_by_path.items() if p not in before and not m.is_deletes] if marked else []
+    )
     missing = {e.path for m in replaced for e in opened.contents(m).live} & marked
-    since = [m for p, m in before.items() if p not in known and not m.is_deletes] if missing else []
-    return sorted(missing - {e.path for m in since for e in opened.contents(m).live})
+    new_manifests = (
+        [m for p, m in before.items() if p not in pinned_by_path and not m.is_deletes] if missing else []
+    )
+    return sorted(missing - {e.path for m in new_manifests for e in opened.contents(m).live})
 
 
 def _arrivals(
     intent: Intent, pinned: Sequence[Manifest] | None, before: Sequence[Manifest], opened: _Opened
 ) -> Iterator[Entry]:
-    """Data files only where they stay: those that the commit removes show in what it removes."""
+    """Yields files of the plan that arrived since. Data files removed by the commit are excluded: they
+    appear in its removed files."""
     if pinned is None:
         return
     planned = intent.planned
-    asked = {False: bool(intent.examined), True: bool(intent.delete_files)}
-    known = {m.path for m in pinned}
+    needed = {False: bool(intent.examined), True: bool(intent.delete_files)}
+    pinned_paths = {m.path for m in pinned}
     for manifest in before:
-        if manifest.path not in known and asked[manifest.is_deletes]:
+        if manifest.path not in pinned_paths and needed[manifest.is_deletes]:
             yield from (e for e in opened.contents(manifest).live if e.identity in planned)
 
 
@@ -143,38 +153,41 @@ def _departures(
     if pinned is None or not planned:
         return []
     old, now = {m.path for m in pinned if m.is_deletes}, {m.path for m in before if m.is_deletes}
-    gone = {
+    departed = {
         e.identity
         for m in pinned
         if m.path in old - now
         for e in opened.contents(m).live
         if e.identity in planned
     }
-    come = {e.identity for m in before if gone and m.path in now - old for e in opened.contents(m).live}
-    return sorted(gone - come, key=lambda i: (i[0], i[1] or 0))
+    arrived = {
+        e.identity for m in before if departed and m.path in now - old for e in opened.contents(m).live
+    }
+    return sorted(departed - arrived, key=lambda i: (i[0], i[1] or 0))
 
 
 def _outlived(
     intent: Intent, removed: Sequence[Entry], manifests: Sequence[Manifest], opened: _Opened
 ) -> list[Entry]:
-    """Looked for only where a delete file that the plan knew is not removed."""
+    """Returns the outlived deletes. Manifests are read only if a delete file that the plan knew is not
+    removed."""
     before = {
         (d.data_file, path) for d in intent.deletes if d.kind is FileKind.DELETION_VECTOR for path in d.before
     }
-    left = before - {(e.referenced_data_file, e.path) for e in removed}
+    remaining = before - {(e.referenced_data_file, e.path) for e in removed}
     return [
         entry
         for manifest in manifests
-        if left and manifest.is_deletes
+        if remaining and manifest.is_deletes
         for entry in opened.contents(manifest).live
-        if (entry.referenced_data_file, entry.path) in left
+        if (entry.referenced_data_file, entry.path) in remaining
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """The entries of one manifest: live ones, of these the ones the commit added, and the ones it
-    marked deleted."""
+    """The entries of one manifest: `live` ones, those of them that the commit `added`, and those it
+    marked `deleted`."""
 
     live: list[Entry]
     added: list[Entry]
@@ -202,33 +215,33 @@ class _Opened:
     def difference(
         self, gone: Sequence[Manifest], come: Sequence[Manifest]
     ) -> tuple[list[Entry], list[Entry]]:
-        """Entries removed and added by replacing the manifests `gone` by `come`.
+        """Returns the entries removed and added by replacing the manifests `gone` by `come`.
 
-        What the commit itself says (entries marked deleted and added) is taken for data files when
-        kept, removed and replaced ones add up in files and rows, by the counts of the list before;
-        else, for delete files always, and for specs whose values Iceberg loses in copying, both sides
-        are compared entry by entry.
+        For data files, the entries that the commit marked deleted and added are the answer if kept,
+        removed and replaced entries add up in files and rows to the counts of the list before. Otherwise
+        both sides are compared entry by entry. They are always compared for delete files, and for specs
+        whose values Iceberg loses in copying.
         """
         written = [self.contents(m) for m in come]
         copied_well = not any(m.is_deletes or m.spec_id in self.losing for m in (*gone, *come))
         if copied_well and _accounted(written) == _live_counts(gone):
             self._note_duplicates(written)
             return [e for c in written for e in c.deleted], [e for c in written for e in c.added]
-        left = self._unique(e for m in gone for e in self.contents(m).live)
-        now = self._unique(e for c in written for e in c.live)
-        for identity in left.keys() & now.keys():
-            if left[identity] != now[identity]:
-                self.altered.append(f"{identity[0]} is kept as {now[identity]}, was {left[identity]}")
+        before = self._unique(e for m in gone for e in self.contents(m).live)
+        after = self._unique(e for c in written for e in c.live)
+        for identity in before.keys() & after.keys():
+            if before[identity] != after[identity]:
+                self.altered.append(f"{identity[0]} is kept as {after[identity]}, was {before[identity]}")
         return (
-            [e for i, e in left.items() if i not in now],
-            [e for i, e in now.items() if i not in left],
+            [e for i, e in before.items() if i not in after],
+            [e for i, e in after.items() if i not in before],
         )
 
     def contents(self, manifest: Manifest) -> _Contents:
-        """The entries; their number by status is compared with the manifest list's."""
+        """Returns the entries. Their number by status is compared with the manifest list."""
         if manifest.path in self.known:
             return self.known[manifest.path]
-        found = _Contents([], [], [])
+        contents = _Contents([], [], [])
         counts = dict.fromkeys(EntryStatus, 0)
         scopes: dict[tuple[object, ...], Scope] = {}
         own_id, deleted = self.snapshot_id, EntryStatus.DELETED
@@ -246,36 +259,36 @@ class _Opened:
                     scopes[partition] = scope
             value = Entry(path, kind, scope, number, rows, referenced, offset, size)
             if status is deleted:
-                found.deleted.append(value)
+                contents.deleted.append(value)
                 continue
-            found.live.append(value)
+            contents.live.append(value)
             if ours and status is EntryStatus.ADDED:
-                found.added.append(value)
+                contents.added.append(value)
         self._compare_counts(manifest, counts)
-        self.known[manifest.path] = found
-        return found
+        self.known[manifest.path] = contents
+        return contents
 
     def _note_duplicates(self, written: Iterable[_Contents]) -> None:
         entries = [e for c in written for e in (*c.live, *c.deleted)]
-        # Paths that are all different tell it without a look at the rest.
+        # Distinct paths alone rule out duplicates.
         if len({e.path for e in entries}) < len(entries):
             self._unique(entries)
 
     def _unique(self, entries: Iterable[Entry]) -> dict[Identity, Entry]:
-        found: dict[Identity, Entry] = {}
+        unique: dict[Identity, Entry] = {}
         for entry in entries:
-            if entry.identity in found:
+            if entry.identity in unique:
                 self.duplicates.append(entry.identity)
-            found[entry.identity] = entry
-        return found
+            unique[entry.identity] = entry
+        return unique
 
     def _compare_counts(self, manifest: Manifest, counts: Mapping[EntryStatus, int]) -> None:
-        listed = {
+        counts_in_list = {
             EntryStatus.ADDED: manifest.added_files,
             EntryStatus.EXISTING: manifest.existing_files,
             EntryStatus.DELETED: manifest.deleted_files,
         }
-        for status, number in listed.items():
+        for status, number in counts_in_list.items():
             if number is not None and number != counts[status]:
                 self.altered.append(
                     f"manifest {manifest.path} holds {counts[status]} {status.name} entries, "
@@ -284,7 +297,7 @@ class _Opened:
 
 
 def _accounted(written: Iterable[_Contents]) -> tuple[int, int]:
-    """Files and rows that new manifests keep or mark deleted."""
+    """Returns the files and rows that new manifests keep or mark deleted."""
     files = rows = 0
     for contents in written:
         files += len(contents.live) - len(contents.added) + len(contents.deleted)
@@ -297,7 +310,7 @@ def _rows(entries: Iterable[Entry]) -> int:
 
 
 def _live_counts(manifests: Iterable[Manifest]) -> tuple[int, int] | None:
-    """Live files and their rows by the manifest list; None where a writer left counts out."""
+    """Returns live files and their rows by the manifest list; None if a writer omitted counts."""
     files = rows = 0
     for m in manifests:
         if None in (m.added_files, m.existing_files, m.added_rows, m.existing_rows):

@@ -1,7 +1,7 @@
-"""The files that a batch was planned on, each with the facts that tell it from every other file.
+"""The files that a batch was planned on, with the facts that identify each.
 
-A path alone does not: somebody can remove a file and register the same path again, with a sequence number
-that puts it above or below other deletes.
+A path alone does not identify a file: another writer can remove a file and register the same path again,
+with a sequence number above or below that of other deletes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLOATS = ("float", "double")
 class PlannedFile:
     """One data file or delete file of a plan, as it was live at the pinned snapshot.
 
-    `partition` is the partition key; `size_bytes` of a deletion vector is the blob's own.
+    `partition` is the partition key. For a deletion vector `size_bytes` is the size of the blob.
     """
 
     identity: Identity
@@ -35,7 +35,7 @@ class PlannedFile:
 
     @classmethod
     def of_live(cls, file: LiveFile) -> PlannedFile:
-        """The facts of a live file."""
+        """Returns the facts of a live file."""
         return cls(
             (file.path, file.content_offset),
             file.spec_id,
@@ -47,7 +47,7 @@ class PlannedFile:
 
     @classmethod
     def of_entry(cls, entry: Entry, partition: str) -> PlannedFile:
-        """The facts of a manifest entry of the partition with this key."""
+        """Returns the facts of a manifest entry in the partition with this key."""
         return cls(
             entry.identity,
             entry.scope[0],
@@ -58,7 +58,7 @@ class PlannedFile:
         )
 
     def difference(self, other: PlannedFile) -> str:
-        """How another file of this path differs, as words; empty where it is the same file."""
+        """Describes how another file with this path differs; empty if it is the same file."""
         facts = (
             ("data sequence number", self.data_sequence_number, other.data_sequence_number),
             ("rows", self.record_count, other.record_count),
@@ -66,11 +66,13 @@ class PlannedFile:
             ("spec", self.spec_id, other.spec_id),
             ("partition", self.partition, other.partition),
         )
-        return ", ".join(f"{what} {now}, was {was}" for what, was, now in facts if was != now)
+        return ", ".join(
+            f"{what} {current}, was {planned}" for what, planned, current in facts if planned != current
+        )
 
 
 def planned_data_files(batch: Batch) -> Iterator[PlannedFile]:
-    """The data files of the batch."""
+    """Yields the data files of the batch."""
     for group in batch.groups:
         for file in group.files:
             yield PlannedFile(
@@ -84,7 +86,7 @@ def planned_data_files(batch: Batch) -> Iterator[PlannedFile]:
 
 
 def planned_delete_files(batch: Batch) -> Iterator[PlannedFile]:
-    """The delete files that the batch applies, drops or replaces."""
+    """Yields the delete files that the batch applies, drops or replaces."""
     deletes: Iterable[EqualityDeleteFile | PositionDeleteFile] = chain(
         batch.equality_deletes, batch.position_deletes, batch.applied_deletes
     )
@@ -100,14 +102,14 @@ def planned_delete_files(batch: Batch) -> Iterator[PlannedFile]:
 
 
 def unknown_deletes(batch: Batch) -> frozenset[str]:
-    """Paths of delete files that apply to a data file of the batch and of which it carries no facts: it was
-    stored before batches carried them."""
+    """Returns the paths of delete files that apply to a data file of the batch and whose facts the batch
+    lacks, because it was stored before batches carried them."""
     applied = {path for g in batch.groups for f in g.files for path in f.delete_files}
     return frozenset(applied - {d.path for d in (*batch.position_deletes, *batch.applied_deletes)})
 
 
 def partition_key(scope: Scope, specs: Mapping[int, PartitionSpec]) -> str:
-    """The partition key of a scope, in which floats are their bits."""
+    """Returns the partition key of a scope; the scope holds floats as their bits."""
     spec_id, partition = scope
     spec = specs.get(spec_id)
     if spec is None:

@@ -1,7 +1,7 @@
-"""Regrouping manifests: where to cut a table's partitions, and the rules of the commit.
+"""Rewriting manifests: where to cut a table's partitions into manifests, and the rules of the commit.
 
-What must not change is every live entry: the files, the sequence numbers that say which deletes apply
-to them, their row ids, and the snapshots that added them.
+No live entry may change: the files, the sequence numbers that decide which deletes apply to them, their
+row ids, and the snapshots that added them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from iceberg_maint.core.planning.plan import Batch
 
 @dataclass(frozen=True, slots=True)
 class Regrouping:
-    """What a commit that rewrites manifests is about to do: the versions before and after it, the
-    live entries of the planned manifests, and those of the manifests it adds, both as digests; of
-    what had no row ids before, that is without them (see `core.commits.entry_digest`)."""
+    """The change of a commit that rewrites manifests: the versions before and after it, and digests of
+    the live entries of the planned manifests and of those it adds. Entries that had no row ids before
+    count without them (see `core.commits.entry_digest`)."""
 
     base: TableVersion
     new: TableVersion
@@ -30,20 +30,21 @@ class Regrouping:
 
 
 def cuts(partitions: Mapping[Partition, int], clusters: int) -> tuple[Partition, ...]:
-    """The first partitions of so many runs of about equal numbers of files (at most), but the first
-    run; `partitions` tells the files of each. NULL comes first, as in Iceberg's order."""
+    """Returns the first partition of each run except the first run. The partitions are cut into at most
+    `clusters` runs with about equal numbers of files. `partitions` maps each partition to its number of
+    files. NULL comes first, as in Iceberg's order."""
     counts = sorted(partitions.items(), key=lambda each: [(v is not None, v) for v in each[0]])
     total = sum(partitions.values())
     share = total / clusters
-    found: list[Partition] = []
-    for (partition, count), until in zip(counts, accumulate(c for _, c in counts), strict=True):
-        if int((until - count) / share) > len(found) and until - count < total:
-            found.append(partition)
-    return tuple(found)
+    first_partitions: list[Partition] = []
+    for (partition, count), cumulated in zip(counts, accumulate(c for _, c in counts), strict=True):
+        if int((cumulated - count) / share) > len(first_partitions) and cumulated - count < total:
+            first_partitions.append(partition)
+    return tuple(first_partitions)
 
 
 def check_regrouping(batch: Batch, change: Regrouping) -> tuple[Violation, ...]:
-    """Every rule the commit would break; () lets it pass."""
+    """Returns every rule the commit would break; () if it may be committed."""
     return (*_on_the_planned_table(batch, change), *_manifests(batch, change), *_entries(change))
 
 
@@ -64,21 +65,21 @@ def _manifests(batch: Batch, change: Regrouping) -> Iterator[Violation]:
     old = {m.path: m for m in change.base.manifests}
     now = {m.path: m for m in change.new.manifests}
     planned = frozenset(batch.manifests)
-    if gone := planned - old.keys():
-        yield Violation(Rule.MANIFESTS, f"{min(gone)} is no manifest of the table any more", raced=True)
+    if missing := planned - old.keys():
+        yield Violation(Rule.MANIFESTS, f"{min(missing)} is no longer a manifest of the table", raced=True)
         return
     replaced = old.keys() - now.keys()
     if unplanned := replaced - planned:
         yield Violation(Rule.MANIFESTS, f"would replace {min(unplanned)}, which was not planned")
-    if kept := planned - replaced:
-        yield Violation(Rule.MANIFESTS, f"would not replace {min(kept)}")
+    if unreplaced := planned - replaced:
+        yield Violation(Rule.MANIFESTS, f"would not replace {min(unreplaced)}")
     for path in old.keys() & now.keys():
         if old[path] != now[path]:
             yield Violation(Rule.MANIFESTS, f"{path} is listed with other facts than before")
     classes = {_class(old[path]) for path in planned}
     for path in now.keys() - old.keys():
         if _class(now[path]) not in classes:
-            yield Violation(Rule.MANIFESTS, f"{path} is of another spec or kind than what it replaces")
+            yield Violation(Rule.MANIFESTS, f"{path} has another spec or kind than the manifest it replaces")
 
 
 def _class(manifest: Manifest) -> tuple[int, bool]:
@@ -88,4 +89,4 @@ def _class(manifest: Manifest) -> tuple[int, bool]:
 def _entries(change: Regrouping) -> Iterator[Violation]:
     if change.before != change.after:
         was, is_ = (f"{d.entries} of {d.records} rows" for d in (change.before, change.after))
-        yield Violation(Rule.ENTRIES, f"the live entries would not stay what they are: {was}, then {is_}")
+        yield Violation(Rule.ENTRIES, f"the live entries would change: {was} before, {is_} after")

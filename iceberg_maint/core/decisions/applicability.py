@@ -1,4 +1,4 @@
-"""Due: which findings of a partition ask for which operation, and how much it would read."""
+"""Assigns the findings of a partition to operations, and estimates the bytes that an operation reads."""
 
 from __future__ import annotations
 
@@ -10,61 +10,64 @@ from iceberg_maint.core.model.reasons import Finding, Reason, Severity
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, Route
 
 _KEY_WIDTH_BYTES = 16
-"""What a row's key columns are taken for before a plan knows them."""
+"""The assumed width of a row's key columns before a plan knows them."""
 
 
 def may_convert(policy: EqualityDeletesPolicy) -> bool:
-    """Whether equality deletes may be converted: the commit shows in the table's streams."""
+    """Returns whether equality deletes may be converted. The commit of a conversion appears in the
+    table's streams."""
     return policy.route is not Route.REWRITE and not policy.streaming_consumers
 
 
 def partition_findings(
     measured: Measured, partition: str, policy: Policy, now_ms: int
 ) -> tuple[Finding, ...]:
-    """Every crossed threshold of one partition, whichever operation is to do something about it."""
+    """Returns every crossed threshold of one partition, for all operations."""
     health, target_bytes = measured.partitions[partition], measured.target_file_size_bytes
-    of_deletes = position_deletes.position_delete_findings(
+    delete_findings = position_deletes.position_delete_findings(
         health, policy.rewrite_position_delete_files, measured.format_version
     )
-    found = findings(health, policy.rewrite_data_files, target_bytes, now_ms, policy.layout)
-    return (*found, *of_deletes)
+    data_findings = findings(health, policy.rewrite_data_files, target_bytes, now_ms, policy.layout)
+    return (*data_findings, *delete_findings)
 
 
-def findings_for(operation: Operation, found: tuple[Finding, ...], policy: Policy) -> tuple[Finding, ...]:
-    """The findings that this operation may do something about.
+def findings_for(operation: Operation, crossed: tuple[Finding, ...], policy: Policy) -> tuple[Finding, ...]:
+    """Returns the findings that this operation can act on.
 
-    Equality deletes that apply are both operations' until a plan, which sees the files, chooses;
-    dropping those that do not is the conversion's, whatever the route. Position deletes that a rewrite
-    would apply are its own as well; what is left of them in the way of readers is the third's.
+    Applicable equality deletes belong to both data operations until a plan, which knows the files,
+    chooses one. Dropping dangling equality deletes always belongs to the conversion. Position deletes
+    that a rewrite would apply belong to the rewrite as well. Those that slow readers down belong to the
+    rewrite of position delete files.
     """
     if operation is Operation.REWRITE_POSITION_DELETE_FILES:
-        return tuple(f for f in found if f.metric in position_deletes.FINDINGS)
+        return tuple(f for f in crossed if f.metric in position_deletes.FINDINGS)
     if operation is Operation.CONVERT_EQUALITY_DELETES:
         converts = may_convert(policy.equality_deletes)
-        return tuple(f for f in found if f.metric == DANGLING or (f.metric == APPLICABLE and converts))
-    return tuple(f for f in found if f.metric not in (DANGLING, *position_deletes.FINDINGS))
+        return tuple(f for f in crossed if f.metric == DANGLING or (f.metric == APPLICABLE and converts))
+    return tuple(f for f in crossed if f.metric not in (DANGLING, *position_deletes.FINDINGS))
 
 
-def has_old_deletes(found: tuple[Finding, ...]) -> bool:
-    """Whether equality deletes that apply are to be cleaned, by whichever operation a plan chooses."""
-    return any(f.metric == APPLICABLE and f.severity is Severity.ERROR for f in found)
+def has_old_deletes(crossed: tuple[Finding, ...]) -> bool:
+    """Returns whether applicable equality deletes are due to be cleaned, by the operation that a plan
+    chooses."""
+    return any(f.metric == APPLICABLE and f.severity is Severity.ERROR for f in crossed)
 
 
-def either_may_clean(found: tuple[Finding, ...], policy: Policy) -> bool:
-    """Whether a plan may leave these deletes to either operation."""
+def either_may_clean(crossed: tuple[Finding, ...], policy: Policy) -> bool:
+    """Returns whether a plan may leave these deletes to either operation."""
     converts = may_convert(policy.equality_deletes)
-    return converts and policy.rewrite_data_files.enabled and has_old_deletes(found)
+    return converts and policy.rewrite_data_files.enabled and has_old_deletes(crossed)
 
 
-def candidate_bytes(operation: Operation, health: PartitionHealth, found: tuple[Finding, ...]) -> int:
-    """Bytes the operation should read of this partition for these findings.
+def candidate_bytes(operation: Operation, health: PartitionHealth, crossed: tuple[Finding, ...]) -> int:
+    """Returns the bytes of this partition that the operation is expected to read for these findings.
 
-    Of a rewrite small files only, or all of them once deletes are to be applied or the average
-    counts; of a conversion the key columns and the deletes; of a merge the position deletes.
+    A rewrite reads the small files only, or all files if deletes are to be applied or the average size
+    counts. A conversion reads the key columns and the deletes. A merge reads the position deletes.
     """
     if operation is Operation.REWRITE_POSITION_DELETE_FILES:
         return health.position_delete_bytes
     if operation is Operation.CONVERT_EQUALITY_DELETES:
         return min(health.data_bytes, health.records * _KEY_WIDTH_BYTES) + health.equality_delete_bytes
-    only_small = all(f.reason is Reason.SMALL_FILES for f in found)
+    only_small = all(f.reason is Reason.SMALL_FILES for f in crossed)
     return health.small_bytes if only_small else health.data_bytes

@@ -1,4 +1,4 @@
-"""Back-off and quarantine as values: the partition's history before and after an attempt."""
+"""Back-off and quarantine as values: the history of a partition before and after an attempt."""
 
 from __future__ import annotations
 
@@ -8,60 +8,61 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.policy.data import RetryPolicy
 
 
-def write_ahead(past: PartitionHistory, policy: RetryPolicy, now_ms: int) -> PartitionHistory:
-    """Written before an attempt starts, so that a crash that reports nothing still backs off.
+def write_ahead(history: PartitionHistory, policy: RetryPolicy, now_ms: int) -> PartitionHistory:
+    """Returns the history to store before an attempt starts, so that a crash without a report still backs
+    off.
 
-    The first crash may be resumed at once; the wait starts with the second in a row.
+    The first crash may be resumed at once. The wait starts with the second crash in a row.
     """
-    crashes = past.crashes + 1
+    crashes = history.crashes + 1
     wait_ms = _wait_ms(policy.crash_backoff_seconds, crashes - 1, policy) if crashes > 1 else 0
     return replace(
-        past,
+        history,
         crashes=crashes,
         not_before_ms=now_ms + wait_ms,
-        quarantined=past.quarantined or crashes >= policy.quarantine_after_crashes,
-        reason="an attempt has started and not reported back",
+        quarantined=history.quarantined or crashes >= policy.quarantine_after_crashes,
+        reason="an attempt started and has not reported back",
     )
 
 
 def succeeded() -> PartitionHistory:
-    """After an effective attempt: a clean slate."""
+    """Returns the history after an effective attempt: empty."""
     return PartitionHistory()
 
 
-def undone(past: PartitionHistory) -> PartitionHistory:
-    """After an attempt that was terminated on purpose, or that never ran: as it was before.
+def undone(history: PartitionHistory) -> PartitionHistory:
+    """Returns the history after an attempt that was terminated on purpose or never ran: unchanged.
 
-    `past` is the history before `write_ahead`.
+    `history` is the history before `write_ahead`.
     """
-    return past
+    return history
 
 
-def failed(past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
-    """After an attempt that reported failure or gained nothing.
+def failed(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
+    """Returns the history after an attempt that reported failure or gained nothing.
 
-    `past` is the history before `write_ahead`: the attempt did not crash.
+    `history` is the history before `write_ahead`: the attempt did not crash.
     """
-    ineffective = past.ineffective + 1
+    ineffective = history.ineffective + 1
     return PartitionHistory(
         ineffective=ineffective,
-        crashes=past.crashes,
+        crashes=history.crashes,
         not_before_ms=now_ms + _wait_ms(policy.backoff_seconds, ineffective, policy),
-        quarantined=past.quarantined or ineffective >= policy.quarantine_after,
+        quarantined=history.quarantined or ineffective >= policy.quarantine_after,
         reason=reason,
     )
 
 
-def refused(past: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
-    """After an attempt that its surroundings forbade: it waits, and counts as no failure. `past` is the
-    history before `write_ahead`."""
-    return replace(past, not_before_ms=now_ms + policy.backoff_seconds * 1000, reason=reason)
+def refused(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
+    """Returns the history after a refused attempt: it waits, and the attempt does not count as a failure.
+    `history` is the history before `write_ahead`."""
+    return replace(history, not_before_ms=now_ms + policy.backoff_seconds * 1000, reason=reason)
 
 
-def held(past: PartitionHistory, reason: str) -> PartitionHistory:
-    """After what only a person can put right: nothing more until it is released. `past` is the
-    history before `write_ahead`."""
-    return replace(past, quarantined=True, reason=reason)
+def quarantined_history(history: PartitionHistory, reason: str) -> PartitionHistory:
+    """Returns the history after an outcome that only a person can resolve: the partition stays
+    quarantined until it is released. `history` is the history before `write_ahead`."""
+    return replace(history, quarantined=True, reason=reason)
 
 
 def _wait_ms(base_seconds: int, count: int, policy: RetryPolicy) -> int:

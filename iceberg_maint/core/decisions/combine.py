@@ -1,4 +1,4 @@
-"""Joint: several operations' decisions as one view of the table."""
+"""Combines the decisions on several operations into one view of the table."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from iceberg_maint.core.decisions.decide import other_data_operation, table_verd
 from iceberg_maint.core.decisions.windows import HELD
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 
-_GRAVITY = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
+_SEVERITY_ORDER = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
 _QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
 
 
 def combine_decisions(decisions: Sequence[Decision]) -> Decision:
-    """Several operations' decisions as one view of the table: of each partition the gravest verdict
-    (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's, and the same of the table.
+    """Returns one view of the table from several operations' decisions. The verdict of each partition is
+    the most severe one (RUN, REFUSE, DEFER, SKIP), on a tie the first operation's. The same holds for the
+    table.
 
-    A partition whose old equality deletes both may clean is held as soon as one of the operations
-    holds it: the plan may leave it to just that one. Budgets are those of the operation the
-    table's verdict is of. Raises ValueError for no decisions.
+    If both operations may clean a partition's old equality deletes, the partition is held as soon as one
+    of them holds it: the plan may leave it to that operation. The budgets are those of the operation that
+    gives the table's verdict. Raises ValueError for no decisions.
     """
     if not decisions:
-        raise ValueError("no decisions to join")
+        raise ValueError("there are no decisions to combine")
     by_key: dict[str, list[PartitionDecision]] = {}
     for decision in decisions:
         for p in decision.partitions:
             by_key.setdefault(p.partition, []).append(p)
     partitions = sorted(map(most_severe, by_key.values()), key=lambda p: p.verdict is not Verdict.RUN)
     runs = {p.operation for p in partitions if p.verdict is Verdict.RUN}
-    # A table whose only work is held waits, though an operation alone would run.
-    free = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
-    gravest = min(free or decisions, key=lambda d: _rank(d.verdict, d.reason))
-    verdict, reason = gravest.verdict, gravest.reason
-    if not free:
+    # If the only due partitions are held, the table waits, although one operation alone would run.
+    unheld = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
+    leading = min(unheld or decisions, key=lambda d: _rank(d.verdict, d.reason))
+    verdict, reason = leading.verdict, leading.reason
+    if not unheld:
         verdict, reason = table_verdict(partitions)
     waits = [p.until_ms for p in partitions if p.until_ms is not None]
-    evidence = dict(gravest.evidence)
+    evidence = dict(leading.evidence)
     if "due_partitions" in evidence:
-        due = sum(p.verdict is Verdict.RUN for p in partitions)
-        evidence["due_partitions"] = str(max(due, int(evidence["due_partitions"])))
+        due_count = sum(p.verdict is Verdict.RUN for p in partitions)
+        evidence["due_partitions"] = str(max(due_count, int(evidence["due_partitions"])))
     return replace(
-        gravest,
+        leading,
         verdict=verdict,
         reason=reason,
         partitions=tuple(partitions),
@@ -51,12 +52,12 @@ def combine_decisions(decisions: Sequence[Decision]) -> Decision:
     )
 
 
-def most_severe(found: Sequence[PartitionDecision]) -> PartitionDecision:
-    held = [p for p in found if p.reason in HELD and other_data_operation(p.operation)]
-    if any(has_old_deletes(p.findings) for p in held):
-        return max(held, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
-    return min(found, key=lambda p: _GRAVITY.index(p.verdict))
+def most_severe(partition_decisions: Sequence[PartitionDecision]) -> PartitionDecision:
+    blocked = [p for p in partition_decisions if p.reason in HELD and other_data_operation(p.operation)]
+    if any(has_old_deletes(p.findings) for p in blocked):
+        return max(blocked, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
+    return min(partition_decisions, key=lambda p: _SEVERITY_ORDER.index(p.verdict))
 
 
 def _rank(verdict: Verdict, reason: Reason) -> tuple[int, int]:
-    return _GRAVITY.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0
+    return _SEVERITY_ORDER.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0

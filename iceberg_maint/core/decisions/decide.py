@@ -1,4 +1,5 @@
-"""Decide: health, policy, history and the time in, one decision per operation with its reasons out."""
+"""Decides on one operation of a table, from its health, policy, history and the time, and gives the
+reasons."""
 
 from __future__ import annotations
 
@@ -46,26 +47,36 @@ def decide(
     requested: frozenset[str] | None = None,
     force: bool = False,
 ) -> Decision:
-    """The decision on one operation on data, `history` being that operation's and `beside` that of
-    the other one: the windows of both are taken in one order.
+    """Returns the decision on one operation on data. `history` is that of the operation and `beside` that
+    of the other data operation: both take partitions from the windows in one order.
 
-    `requested` limits the decision to these partitions and waives their back-off (a person or the
-    automation's own gate chose them); `force` also makes healthy and quarantined ones due, and of
-    a conversion those with younger equality deletes. Table-wide stops (pause, blackout, …) leave
-    the partitions' own findings in the result, so that `why` can show them.
+    `requested` limits the decision to these partitions and waives their back-off: a person or the
+    automation chose them. `force` also makes healthy and quarantined partitions due, and for a conversion
+    those with younger equality deletes. Table-wide stops (pause, blackout, …) keep the partitions' own
+    findings in the result, so that `why` can show them.
     """
     measured = replace(measured, format_version=format_version)
-    found = {
+    findings_by_key = {
         key: partition_findings(measured, key, policy, now_ms)
         for key in sorted(measured.partitions)
         if requested is None or key in requested
     }
 
-    def on_partitions(of: Operation, past: TableHistory) -> list[PartitionDecision]:
-        asked = requested is not None
+    def on_partitions(data_operation: Operation, operation_history: TableHistory) -> list[PartitionDecision]:
+        is_requested = requested is not None
         return [
-            _partition(of, key, measured, own, policy, past.of(key), now_ms, asked, force)
-            for key, own in found.items()
+            _partition(
+                data_operation,
+                key,
+                measured,
+                crossed,
+                policy,
+                operation_history.of(key),
+                now_ms,
+                is_requested,
+                force,
+            )
+            for key, crossed in findings_by_key.items()
         ]
 
     verdicts = on_partitions(operation, history)
@@ -83,44 +94,49 @@ def decide(
         ]
         return decision_of(operation, measured, verdict, reason, stopped, evidence)
     other = other_data_operation(operation)
-    others = beside or TableHistory()
-    theirs: list[PartitionDecision] = []
-    if other is not None and table_stop(other, measured, format_version, policy, others, now_ms) is None:
-        theirs = on_partitions(other, others)
+    other_history = beside or TableHistory()
+    other_verdicts: list[PartitionDecision] = []
+    if (
+        other is not None
+        and table_stop(other, measured, format_version, policy, other_history, now_ms) is None
+    ):
+        other_verdicts = on_partitions(other, other_history)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
-    either = {key for key, own in found.items() if either_may_clean(own, policy)}
-    due = in_order(verdicts, theirs, either, policy.windows.order, changed)
+    shared = {key for key, crossed in findings_by_key.items() if either_may_clean(crossed, policy)}
+    due = in_order(verdicts, other_verdicts, shared, policy.windows.order, changed)
     run = run_budget(policy.windows)
     hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
     window = take(due, run, hour)
-    rest = [p for p in verdicts if p.verdict is not Verdict.RUN]
-    their_hour = hour_budget(policy.windows, others.hour_partitions, others.hour_bytes)
-    their_window = take(in_order(theirs, verdicts, either, policy.windows.order, changed), run, their_hour)
-    verdict, reason = table_verdict(window + rest)
+    not_due = [p for p in verdicts if p.verdict is not Verdict.RUN]
+    other_hour = hour_budget(policy.windows, other_history.hour_partitions, other_history.hour_bytes)
+    other_window = take(
+        in_order(other_verdicts, verdicts, shared, policy.windows.order, changed), run, other_hour
+    )
+    verdict, reason = table_verdict(window + not_due)
     if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
         # The partitions stay RUN, so that the plan shows what would be done.
         verdict, reason = Verdict.SKIP, Reason.ADVISE
     evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
-    decision = decision_of(operation, measured, verdict, reason, window + rest, evidence)
-    left = [budget.partitions for budget in (run, hour) if budget.partitions is not None]
+    decision = decision_of(operation, measured, verdict, reason, window + not_due, evidence)
+    partition_budgets = [budget.partitions for budget in (run, hour) if budget.partitions is not None]
     return replace(
         decision,
         budget_bytes=budget_bytes,
         budget_reason=budget_reason,
-        budget_partitions=min(left, default=None),
-        beside={p.partition: p for p in (*theirs, *their_window)},
+        budget_partitions=min(partition_budgets, default=None),
+        beside={p.partition: p for p in (*other_verdicts, *other_window)},
     )
 
 
 def other_data_operation(operation: Operation) -> Operation | None:
-    """The operation that shares the cleaning of equality deletes with this one; None for those that
-    take no part in it."""
+    """Returns the other operation that cleans equality deletes, None for an operation that does not clean
+    them."""
     return next((o for o in _SHARING if o is not operation), None) if operation in _SHARING else None
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:
-    """Whether the partition must still wait."""
+    """Returns whether the partition must still wait."""
     return history.not_before_ms is not None and now_ms < history.not_before_ms
 
 
@@ -166,16 +182,19 @@ def table_stop(
         specs = ", ".join(map(str, measured.specs_losing_values))
         return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
     note = history.paused_reason if history.paused else None
-    if rest := resting(policy, note, now_ms):
-        return Verdict.DEFER, *rest
+    if rest_reason := reason_to_rest(policy, note, now_ms):
+        return Verdict.DEFER, *rest_reason
     if history.lease_owner is not None:
         return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
     return None
 
 
-def resting(policy: Policy, pause_note: str | None, now_ms: int) -> tuple[Reason, dict[str, str]] | None:
-    """Why the table is left alone for now, with its evidence, by policy or by an operator's pause
-    (its note; None where there is none). Holds before every batch, however long the run has been at work."""
+def reason_to_rest(
+    policy: Policy, pause_note: str | None, now_ms: int
+) -> tuple[Reason, dict[str, str]] | None:
+    """Returns why the table must not be maintained now, with the evidence: by policy, or by an operator's
+    pause (`pause_note`, None if there is none). Every batch of a run is checked against it, not only the
+    first."""
     if policy.paused:
         return Reason.PAUSED, {"by": "policy"}
     if pause_note is not None:
@@ -189,17 +208,17 @@ def _partition(
     operation: Operation,
     key: str,
     measured: Measured,
-    found: tuple[Finding, ...],
+    crossed: tuple[Finding, ...],
     policy: Policy,
-    past: PartitionHistory,
+    history: PartitionHistory,
     now_ms: int,
-    asked: bool,
+    requested: bool,
     force: bool,
 ) -> PartitionDecision:
-    ours, health = findings_for(operation, found, policy), measured.partitions[key]
+    own_findings, health = findings_for(operation, crossed, policy), measured.partitions[key]
     forced = force and (
         operation is Operation.REWRITE_DATA_FILES
-        or bool(ours)
+        or bool(own_findings)
         or (
             operation is Operation.REWRITE_POSITION_DELETE_FILES
             and may_merge(health, measured.format_version)
@@ -209,31 +228,31 @@ def _partition(
         key,
         Verdict.SKIP,
         Reason.HEALTHY,
-        found,
-        score(ours),
-        candidate_bytes(operation, health, ours),
+        crossed,
+        score(own_findings),
+        candidate_bytes(operation, health, own_findings),
         operation=operation,
     )
-    if not is_due(ours) and not forced:
+    if not is_due(own_findings) and not forced:
         return base
-    if past.quarantined and not force:
+    if history.quarantined and not force:
         return replace(base, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
-    if backs_off(past, now_ms) and not (asked or force):
-        return replace(base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms)
+    if backs_off(history, now_ms) and not (requested or force):
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=history.not_before_ms)
     cold_after = policy.windows.cold_after_seconds
     if cold_after is not None and health.last_change_ms is not None and not force:
         cold_at_ms = health.last_change_ms + cold_after * 1000
         if now_ms < cold_at_ms:
             return replace(base, verdict=Verdict.DEFER, reason=Reason.RECENTLY_CHANGED, until_ms=cold_at_ms)
-    if not is_due(ours):
+    if not is_due(own_findings):
         if operation is Operation.REWRITE_DATA_FILES:
             base = replace(base, candidate_bytes=health.data_bytes)
         return replace(base, verdict=Verdict.RUN, reason=Reason.FORCED)
-    return replace(base, verdict=Verdict.RUN, reason=worst(ours).reason)
+    return replace(base, verdict=Verdict.RUN, reason=worst(own_findings).reason)
 
 
 def table_verdict(partitions: Sequence[PartitionDecision]) -> tuple[Verdict, Reason]:
-    """The table's verdict, of its partitions'."""
+    """Returns the table's verdict from the verdicts of its partitions."""
     if all(p.reason is Reason.EMPTY for p in partitions):
         return Verdict.SKIP, Reason.EMPTY
     for verdict in (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER):

@@ -1,8 +1,8 @@
-"""Foreign maintainers: who else rewrites a table's files, as told by the marks in its history.
+"""Foreign maintainers: detects from snapshot summaries which other tools rewrite a table's files.
 
-Two maintainers of one table undo each other's work, and each counts on deletes that the other may
-turn round. Our own commits carry our token; any other REPLACE commit (spec: Snapshots, "data and
-delete files were added and removed without changing table data") is somebody else's maintenance.
+Two maintainers of one table undo each other's work. Each also relies on delete files that the other may
+replace. Our own commits carry our token. Any other REPLACE commit (spec: Snapshots, "data and delete
+files were added and removed without changing table data") is maintenance by another tool.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode
 
 @dataclass(frozen=True, slots=True)
 class ActiveMaintainer:
-    """A foreign maintainer that counts: `commit` is its newest, and it counts until `until_ms`."""
+    """A foreign maintainer that counts as active. `commit` is its newest commit; it counts until
+    `until_ms`."""
 
     commit: ForeignCommit
     until_ms: int
 
     def evidence(self) -> dict[str, str]:
-        """What a decision tells of it."""
+        """The evidence of a decision, as texts by name."""
         return {
             "foreign_maintainer": self.commit.maintainer,
             "foreign_snapshot": str(self.commit.snapshot_id),
@@ -36,8 +37,8 @@ class ActiveMaintainer:
 def active_maintainer(
     commits: Sequence[ForeignCommit], policy: ForeignMaintainersPolicy, now_ms: int
 ) -> ActiveMaintainer | None:
-    """The foreign maintainer that is still at work as the policy counts it, if any: a single
-    compaction by hand stops nothing for ever."""
+    """Returns the foreign maintainer that is active by the policy, None if there is none. A single
+    compaction by hand does not stop maintenance for ever."""
     if policy.mode is ForeignMode.IGNORE or not commits:
         return None
     newest = max(commits, key=lambda commit: commit.timestamp_ms)
@@ -48,10 +49,11 @@ def active_maintainer(
 def foreign_stop(
     operation: Operation, commits: Sequence[ForeignCommit], policy: Policy, now_ms: int
 ) -> tuple[Verdict, Reason, dict[str, str]] | None:
-    """What stops an operation for which something is due beside a foreign maintainer, if anything.
+    """Returns the stop of a due operation beside a foreign maintainer, None if it may run.
 
-    In mode `refuse` all work on data is refused, as it replaces files the other may be at work on; in `coexist` data files may be rewritten, and
-    position deletes are the other's business. A policy that only advises stops nothing.
+    Mode `refuse` refuses all work on data, because it replaces files that the other tool may be
+    processing. Mode `coexist` allows the rewrite of data files and leaves position deletes to the other
+    tool. A policy in mode `advise` stops nothing.
     """
     other = active_maintainer(commits, policy.foreign_maintainers, now_ms)
     if other is None or operation not in DATA_OPERATIONS or policy.mode is Mode.ADVISE:
@@ -64,13 +66,13 @@ def foreign_stop(
 
 
 def coexistence_policy(policy: Policy, commits: Sequence[ForeignCommit], now_ms: int) -> Policy:
-    """The policy as it holds in mode `coexist` while a foreign maintainer is at work: only partitions
-    that are cold for both, and equality deletes are applied by rewriting data files, since two
-    maintainers that convert them take each other's deletes for live ones."""
-    own = policy.foreign_maintainers
-    if own.mode is not ForeignMode.COEXIST or active_maintainer(commits, own, now_ms) is None:
+    """Returns the policy for mode `coexist` while a foreign maintainer is active. Only partitions that
+    are cold under both settings are due, and equality deletes are applied by rewriting data files. Two
+    maintainers that both convert equality deletes would treat each other's deletes as live."""
+    coexistence = policy.foreign_maintainers
+    if coexistence.mode is not ForeignMode.COEXIST or active_maintainer(commits, coexistence, now_ms) is None:
         return policy
-    cold = max(policy.windows.cold_after_seconds or 0, own.cold_after_seconds)
+    cold = max(policy.windows.cold_after_seconds or 0, coexistence.cold_after_seconds)
     return replace(
         policy,
         windows=replace(policy.windows, cold_after_seconds=cold),

@@ -1,4 +1,4 @@
-"""History: what earlier runs left behind that a decision must know."""
+"""History: the facts about earlier runs that a decision needs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class PartitionHistory:
     """Back-off and quarantine of one partition.
 
-    `ineffective` counts failed or useless attempts in a row, `crashes` those that never reported
-    back; a success clears both.
+    `ineffective` counts failed or ineffective attempts in a row. `crashes` counts attempts in a row that
+    never reported back. A success clears both.
     """
 
     ineffective: int = 0
@@ -23,8 +23,8 @@ class PartitionHistory:
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """What the ledger knows of one table and operation. `last_done_ms` is when it last ended well,
-    with or without effect."""
+    """The ledger's facts about one table and operation. `last_done_ms` is the time when the operation
+    last ended without failure, with or without effect."""
 
     paused: bool = False
     paused_reason: str = ""
@@ -36,20 +36,22 @@ class TableHistory:
     partitions: Mapping[str, PartitionHistory] = field(default_factory=dict)
 
     def of(self, partition: str) -> PartitionHistory:
-        """The partition's history; a clean one when there is none."""
+        """Returns the partition's history; an empty one if there is none."""
         return self.partitions.get(partition, PartitionHistory())
 
 
 def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
-    """Several operations' histories of one table as one: what holds one back shows for all, and
-    the hour's work adds up. Raises ValueError for none."""
-    first, *rest = histories
-    if not rest:
+    """Combines several operations' histories of one table: a partition waits if any operation waits, and
+    the work of the hour adds up. Raises ValueError for no histories."""
+    first, *others = histories
+    if not others:
         return first
     partitions: dict[str, PartitionHistory] = {}
     for history in histories:
-        for key, past in history.partitions.items():
-            partitions[key] = _worse(partitions[key], past) if key in partitions else past
+        for key, partition_history in history.partitions.items():
+            partitions[key] = (
+                _worse(partitions[key], partition_history) if key in partitions else partition_history
+            )
     return TableHistory(
         paused=any(h.paused for h in histories),
         paused_reason=next((h.paused_reason for h in histories if h.paused), ""),
@@ -61,14 +63,14 @@ def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
     )
 
 
-def _worse(one: PartitionHistory, other: PartitionHistory) -> PartitionHistory:
-    waits = [h.not_before_ms for h in (one, other) if h.not_before_ms is not None]
-    # The reason shown is that of the history that holds back hardest.
-    worst = max((one, other), key=lambda h: (h.quarantined, h.not_before_ms or 0))
+def _worse(history: PartitionHistory, other: PartitionHistory) -> PartitionHistory:
+    waits = [h.not_before_ms for h in (history, other) if h.not_before_ms is not None]
+    # The reason is that of the history that blocks longest.
+    worst = max((history, other), key=lambda h: (h.quarantined, h.not_before_ms or 0))
     return PartitionHistory(
-        ineffective=max(one.ineffective, other.ineffective),
-        crashes=max(one.crashes, other.crashes),
+        ineffective=max(history.ineffective, other.ineffective),
+        crashes=max(history.crashes, other.crashes),
         not_before_ms=max(waits, default=None),
-        quarantined=one.quarantined or other.quarantined,
+        quarantined=history.quarantined or other.quarantined,
         reason=worst.reason,
     )

@@ -1,8 +1,8 @@
 """Manifests: when a table's manifests are due to be regrouped by partition, and which of them.
 
-Planning a query opens every manifest that may hold a file of its partitions. Manifests can only be
-written anew together when they are of one spec and hold the same kind of files, so these are judged
-and planned class by class.
+Planning a query opens every manifest that may list a file of its partitions. Manifests can be rewritten
+together only if they have the same spec and list the same kind of files. Decision and plan therefore
+treat each such class on its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _TARGET_PROPERTY = "commit.manifest.target-size-bytes"
 _DEFAULT_TARGET_BYTES = 8 << 20
 """Iceberg's `TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT`."""
 _FULL_SHARE = 0.75
-"""A manifest of at least this share of the target is left as it is unless its class is scattered."""
+"""A manifest of at least this share of the target size is not rewritten unless its class is scattered."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueManifests:
-    """Manifests of one spec and kind to be regrouped (paths, in the manifest list's order), and why."""
+    """Manifests of one spec and kind to regroup (paths, in the order of the manifest list), with the
+    findings."""
 
     spec_id: int
     is_deletes: bool
@@ -36,7 +37,8 @@ class DueManifests:
 
 
 def target_manifest_bytes(properties: Mapping[str, str]) -> int:
-    """The size that Iceberg closes a manifest at; a property that is no number counts as not set."""
+    """Returns the size at which Iceberg closes a manifest. A property that is not a number counts as not
+    set."""
     try:
         return max(1, int(properties[_TARGET_PROPERTY]))
     except (KeyError, ValueError):
@@ -46,31 +48,33 @@ def target_manifest_bytes(properties: Mapping[str, str]) -> int:
 def due_manifests(
     state: TableState, policy: RewriteManifestsPolicy, *, force: bool = False
 ) -> tuple[DueManifests, ...]:
-    """The classes that are due; `force` takes every manifest of every class that has several."""
+    """Returns the classes that are due. `force` takes every manifest of every class with more than one."""
     classes: dict[tuple[bool, int], list[Manifest]] = defaultdict(list)
     for manifest in state.manifests:
         classes[manifest.is_deletes, manifest.spec_id].append(manifest)
     target_bytes = target_manifest_bytes(state.properties)
     due = []
     for (is_deletes, spec_id), members in sorted(classes.items(), key=lambda each: each[0]):
-        taken: Sequence[Manifest] = members if len(members) > 1 else ()
-        found: tuple[Finding, ...] = ()
+        selected: Sequence[Manifest] = members if len(members) > 1 else ()
+        class_findings: tuple[Finding, ...] = ()
         if not force:
-            taken, found = _judged(members, state.specs.get(spec_id), policy, target_bytes)
-        if taken:
-            due.append(DueManifests(spec_id, is_deletes, tuple(m.path for m in taken), found))
+            selected, class_findings = _selected_with_findings(
+                members, state.specs.get(spec_id), policy, target_bytes
+            )
+        if selected:
+            due.append(DueManifests(spec_id, is_deletes, tuple(m.path for m in selected), class_findings))
     return tuple(due)
 
 
 def manifest_findings(state: TableState, policy: RewriteManifestsPolicy) -> tuple[Finding, ...]:
-    """What is beyond its threshold, of all classes."""
+    """Returns the findings of all classes."""
     return tuple(f for due in due_manifests(state, policy) for f in due.findings)
 
 
 def partition_spread(manifests: Sequence[Manifest], spec: PartitionSpec) -> float | None:
-    """How many of the manifests may hold files of one value of the leading partition field, on
-    average over the values at which their ranges begin. None where the lists do not say or nothing
-    can be compared."""
+    """Returns how many manifests may list files of one value of the leading partition field, on average
+    over the values at which their ranges begin. None if the list has no bounds or no bounds can be
+    compared."""
     place = next((n for n, f in enumerate(spec.fields) if not f.is_void), None)
     if place is None or any(len(m.bounds) <= place for m in manifests):
         return None
@@ -79,29 +83,30 @@ def partition_spread(manifests: Sequence[Manifest], spec: PartitionSpec) -> floa
     if not ranges:
         return None
     lows, highs = sorted(low for low, _ in ranges), sorted(high for _, high in ranges)
-    covering = (bisect_right(lows, at) - bisect_left(highs, at) for at in lows)
+    covering = (bisect_right(lows, low) - bisect_left(highs, low) for low in lows)
     return sum(covering) / len(lows)
 
 
 def clusters_of(manifests: Sequence[Manifest], target_bytes: int) -> int:
-    """How many manifests of the target size their entries fill."""
+    """Returns how many manifests of the target size the entries fill."""
     return max(1, -(-sum(m.length_bytes for m in manifests) // target_bytes))
 
 
-def _judged(
+def _selected_with_findings(
     members: Sequence[Manifest],
     spec: PartitionSpec | None,
     policy: RewriteManifestsPolicy,
     target_bytes: int,
 ) -> tuple[Sequence[Manifest], tuple[Finding, ...]]:
-    """What to take of one class. Nothing is due that would leave more than half as many."""
+    """Returns the manifests to regroup in one class, with the findings. A class is not due if more than
+    half of its manifests would remain."""
     small = [m for m in members if m.length_bytes < _FULL_SHARE * target_bytes]
     scattered = tuple(_scattered(members, spec, policy))
     if scattered and len(members) >= 2 * clusters_of(members, target_bytes):
         return members, scattered
-    found = tuple(_too_many(small, policy, target_bytes))
-    if found and len(small) >= 2 * clusters_of(small, target_bytes):
-        return small, found
+    findings = tuple(_too_many(small, policy, target_bytes))
+    if findings and len(small) >= 2 * clusters_of(small, target_bytes):
+        return small, findings
     return (), ()
 
 

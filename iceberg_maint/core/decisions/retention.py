@@ -1,8 +1,8 @@
-"""Retention: which snapshots may expire, and who holds the others.
+"""Retention: which snapshots may expire, and what holds the others.
 
 Age, count and the ages of refs are those of the Iceberg spec, "Snapshot Retention Policy", as
-`org.apache.iceberg.RemoveSnapshots` computes them; what else depends on history only ever keeps
-more. All times are epoch milliseconds in UTC; no calendar is consulted.
+`org.apache.iceberg.RemoveSnapshots` computes them. Every other hold can only keep more. All times are
+epoch milliseconds in UTC; no calendar is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPARK_QUERY = "spark.sql.streaming.queryId"
 
 
 class Holder(StrEnum):
-    """What depends on a snapshot."""
+    """The kinds of holders that depend on a snapshot."""
 
     TAG = "tag"
     STAGED = "staged"
@@ -43,7 +43,7 @@ class Holder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredReader:
-    """A reader of the table's changes: the snapshot it has read up to, and when it last said so."""
+    """A reader of the table's changes: the snapshot it has read up to, and the time of its last report."""
 
     name: str
     snapshot_id: int
@@ -52,10 +52,10 @@ class RegisteredReader:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Somebody depends on `snapshot_id` and on what was committed since.
+    """A holder depends on `snapshot_id` and on the snapshots committed since.
 
-    `blocks` are the snapshots, oldest first, that age and count would let go and that stay for
-    this. `until_ms` is when it ends by itself, None: never.
+    `blocks` are the snapshots, oldest first, that age and count would expire and that this hold keeps.
+    `until_ms` is the time when the hold ends by itself, None: never.
     """
 
     holder: Holder
@@ -67,8 +67,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may go: snapshots oldest first, and refs past their own age. `holds` are in force,
-    `lapsed` ones are not any more: too old, or their snapshot is gone."""
+    """What may expire: snapshots, oldest first, and refs past their own age. `holds` are in force.
+    `lapsed` holds are not: they are too old, or their snapshot is gone."""
 
     expire: tuple[int, ...]
     expire_refs: tuple[str, ...]
@@ -77,19 +77,19 @@ class Retention:
 
     @property
     def blocking(self) -> tuple[Hold, ...]:
-        """The holds without which more would go."""
+        """The holds that keep snapshots which would expire without them."""
         return tuple(h for h in self.holds if h.blocks)
 
 
 def gc_enabled(properties: Mapping[str, str]) -> bool:
-    """Whether the table's owner lets its files be deleted (table property `gc.enabled`)."""
+    """Returns whether the table's owner allows the deletion of its files (table property `gc.enabled`)."""
     return properties.get("gc.enabled", "true").strip().lower() == "true"
 
 
 def may_be_young(state: TableState, policy: ExpireSnapshotsPolicy, snapshot_id: int, now_ms: int) -> bool:
-    """Whether a plan made when this snapshot was main's head may be younger than snapshots must be to
-    stay. An older one is of an operation that is turned off or held back: who takes it up again plans
-    anew."""
+    """Returns whether a plan made when this snapshot was main's head may be younger than the minimum age
+    of expiry. An older plan belongs to an operation that is turned off or held back; that operation is
+    planned again before it runs."""
     since_ms = now_ms
     for snapshot in state.ancestors():
         if snapshot.snapshot_id == snapshot_id:
@@ -106,11 +106,11 @@ def retain(
     running: Mapping[str, int] | None = None,
     readers: Iterable[RegisteredReader] = (),
 ) -> Retention:
-    """What may expire at `now_ms`. `running` are the snapshots that plans not yet done were made
-    at, by plan; for them and for readers the snapshots committed since stay too."""
+    """Returns what may expire at `now_ms`. `running` maps each unfinished plan to the snapshot it was
+    made at. For plans and readers the snapshots committed since stay too."""
     history = _History(state, policy, now_ms)
-    asked = [
-        *(Hold(Holder.RUNNING, name, of) for name, of in sorted((running or {}).items())),
+    requested_holds = [
+        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),
         *(
             Hold(Holder.READER, r.name, r.snapshot_id, _end(r.seen_ms, policy.reader_max_silence_seconds))
             for r in sorted(readers, key=lambda r: r.name)
@@ -120,18 +120,18 @@ def retain(
         *history.writers(),
     ]
     aged = history.kept_by_age_and_count()
-    kept, holds, lapsed = set(aged), [], []
-    for hold in asked:
+    kept_ids, holds, lapsed = set(aged), [], []
+    for hold in requested_holds:
         if hold.snapshot_id not in history.by_id or (hold.until_ms is not None and hold.until_ms < now_ms):
             lapsed.append(hold)
             continue
         needed = history.needed(hold)
-        kept |= needed
+        kept_ids |= needed
         beyond = needed - aged
         blocks = tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id in beyond)
         holds.append(Hold(hold.holder, hold.name, hold.snapshot_id, hold.until_ms, blocks))
     return Retention(
-        expire=tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id not in kept),
+        expire=tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id not in kept_ids),
         expire_refs=tuple(sorted(r.name for r in state.refs if r not in history.refs)),
         holds=tuple(holds),
         lapsed=tuple(lapsed),
@@ -151,33 +151,33 @@ class _History:
         }
 
     def kept_by_age_and_count(self) -> set[int]:
-        """What `RemoveSnapshots` keeps, and of every branch all down to the oldest one it keeps:
-        a writer's clock that was slow once makes no hole."""
+        """Returns the ids that `RemoveSnapshots` keeps and, on every branch, all snapshots newer than the
+        oldest one it keeps. A writer's clock that was once slow leaves no gap."""
         age_ms = max(
             self._policy.max_snapshot_age_seconds * 1000, _number(self._state, _SNAPSHOT_AGE_PROPERTY) or 0
         )
-        at_least = max(self._policy.min_snapshots_to_keep, _number(self._state, _SNAPSHOTS_PROPERTY) or 1)
-        kept = {r.snapshot_id for r in self.refs}
-        referenced = set(kept)
+        min_count = max(self._policy.min_snapshots_to_keep, _number(self._state, _SNAPSHOTS_PROPERTY) or 1)
+        kept_ids = {r.snapshot_id for r in self.refs}
+        referenced = set(kept_ids)
         for ref in self.refs:
             chain = self._chains.get(ref.name, ())
             referenced.update(s.snapshot_id for s in chain)
-            own_age_ms = age_ms if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
-            own_least = at_least if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
-            young = [n for n, s in enumerate(chain, 1) if s.timestamp_ms >= self._now_ms - own_age_ms]
-            kept.update(s.snapshot_id for s in chain[: max(own_least, *young, 1)])
-        kept.update(
+            ref_age_ms = age_ms if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
+            ref_min_count = min_count if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+            young = [n for n, s in enumerate(chain, 1) if s.timestamp_ms >= self._now_ms - ref_age_ms]
+            kept_ids.update(s.snapshot_id for s in chain[: max(ref_min_count, *young, 1)])
+        kept_ids.update(
             s.snapshot_id
             for s in self._state.snapshots
             if s.snapshot_id not in referenced and s.timestamp_ms >= self._now_ms - age_ms
         )
-        return kept
+        return kept_ids
 
     def needed(self, hold: Hold) -> set[int]:
-        """The held snapshot with all that was committed since on the branches that descend from
-        it: whoever looks for it walks from a branch's head from parent to parent.
+        """Returns the held snapshot and the snapshots committed since on the branches that descend from
+        it. The holder finds it by walking from a branch's head from parent to parent.
 
-        Publishing a staged overwrite looks for the snapshot it was staged on in the same way
+        Publishing a staged overwrite finds the snapshot it was staged on in the same way
         (`CherryPickOperation`).
         """
         anchors = {hold.snapshot_id}
@@ -187,21 +187,21 @@ class _History:
             parent = self.by_id[hold.snapshot_id].parent_id
             if parent is not None:
                 anchors.add(parent)
-        found = anchors & self.by_id.keys()
+        needed_ids = anchors & self.by_id.keys()
         for chain in self._chains.values():
             ids = [s.snapshot_id for s in chain]
-            for place in (ids.index(a) for a in anchors if a in ids):
-                found.update(ids[: place + 1])
-        return found
+            for position in (ids.index(a) for a in anchors if a in ids):
+                needed_ids.update(ids[: position + 1])
+        return needed_ids
 
     def tags(self) -> Iterator[Hold]:
-        """The snapshots of retained tags."""
+        """Yields a hold for the snapshot of each retained tag."""
         for ref in self.refs:
             if ref.kind != "branch":
                 yield Hold(Holder.TAG, ref.name, ref.snapshot_id, self._ref_end(ref))
 
     def staged(self) -> Iterator[Hold]:
-        """Snapshots staged by write-audit-publish of which no branch shows the rows yet."""
+        """Yields a hold for each snapshot staged by write-audit-publish whose rows no branch shows yet."""
         on_branches = {s.snapshot_id for chain in self._chains.values() for s in chain}
         published = {s.summary.get(_PUBLISHED_PROPERTY) for s in self._state.snapshots}
         picked = {s.summary.get(_PICKED_PROPERTY) for s in self._state.snapshots}
@@ -214,17 +214,17 @@ class _History:
                 yield Hold(Holder.STAGED, wap_id, s.snapshot_id, end_ms)
 
     def writers(self) -> Iterator[Hold]:
-        """Of every branch, the newest snapshot that holds each streaming writer's position: where
-        the writer finds none it commits again what it had committed."""
-        found: set[tuple[Holder, str, int]] = set()
+        """Yields, for every branch, a hold for the newest snapshot with each streaming writer's position.
+        A writer that finds no position commits again what it had already committed."""
+        positions: set[tuple[Holder, str, int]] = set()
         for chain in self._chains.values():
-            seen: set[tuple[Holder, str]] = set()
+            known_writers: set[tuple[Holder, str]] = set()
             for s in chain:
                 for writer in _writers(s.summary):
-                    if writer not in seen:
-                        seen.add(writer)
-                        found.add((*writer, s.snapshot_id))
-        for holder, name, snapshot_id in sorted(found):
+                    if writer not in known_writers:
+                        known_writers.add(writer)
+                        positions.add((*writer, s.snapshot_id))
+        for holder, name, snapshot_id in sorted(positions):
             end_ms = _end(self.by_id[snapshot_id].timestamp_ms, self._policy.writer_state_max_age_seconds)
             yield Hold(holder, name, snapshot_id, end_ms)
 
@@ -233,7 +233,7 @@ class _History:
         return ref.snapshot_id in self.by_id and (end_ms is None or self._now_ms <= end_ms)
 
     def _ref_end(self, ref: Ref) -> int | None:
-        """The last moment at which the ref stays; `main` always does."""
+        """Returns the last time at which the ref stays, None for ever. `main` always stays."""
         age_ms = ref.max_ref_age_ms
         if age_ms is None:
             age_ms = _number(self._state, _REF_AGE_PROPERTY)
@@ -243,22 +243,22 @@ class _History:
         return head.timestamp_ms + age_ms
 
     def _ancestors(self, snapshot_id: int) -> Iterator[Snapshot]:
-        at = self.by_id.get(snapshot_id)
-        while at is not None:
-            yield at
-            at = self.by_id.get(at.parent_id) if at.parent_id is not None else None
+        snapshot = self.by_id.get(snapshot_id)
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.by_id.get(snapshot.parent_id) if snapshot.parent_id is not None else None
 
 
 def _with_main(state: TableState) -> tuple[Ref, ...]:
-    """The refs; the current snapshot is main's also where the metadata names no such ref."""
+    """Returns the refs. The current snapshot is main's even if the metadata name no such ref."""
     if state.snapshot is None or any(r.name == MAIN_BRANCH for r in state.refs):
         return state.refs
     return (Ref(MAIN_BRANCH, "branch", state.snapshot.snapshot_id), *state.refs)
 
 
 def _writers(summary: Mapping[str, str]) -> Iterator[tuple[Holder, str]]:
-    """The streaming writers whose position a snapshot's summary holds, each by what it looks for:
-    Flink's job and operator, Kafka Connect's control topic and group, Spark's query."""
+    """Yields the streaming writers whose position a snapshot's summary holds, each by the key that the
+    writer searches for: Flink's job and operator, Kafka Connect's control topic and group, Spark's query."""
     if _FLINK_CHECKPOINT in summary:
         yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)
     for key in summary:
@@ -275,8 +275,8 @@ def _end(since_ms: int, seconds: int | None) -> int | None:
 
 
 def _number(state: TableState, name: str) -> int | None:
-    """A whole-number table property; one that is not a number counts as not set, as policy then
-    decides and the table's readers fail on it themselves."""
+    """Returns a table property as a whole number, None if it is not set or is not a number. The policy
+    then decides; the table's readers fail on such a value themselves."""
     try:
         return int(state.properties[name])
     except (KeyError, ValueError):

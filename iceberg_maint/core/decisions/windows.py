@@ -1,4 +1,4 @@
-"""Windows: how many of the due partitions one run takes on, and in which order."""
+"""Windows: how many of the due partitions one run processes, and in which order."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import WindowOrder, WindowsPolicy
 
 HELD = (Reason.BACK_OFF, Reason.QUARANTINED)
-"""Reasons of one operation that the other does not share."""
+"""Reasons that block one operation and not the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What is left to spend; None means unlimited."""
+    """The remaining budget. None means unlimited."""
 
     partitions: int | None
     bytes: int | None
 
     def takes(self, candidate_bytes: int, *, first: bool) -> bool:
-        """Whether one more partition fits. The first one may be larger than what is left: the
-        plan then takes the part of it that fits, or the largest partitions would never be done.
-        """
+        """Returns whether one more partition fits. The first one may be larger than the remaining bytes:
+        the plan then takes the part of it that fits. Otherwise the largest partitions would never be
+        processed."""
         return (self.partitions is None or self.partitions >= 1) and (
             self.bytes is None or self.bytes >= (1 if first else candidate_bytes)
         )
 
     def holds(self, size_bytes: int, *, partitions: int) -> bool:
-        """Whether so much fits, exactly."""
+        """Returns whether this much fits exactly."""
         return (self.partitions is None or self.partitions >= partitions) and (
             self.bytes is None or self.bytes >= size_bytes
         )
 
     def less(self, size_bytes: int, *, partitions: int = 1) -> Budget:
-        """What is left after so much more."""
+        """Returns the budget that remains after this much more."""
         return Budget(
             None if self.partitions is None else self.partitions - partitions,
             None if self.bytes is None else max(0, self.bytes - size_bytes),
@@ -42,12 +42,12 @@ class Budget:
 
 
 def run_budget(policy: WindowsPolicy) -> Budget:
-    """The budget of one run."""
+    """Returns the budget of one run."""
     return Budget(policy.max_partitions_per_run, policy.max_bytes_per_run)
 
 
 def hour_budget(policy: WindowsPolicy, used_partitions: int, used_bytes: int) -> Budget:
-    """What is left of this hour's budget."""
+    """Returns the remaining budget of this hour."""
     return Budget(
         None
         if policy.max_partitions_per_hour is None
@@ -57,55 +57,55 @@ def hour_budget(policy: WindowsPolicy, used_partitions: int, used_bytes: int) ->
 
 
 def plan_budget(run: Budget, hour: Budget) -> tuple[int | None, Reason]:
-    """The most input bytes one plan may hold, and the cap that says so."""
+    """Returns the maximum input bytes of one plan, and the reason of the cap that sets it."""
     if hour.bytes is not None and (run.bytes is None or hour.bytes < run.bytes):
         return hour.bytes, Reason.HOUR_BUDGET
     return run.bytes, Reason.RUN_BUDGET
 
 
 def in_order(
-    found: Iterable[PartitionDecision],
+    decisions: Iterable[PartitionDecision],
     beside: Iterable[PartitionDecision],
     either: Collection[str],
     order: WindowOrder,
     last_change_ms: Mapping[str, int],
 ) -> list[PartitionDecision]:
-    """Those found due, worst first by score, or the longest unchanged first; ties by key.
+    """Returns the due partitions: worst first by score, or the longest unchanged first; ties by key.
 
-    `beside` is what the other operation decides, `either` the partitions that a plan may leave to
-    either. Both operations go by the worse of their scores, so that what comes first for one does
-    for the other: else each could spend its windows on what its plans leave to the other, for ever.
-    For the same reason what may be left to an operation that holds it comes last.
+    `beside` holds the other operation's decisions, `either` the partitions that a plan may leave to
+    either. Both operations order by the worse of their scores, so that both begin with the same
+    partitions. Otherwise each could spend its windows for ever on partitions that its plans leave to the
+    other. For the same reason a partition comes last if its work may be left to an operation that holds
+    it.
     """
-    others = {p.partition: p for p in beside}
+    other_decisions = {p.partition: p for p in beside}
 
-    def turn(p: PartitionDecision) -> tuple[bool, float, str]:
-        other = others.get(p.partition)
-        held = other is not None and other.reason in HELD and p.partition in either
+    def sort_key(p: PartitionDecision) -> tuple[bool, float, str]:
+        other = other_decisions.get(p.partition)
+        is_blocked = other is not None and other.reason in HELD and p.partition in either
         if order is WindowOrder.OLDEST_FIRST:
-            return held, last_change_ms.get(p.partition, 0), p.partition
+            return is_blocked, last_change_ms.get(p.partition, 0), p.partition
         score = other.score if other is not None and other.verdict is Verdict.RUN else 0.0
-        return held, -max(p.score, score), p.partition
+        return is_blocked, -max(p.score, score), p.partition
 
-    return sorted((p for p in found if p.verdict is Verdict.RUN), key=turn)
+    return sorted((p for p in decisions if p.verdict is Verdict.RUN), key=sort_key)
 
 
 def take(ordered: Iterable[PartitionDecision], run: Budget, hour: Budget) -> list[PartitionDecision]:
-    """Marks what does not fit as DEFER. What does not fit is passed over, and smaller ones behind
-    it may still fit. Sizes are estimates here; the plan holds the byte caps exactly.
-    """
-    taken: list[PartitionDecision] = []
+    """Marks the partitions that do not fit as DEFER. Smaller ones behind them may still fit. Sizes are
+    estimates here; the plan meets the byte caps exactly."""
+    decisions: list[PartitionDecision] = []
     first = True
     for decision in ordered:
         size = decision.candidate_bytes
         if not run.takes(size, first=first):
-            taken.append(_deferred(decision, Reason.RUN_BUDGET))
+            decisions.append(_deferred(decision, Reason.RUN_BUDGET))
         elif not hour.takes(size, first=first):
-            taken.append(_deferred(decision, Reason.HOUR_BUDGET))
+            decisions.append(_deferred(decision, Reason.HOUR_BUDGET))
         else:
             run, hour, first = run.less(size), hour.less(size), False
-            taken.append(decision)
-    return taken
+            decisions.append(decision)
+    return decisions
 
 
 def _deferred(decision: PartitionDecision, reason: Reason) -> PartitionDecision:
@@ -113,7 +113,8 @@ def _deferred(decision: PartitionDecision, reason: Reason) -> PartitionDecision:
 
 
 def in_blackout(windows: Iterable[str], minute_of_day: int) -> str | None:
-    """The blackout window (`HH:MM-HH:MM`, UTC, half-open, may cross midnight) we are in."""
+    """Returns the blackout window (`HH:MM-HH:MM`, UTC, half-open, may cross midnight) that contains this
+    minute, None if there is none."""
     for window in windows:
         start, end = (_minutes(part) for part in window.split("-"))
         inside = (

@@ -1,8 +1,8 @@
-"""The packer: weighted items into bins under a cap, in order.
+"""Packs weighted items into bins under a cap, in order.
 
 The algorithm is Iceberg's `BinPacking.ListPacker(cap, 1, false, max_items)`, as
-`SizeBasedFileRewritePlanner` uses it: one bin is open; an item that does not fit closes it; an
-item above the cap gets a bin of its own.
+`SizeBasedFileRewritePlanner` uses it. One bin is open. An item that does not fit closes it. An item above
+the cap gets a bin of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def pack(items: Iterable[T], cap: int, weight: Callable[[T], int], max_items: int) -> list[list[T]]:
-    """Bins of items, both in input order. No bin has more than `max_items`, and none but a
-    one-item bin weighs more than `cap`."""
+    """Returns bins of items; bins and items keep the input order. No bin has more than `max_items`, and
+    only a one-item bin weighs more than `cap`."""
     bins: list[list[T]] = []
     open_weight = 0
     for item in items:

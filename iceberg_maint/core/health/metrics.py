@@ -1,7 +1,7 @@
-"""Health: measurements of one pinned snapshot, per partition and per table. No opinions.
+"""Health: measurements of one pinned snapshot, per partition and per table, without judgement.
 
-The field names are the closed list of health metrics, used as they stand in JSON, metrics,
-Dagster metadata and documentation.
+The field names are the closed list of health metrics. JSON, metrics, Dagster metadata and the
+documentation use the same names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iceberg_maint.core.model.ids import TableId
 
 MEBIBYTE = 1024 * 1024
 SIZE_EDGES_BYTES: tuple[int, ...] = tuple(m * MEBIBYTE for m in (1, 4, 16, 64, 128, 256, 512, 1024))
-"""Upper bounds, exclusive, of the size histogram's first eight bins; the ninth is open."""
+"""Upper bounds, exclusive, of the first eight bins of the size histogram. The ninth bin is open."""
 _BINS = len(SIZE_EDGES_BYTES) + 1
 
 
@@ -33,7 +33,7 @@ class SizeLimits:
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """Live files of one partition (all specs whose key it is)."""
+    """Measurements of the live files of one partition, over all specs that have its key."""
 
     data_files: int = _metric("live data files")
     data_bytes: int = _metric("bytes of live data files")
@@ -41,7 +41,7 @@ class PartitionHealth:
     small_files: int = _metric("data files below the small-file size")
     small_bytes: int = _metric("bytes of those small files")
     large_files: int = _metric("data files above the large-file size")
-    position_delete_files: int = _metric("live position delete files (deletion vectors apart)")
+    position_delete_files: int = _metric("live position delete files (without deletion vectors)")
     position_delete_records: int = _metric("rows in position delete files")
     position_delete_bytes: int = _metric("bytes of position delete files")
     deletion_vectors: int = _metric("live deletion vectors")
@@ -55,15 +55,15 @@ class PartitionHealth:
     )
     dangling_delete_files: int = _metric(
         "delete files that can delete no row: they apply to no live data file, or are position deletes "
-        "older than every one there"
+        "older than every live data file of the partition"
     )
     dangling_equality_delete_files: int = _metric("of those, equality delete files")
     dangling_position_delete_records: int = _metric(
         "rows in those that are position delete files or deletion vectors"
     )
     mergeable_delete_files: int = _metric(
-        "of the other position delete files, those beyond one per data file they name; ones that may "
-        "name several all count"
+        "of the other position delete files, those beyond one per data file they name; files that may "
+        "name several data files all count"
     )
     unsorted_files: int = _metric("data files not known to be in the table's sort order")
     unbounded_files: int = _metric("data files without bounds of the columns to sort by")
@@ -74,25 +74,25 @@ class PartitionHealth:
     max_data_sequence_number: int = _metric("highest data sequence number of any live file")
     spec_ids: tuple[int, ...] = _metric("partition specs of the live files", ())
     size_histogram: tuple[int, ...] = _metric(
-        "data files by size; bin edges 1, 4, 16, 64, 128, 256, 512, 1024 MiB", (0,) * _BINS
+        "number of data files by size; bin edges 1, 4, 16, 64, 128, 256, 512, 1024 MiB", (0,) * _BINS
     )
     last_change_ms: int | None = _metric(
-        "commit time of the newest live file, ms since epoch; null once expired", None
+        "commit time of the newest live file, ms since epoch; null if that snapshot has expired", None
     )
     oldest_equality_delete_ms: int | None = _metric(
         "commit time of the oldest applicable equality delete, ms since epoch; "
-        "the oldest retained snapshot's time once expired",
+        "the oldest retained snapshot's time if that snapshot has expired",
         None,
     )
     oldest_dangling_equality_delete_ms: int | None = _metric(
         "commit time of the oldest dangling equality delete, ms since epoch; "
-        "the oldest retained snapshot's time once expired",
+        "the oldest retained snapshot's time if that snapshot has expired",
         None,
     )
 
     @property
     def delete_ratio(self) -> float:
-        """Rows marked by position deletes and deletion vectors, per row; dangling ones mark none."""
+        """Rows marked by position deletes and deletion vectors, per row. Dangling deletes mark no row."""
         marked = self.position_delete_records + self.deletion_vector_records
         marked -= self.dangling_position_delete_records
         return marked / self.records if self.records else 0.0
@@ -109,7 +109,7 @@ class PartitionHealth:
 
     @property
     def overlap_depth(self) -> float:
-        """Files whose range holds the start of a file's range, itself included, on average."""
+        """Average number of files whose range contains the start of a file's range, itself included."""
         return self.overlap_depth_sum / self.sort_ranges if self.sort_ranges else 0.0
 
     @property
@@ -120,7 +120,7 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """Table-wide measurements beside the per-partition ones."""
+    """Measurements of the table as a whole."""
 
     partitions: int = _metric("partitions with live files")
     snapshots: int = _metric("retained snapshots")
@@ -136,11 +136,11 @@ class TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything measured at one snapshot of one table. `partitions` maps key → health.
+    """All measurements of one table at one snapshot. `partitions` maps key → health.
 
-    `format_version` and `maintenance_properties` (the table properties `maintenance.*`) are what
-    a later decision needs besides, so that it can be taken without the catalog; so are `foreign`, the
-    maintenance in the table's history that is not ours, and `TableState.specs_losing_values`.
+    A later decision can be made from these values without the catalog. It also needs `format_version`,
+    `maintenance_properties` (the table properties `maintenance.*`), `foreign` (maintenance by other tools
+    in the table's history) and `TableState.specs_losing_values`.
     """
 
     table: TableId
@@ -157,33 +157,35 @@ class Measured:
     specs_losing_values: tuple[int, ...] = ()
 
     def total(self) -> PartitionHealth:
-        """The partitions' counts added up; times and sequence numbers are extremes."""
+        """Returns the sums over the partitions; times and sequence numbers are extremes."""
         return total(self.partitions.values())
 
 
 def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:
-    """Sums measurements; histogram bin by bin; extremes for times and sequence numbers."""
+    """Adds measurements up: the histogram bin by bin; extremes for times and sequence numbers."""
     items = tuple(parts)
 
-    def known(name: str) -> list[int]:
+    def known_values(name: str) -> list[int]:
         return [v for v in (getattr(p, name) for p in items) if v is not None]
 
-    apart: dict[str, Any] = {
+    combined: dict[str, Any] = {
         "spec_ids": tuple(sorted({i for p in items for i in p.spec_ids})),
         "size_histogram": tuple(sum(p.size_histogram[i] for p in items) for i in range(_BINS)),
-        "last_change_ms": max(known("last_change_ms"), default=None),
-        "max_data_sequence_number": max(known("max_data_sequence_number"), default=0),
-        "max_overlap_depth": max(known("max_overlap_depth"), default=0),
+        "last_change_ms": max(known_values("last_change_ms"), default=None),
+        "max_data_sequence_number": max(known_values("max_data_sequence_number"), default=0),
+        "max_overlap_depth": max(known_values("max_overlap_depth"), default=0),
         "min_data_sequence_number": min(
             (p.min_data_sequence_number for p in items if p.data_files), default=0
         ),
-        "oldest_equality_delete_ms": min(known("oldest_equality_delete_ms"), default=None),
-        "oldest_dangling_equality_delete_ms": min(known("oldest_dangling_equality_delete_ms"), default=None),
+        "oldest_equality_delete_ms": min(known_values("oldest_equality_delete_ms"), default=None),
+        "oldest_dangling_equality_delete_ms": min(
+            known_values("oldest_dangling_equality_delete_ms"), default=None
+        ),
     }
     sums: dict[str, Any] = {
-        f.name: sum(known(f.name)) for f in fields(PartitionHealth) if f.name not in apart
+        f.name: sum(known_values(f.name)) for f in fields(PartitionHealth) if f.name not in combined
     }
-    return PartitionHealth(**sums, **apart)
+    return PartitionHealth(**sums, **combined)
 
 
 DERIVED_METRICS: dict[str, str] = {
@@ -191,24 +193,24 @@ DERIVED_METRICS: dict[str, str] = {
     "average_file_bytes": "mean size of a data file",
     "delete_files": "position delete files, deletion vectors and equality delete files",
     "dangling_position_delete_files": "dangling position delete files and deletion vectors",
-    "overlap_depth": "files whose range of a column to sort by holds the start of a file's, itself "
-    "included, on average; 1 is sorted",
+    "overlap_depth": "average number of files whose range of a sort column contains the start of a file's "
+    "range, itself included; 1 is sorted",
 }
 
 
 def partition_metrics(health: PartitionHealth) -> dict[str, object]:
-    """All partition metrics by name, derived ones included."""
+    """Returns all partition metrics by name, derived ones included."""
     measured = {f.name: getattr(health, f.name) for f in fields(PartitionHealth)}
     return measured | {name: getattr(health, name) for name in DERIVED_METRICS}
 
 
 def table_metrics(health: TableHealth) -> dict[str, object]:
-    """All table metrics by name."""
+    """Returns all table metrics by name."""
     return {f.name: getattr(health, f.name) for f in fields(TableHealth)}
 
 
 def metric_docs() -> dict[str, str]:
-    """Every health metric and what it measures."""
+    """Returns every health metric with a description of what it measures."""
     docs = {f.name: str(f.metadata["doc"]) for f in fields(PartitionHealth)}
     docs |= DERIVED_METRICS
     docs |= {f.name: str(f.metadata["doc"]) for f in fields(TableHealth)}

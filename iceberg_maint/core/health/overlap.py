@@ -1,9 +1,9 @@
-"""Layout: how far the ranges of a partition's files overlap, and which files to sort anew.
+"""Layout: measures how far the ranges of a partition's files overlap, and selects files to sort again.
 
-The overlap depth of a file is the number of files whose half-open range [lower, upper) holds its
-lower bound, itself included. Half-open, because neighbours in a sorted run share a value where it
-was cut, and because files of one single value each cannot be told apart by sorting: what is
-counted is what a sort can change. 1 is perfectly sorted.
+The overlap depth of a file is the number of files whose half-open range [lower, upper) contains its lower
+bound, itself included. Ranges are half-open for two reasons. Neighbours in a sorted run share the value
+at which the run was cut. Files that each hold one single value cannot be separated by sorting. The depth
+therefore counts what a sort can change. 1 is perfectly sorted.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from iceberg_maint.core.health.bin_packing import pack
 from iceberg_maint.core.model.column_bounds import Bound, Range
 
 _HEAD_BYTES = 7
-"""Bytes of text, after what all of it shares, that place it on a line: as many as a float holds."""
+"""Bytes of a text after the common prefix that place it on a line: as many as a float can represent."""
 
 _Line = tuple[tuple[float, float], ...]
 """Ranges of the measured columns of one file, placed on lines."""
 _AS_BAD = 0.5
-"""Share of what the last file needed covers per byte, from which others come along."""
+"""A file is sorted as well if its coverage per byte is at least this share of that of the last file
+needed."""
 _FAR = 1e300
-"""Where infinite bounds lie on a line."""
+"""The position of infinite bounds on a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How ranges overlap: over `ranges` of them, the sum and the greatest of their depths."""
+    """The overlap of ranges: their number, the sum and the maximum of their depths."""
 
     ranges: int = 0
     depth_sum: int = 0
@@ -39,11 +40,11 @@ class Overlap:
 
     @property
     def depth(self) -> float:
-        """The average depth; 0 of nothing."""
+        """The average depth; 0 without ranges."""
         return self.depth_sum / self.ranges if self.ranges else 0.0
 
     def plus(self, other: Overlap) -> Overlap:
-        """Both together, of different columns or partitions."""
+        """Returns both combined, for different columns or partitions."""
         return Overlap(
             self.ranges + other.ranges,
             self.depth_sum + other.depth_sum,
@@ -52,25 +53,25 @@ class Overlap:
 
 
 def overlap(ranges: Sequence[tuple[Any, Any]]) -> Overlap:
-    """How these ranges overlap, by a sweep over their sorted ends."""
+    """Returns the overlap of these ranges, computed by a sweep over their sorted ends."""
     starts, ends = sorted(r[0] for r in ranges), sorted(r[1] for r in ranges)
     depths = [
-        bisect_right(starts, low) - bisect_right(ends, low) + (low == high)  # an empty range holds itself
+        bisect_right(starts, low) - bisect_right(ends, low) + (low == high)  # an empty range contains itself
         for low, high in ranges
     ]
     return Overlap(len(depths), sum(depths), max(depths, default=0))
 
 
 def ideal_depth(files: int, columns: int) -> float:
-    """The depth, per column, of so many files sorted by so many columns at once: 1 for one column;
-    a z-order cuts each of n columns into the n-th root of the number of files."""
+    """Returns the depth, per column, of this many files sorted by this many columns at once. It is 1 for
+    one column. A z-order cuts each of n columns into the n-th root of the number of files."""
     return files ** (1 - 1 / columns) if files and columns else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SortFile:
-    """A data file that may be sorted anew. `ranges` are those of the measured columns, None where
-    there are no bounds; with `fixed` it stays as it is and only counts."""
+    """A data file that may be sorted again. `ranges` are those of the measured columns, None for a column
+    without bounds. A `fixed` file is not rewritten, but counts in the depth."""
 
     ranges: tuple[Range | None, ...]
     size_bytes: int
@@ -84,8 +85,9 @@ class SortFile:
 
 @dataclass(frozen=True, slots=True)
 class SortLimits:
-    """What bounds the choice: the multiple of the ideal depth to come down to and the least share of
-    it to gain, bytes and files of a group sorted together, and the files that so many bytes become."""
+    """The limits of the selection. `goal` is the depth to reach, as a multiple of the ideal one;
+    `min_gain_ratio` is the least share of the depth to gain; a group has at most `max_group_bytes` and
+    `max_group_files`; `output_files` returns the number of files that so many bytes become."""
 
     goal: float
     min_gain_ratio: float
@@ -96,8 +98,8 @@ class SortLimits:
 
 @dataclass(frozen=True, slots=True)
 class SortGroup:
-    """Files to sort together, as indices into the files given, in the order of their ranges; how they
-    overlap among themselves, and how what they become should."""
+    """Files to sort together, as indices into the input, in the order of their ranges. `before` is their
+    overlap, `after` the predicted overlap of their replacements."""
 
     files: tuple[int, ...]
     before: Overlap
@@ -106,7 +108,7 @@ class SortGroup:
 
 @dataclass(frozen=True, slots=True)
 class SortChoice:
-    """Groups of files to sort; the depth of all files before, and the one predicted afterwards."""
+    """Groups of files to sort; the depth of all files before, and the predicted depth after."""
 
     groups: tuple[SortGroup, ...]
     before: Overlap
@@ -114,7 +116,7 @@ class SortChoice:
 
 
 def overlap_of(files: Iterable[SortFile]) -> Overlap:
-    """How bounded files overlap, over all their measured columns."""
+    """Returns the overlap of the bounded files, over all their measured columns."""
     bounded = [f.ranges for f in files if f.is_bounded]
     total = Overlap()
     for column in zip(*bounded, strict=True):
@@ -123,11 +125,11 @@ def overlap_of(files: Iterable[SortFile]) -> Overlap:
 
 
 def choose(files: Sequence[SortFile], limits: SortLimits) -> SortChoice:
-    """The smallest set of files, by bytes, whose rewrite should bring the depth to the goal, and
-    where none can, the set of all if that gains enough; nothing where it does not.
+    """Returns the smallest set of files, by bytes, whose rewrite is predicted to bring the depth to the
+    goal. If no set can, returns the set of all files if it gains enough, else nothing.
 
-    Taken first are files that cover the starts of many others per byte of theirs; those about as
-    bad as the last one needed come along.
+    Files that cover the starts of many others per byte come first. Files about as bad as the last one
+    needed are included.
     """
     bounded = [i for i, f in enumerate(files) if f.is_bounded]
     lines = _on_lines([files[i].ranges for i in bounded])
@@ -149,23 +151,23 @@ def choose(files: Sequence[SortFile], limits: SortLimits) -> SortChoice:
         else:
             few = middle + 1
     as_bad = bisect_right(order, -cover[order[many - 1]] * _AS_BAD, key=lambda i: -cover[i])
-    found = min((predicted(many), predicted(max(many, as_bad))), key=lambda c: c.after.depth)
+    choice = min((predicted(many), predicted(max(many, as_bad))), key=lambda c: c.after.depth)
     most = (1 - limits.min_gain_ratio) * before.depth
-    gains = found.after.depth < before.depth and found.after.depth <= most
-    return found if gains else SortChoice((), before, before)
+    gains = choice.after.depth < before.depth and choice.after.depth <= most
+    return choice if gains else SortChoice((), before, before)
 
 
-def _is_good(found: Overlap, lines: Sequence[_Line], limits: SortLimits) -> bool:
+def _is_good(predicted: Overlap, lines: Sequence[_Line], limits: SortLimits) -> bool:
     columns = len(lines[0])
-    return found.depth <= limits.goal * ideal_depth(found.ranges // columns, columns)
+    return predicted.depth <= limits.goal * ideal_depth(predicted.ranges // columns, columns)
 
 
 def predicted_ranges(
     ranges: Sequence[tuple[float, float]], weights: Sequence[int], pieces: int
 ) -> list[tuple[float, float]]:
-    """The ranges of `pieces` files of equal weight that these become when they are sorted, the rows
-    of each being spread evenly over its range."""
-    # How much lies at a point, and by how much per unit the rest grows from there on.
+    """Returns the predicted ranges of `pieces` files of equal weight after these are sorted. It assumes that
+    the rows of each file are spread evenly over its range."""
+    # The weight at a point, and the growth per unit from that point on.
     points: dict[float, float] = {}
     slopes: dict[float, float] = {}
     for (low, high), weight in zip(ranges, weights, strict=True):
@@ -178,19 +180,19 @@ def predicted_ranges(
     places = sorted({x for r in ranges for x in r})
     total = float(sum(weights))
     cuts = [places[0]]
-    wanted = iter([total * k / pieces for k in range(1, pieces)])
-    target = next(wanted, None)
-    filled, slope, at = 0.0, 0.0, places[0]
+    targets = iter([total * k / pieces for k in range(1, pieces)])
+    target = next(targets, None)
+    filled, slope, position = 0.0, 0.0, places[0]
     for place in places:
-        grown = filled + max(0.0, slope) * (place - at)
-        while target is not None and target <= grown and slope > 0:
-            cuts.append(min(place, at + (target - filled) / slope))
-            target = next(wanted, None)
-        grown += points.get(place, 0.0)
-        while target is not None and target <= grown:
+        reached_weight = filled + max(0.0, slope) * (place - position)
+        while target is not None and target <= reached_weight and slope > 0:
+            cuts.append(min(place, position + (target - filled) / slope))
+            target = next(targets, None)
+        reached_weight += points.get(place, 0.0)
+        while target is not None and target <= reached_weight:
             cuts.append(place)
-            target = next(wanted, None)
-        filled, at = grown, place
+            target = next(targets, None)
+        filled, position = reached_weight, place
         slope += slopes.get(place, 0.0)
     cuts += [places[-1]] * (pieces + 1 - len(cuts))
     return list(pairwise(cuts))
@@ -210,11 +212,11 @@ def _sorted(
     limits: SortLimits,
     before: Overlap,
 ) -> SortChoice:
-    """The depth once these are sorted, in groups of what may be sorted together."""
+    """Returns the depth after these files are sorted, in groups of files that may be sorted together."""
     in_order = sorted(chosen, key=lambda i: placed[i])
     groups: list[SortGroup] = []
-    rest: dict[int, _Line] = dict(placed)
-    written: list[_Line] = []
+    remaining: dict[int, _Line] = dict(placed)
+    output_lines: list[_Line] = []
     for packed in pack(
         in_order, limits.max_group_bytes, lambda i: files[i].size_bytes, limits.max_group_files
     ):
@@ -222,26 +224,29 @@ def _sorted(
         group = SortGroup(tuple(packed), overlap_of(files[i] for i in packed), _overlap(outputs))
         if group.after.depth < group.before.depth:
             groups.append(group)
-            written += outputs
+            output_lines += outputs
             for i in packed:
-                del rest[i]
-    return SortChoice(tuple(groups), before, _overlap((*rest.values(), *written)))
+                del remaining[i]
+    return SortChoice(tuple(groups), before, _overlap((*remaining.values(), *output_lines)))
 
 
 def _outputs(lines: Sequence[_Line], sizes: Sequence[int], limits: SortLimits) -> list[_Line]:
-    """What a group becomes: of a z-order every column is cut into slabs, each of which several
-    files share."""
+    """Returns the predicted files of a group. A z-order cuts every column into slabs; several files share
+    each slab."""
     count, columns = limits.output_files(sum(sizes)), len(lines[0])
     slabs = max(1, round(count ** (1 / columns)))
     cut = [predicted_ranges(column, sizes, slabs) for column in zip(*lines, strict=True)]
     return [
-        tuple(pieces[at // slabs**place % slabs if columns > 1 else at] for place, pieces in enumerate(cut))
-        for at in range(count)
+        tuple(
+            pieces[number // slabs**place % slabs if columns > 1 else number]
+            for place, pieces in enumerate(cut)
+        )
+        for number in range(count)
     ]
 
 
 def _cover_per_byte(files: Sequence[SortFile], placed: dict[int, _Line]) -> dict[int, float]:
-    """Of files that may be sorted, the starts of other files in their ranges."""
+    """Returns, for each file that may be sorted, the number of other files' starts in its ranges."""
     cover = dict.fromkeys(placed, 0)
     for column in range(len(next(iter(placed.values()), ()))):
         starts = sorted(line[column][0] for line in placed.values())
@@ -253,7 +258,8 @@ def _cover_per_byte(files: Sequence[SortFile], placed: dict[int, _Line]) -> dict
 
 
 def _on_lines(ranges: Sequence[tuple[Range | None, ...]]) -> list[_Line]:
-    """Bounds as numbers, column by column; text by the bytes that follow what all of it shares."""
+    """Returns bounds as numbers, column by column. A text becomes a number by the bytes after the common
+    prefix."""
     columns = [_on_line(column) for column in zip(*ranges, strict=True)]
     return [tuple(line) for line in zip(*columns, strict=True)]
 

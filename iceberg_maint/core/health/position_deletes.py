@@ -1,4 +1,4 @@
-"""Position deletes in the way of readers: how many there are, and from how many on they are rewritten."""
+"""Position deletes that slow readers down: their number, and the thresholds at which they are rewritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MERGEABLE = "mergeable_delete_files"
 REMAINING = "position_delete_files"
 UNMARKING = "dangling_position_delete_files"
 FINDINGS = (MERGEABLE, REMAINING, UNMARKING)
-"""Metrics of the findings that are this operation's."""
+"""Metrics of the findings for this operation."""
 
 _SECTION = Operation.REWRITE_POSITION_DELETE_FILES.value
 
@@ -21,10 +21,10 @@ _SECTION = Operation.REWRITE_POSITION_DELETE_FILES.value
 def thresholds(
     health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
 ) -> Iterator[tuple[str, int, int | None, str]]:
-    """What is counted, how many there are, from how many on they are due, and the key that says so.
+    """Yields (metric, number of files, threshold, policy key).
 
-    In v3 each position delete file becomes a deletion vector, so all count that are left; before,
-    those that one file per data file would leave out.
+    In v3 each position delete file becomes a deletion vector, so all of them count. In older versions
+    only those beyond one file per data file count.
     """
     merged = (REMAINING, health.position_delete_files)
     if format_version < 3:
@@ -37,7 +37,8 @@ def thresholds(
 def position_delete_findings(
     health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
 ) -> Iterator[Finding]:
-    """Position delete files that could be fewer, and position deletes that mark nothing."""
+    """Yields a finding for position delete files beyond the threshold, and for position deletes that mark
+    no row."""
     for metric, files, threshold, key in thresholds(health, policy, format_version):
         if threshold is not None and files >= threshold:
             reason = Reason.POSITION_DELETES
@@ -45,6 +46,6 @@ def position_delete_findings(
 
 
 def may_merge(health: PartitionHealth, format_version: int) -> bool:
-    """Whether there is anything to merge or to drop, however little."""
+    """Returns whether any position delete file can be merged or dropped."""
     merged = health.position_delete_files if format_version >= 3 else health.mergeable_delete_files
     return merged + health.dangling_position_delete_files > 0

@@ -1,4 +1,4 @@
-"""From measurements to findings: which thresholds a partition crosses."""
+"""Findings: the thresholds that a partition's measurements cross."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NO_LAYOUT = LayoutPolicy(enabled=False)
 
 
 def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: Mapping[str, str]) -> int:
-    """The policy's target, else the table's own, else Iceberg's default of 512 MiB.
+    """Returns the policy's target, else the table's own, else Iceberg's default of 512 MiB.
 
-    Raises ValueError for a table property that is no positive number.
+    Raises ValueError for a table property that is not a positive number.
     """
     if policy.target_file_size_bytes is not None:
         return policy.target_file_size_bytes
@@ -34,7 +34,7 @@ def target_file_size_bytes(policy: RewriteDataFilesPolicy, properties: Mapping[s
 
 
 def size_limits(policy: RewriteDataFilesPolicy, target_bytes: int) -> SizeLimits:
-    """Small and large bounds, as Iceberg's SizeBasedFileRewritePlanner derives them."""
+    """Returns the bounds of small and large files, as Iceberg's SizeBasedFileRewritePlanner derives them."""
     return SizeLimits(
         small_below_bytes=int(target_bytes * policy.small_file_ratio),
         large_above_bytes=int(target_bytes * policy.large_file_ratio),
@@ -48,7 +48,7 @@ def findings(
     now_ms: int,
     layout: LayoutPolicy = NO_LAYOUT,
 ) -> tuple[Finding, ...]:
-    """Every crossed threshold of one partition, the check they belong to and how grave."""
+    """Returns every crossed threshold of one partition, with its check and severity."""
     return (
         *_small_files(health, policy, target_bytes),
         *_too_many_files(health, policy, target_bytes),
@@ -58,19 +58,20 @@ def findings(
     )
 
 
-def is_due(found: tuple[Finding, ...]) -> bool:
-    """Whether any finding is grave enough to act on."""
-    return any(f.severity is Severity.ERROR for f in found)
+def is_due(partition_findings: tuple[Finding, ...]) -> bool:
+    """Returns whether any finding is severe enough to act on."""
+    return any(f.severity is Severity.ERROR for f in partition_findings)
 
 
-def score(found: tuple[Finding, ...]) -> float:
-    """How far the worst due metric lies beyond its threshold, as a multiple of it; 0 if none is."""
-    return _excess(worst(found)) if is_due(found) else 0.0
+def score(partition_findings: tuple[Finding, ...]) -> float:
+    """Returns how far the worst due metric lies beyond its threshold, as a multiple of it; 0 if none is
+    due."""
+    return _excess(worst(partition_findings)) if is_due(partition_findings) else 0.0
 
 
-def worst(found: tuple[Finding, ...]) -> Finding:
-    """The grave finding farthest beyond its threshold. Raises ValueError when none is grave."""
-    return max((f for f in found if f.severity is Severity.ERROR), key=_excess)
+def worst(partition_findings: tuple[Finding, ...]) -> Finding:
+    """Returns the ERROR finding farthest beyond its threshold. Raises ValueError if there is none."""
+    return max((f for f in partition_findings if f.severity is Severity.ERROR), key=_excess)
 
 
 def _excess(finding: Finding) -> float:
@@ -78,29 +79,30 @@ def _excess(finding: Finding) -> float:
 
 
 def expected_output_files(input_bytes: int, target_bytes: int, limits: SizeLimits) -> int:
-    """Files a rewrite of these bytes should leave; at least 1.
+    """Returns the expected number of files after a rewrite of these bytes; at least 1.
 
-    Iceberg's `SizeBasedFileRewritePlanner.expectedOutputFiles`: a remainder that would be small
-    is spread over the other files if they then grow by less than 10 % and stay writable in one.
+    As Iceberg's `SizeBasedFileRewritePlanner.expectedOutputFiles`: a remainder that would make a small
+    file is spread over the other files, if they then grow by less than 10 % and a writer does not split
+    them.
     """
     if input_bytes < target_bytes:
         return 1
-    whole, remainder = divmod(input_bytes, target_bytes)
+    full_files, remainder = divmod(input_bytes, target_bytes)
     if remainder == 0:
-        return whole
+        return full_files
     largest = min(1.1 * target_bytes, write_max_file_size_bytes(target_bytes, limits))
-    spread = remainder <= limits.small_below_bytes and input_bytes // whole < largest
-    return whole if spread else whole + 1
+    spread = remainder <= limits.small_below_bytes and input_bytes // full_files < largest
+    return full_files if spread else full_files + 1
 
 
 def write_max_file_size_bytes(target_bytes: int, limits: SizeLimits) -> int:
-    """Size at which a writer starts the next file: half-way from the target to a large file, so
-    that a bit too much data leaves no tiny remainder (Iceberg `writeMaxFileSize`)."""
+    """Returns the size at which a writer starts the next file: half-way from the target to a large file,
+    so that a small excess leaves no tiny remainder (Iceberg `writeMaxFileSize`)."""
     return target_bytes + (limits.large_above_bytes - target_bytes) // 2
 
 
 def excess_files(health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int) -> int:
-    """Files by which a rewrite of the partition's small ones should lower their number."""
+    """Returns how many small files fewer a rewrite of the partition's small files is expected to leave."""
     limits = size_limits(policy, target_bytes)
     return health.small_files - expected_output_files(health.small_bytes, target_bytes, limits)
 
@@ -152,21 +154,21 @@ def _too_many_files(
 
 
 def too_many_average_bytes(policy: RewriteDataFilesPolicy, target_bytes: int) -> int:
-    """The average size below which `max_files` counts."""
+    """Returns the average size below which `max_files` applies."""
     if policy.max_files_average_bytes is not None:
         return policy.max_files_average_bytes
     return int(target_bytes * policy.small_file_ratio)
 
 
 def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[Finding, ...]:
-    found: list[Finding] = []
+    crossed: list[Finding] = []
     ratio = health.delete_ratio
     for threshold, severity, key in (
         (policy.delete_ratio_act, Severity.ERROR, "delete_ratio_act"),
         (policy.delete_ratio_warn, Severity.WARN, "delete_ratio_warn"),
     ):
         if threshold is not None and ratio >= threshold and ratio > 0:
-            found.append(
+            crossed.append(
                 Finding(
                     Check.DELETE_FILES,
                     severity,
@@ -181,7 +183,7 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[F
     positional = health.position_delete_files + health.deletion_vectors
     positional -= health.dangling_position_delete_files
     if policy.max_delete_files is not None and positional > policy.max_delete_files:
-        found.append(
+        crossed.append(
             Finding(
                 Check.DELETE_FILES,
                 Severity.ERROR,
@@ -192,17 +194,18 @@ def _deletes(health: PartitionHealth, policy: RewriteDataFilesPolicy) -> tuple[F
                 f"{_SECTION}.max_delete_files",
             )
         )
-    return tuple(found)
+    return tuple(crossed)
 
 
 def ideal_overlap_depth(health: PartitionHealth) -> float:
-    """The overlap depth of so many files once they are sorted."""
+    """Returns the overlap depth of this many files after they are sorted."""
     files = health.data_files - health.unbounded_files
     return ideal_depth(files, health.sort_ranges // files) if files else 1.0
 
 
 def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[Finding]:
-    """Depth beyond a multiple of the ideal one, that of so many sorted files."""
+    """Yields a finding if the depth exceeds a multiple of the ideal depth of the same number of sorted
+    files."""
     if not policy.enabled or not health.sort_ranges:
         return
     ideal = ideal_overlap_depth(health)
@@ -227,7 +230,7 @@ def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[Finding]
 def _equality_deletes(
     health: PartitionHealth, policy: RewriteDataFilesPolicy, now_ms: int
 ) -> Iterator[Finding]:
-    """Those that apply and those that apply to nothing, each as old as its oldest."""
+    """Yields findings for applicable and for dangling equality deletes, by the age of the oldest one."""
     limit_seconds = policy.equality_delete_max_age_seconds
     if limit_seconds is None:
         return

@@ -1,5 +1,5 @@
-"""JSON round trip of the core's values: frozen dataclasses, enums, tuples, mappings, scalars, and bytes
-as hexadecimal digits."""
+"""Converts the core's values to JSON and back: frozen dataclasses, enums, tuples, mappings, scalars, and
+bytes as hexadecimal digits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 _EXACT = 2.0**53
-"""Above it not every integer is a float."""
+"""Above this value a float cannot represent every integer."""
 
 
 def to_data(value: object) -> Any:
-    """The value as JSON data. Raises TypeError for what has no round trip.
+    """Returns the value as JSON data. Raises TypeError for a type that has no JSON form.
 
-    A whole float becomes an integer: 1 and 1.0 are equal, so their text must be.
+    A whole float becomes an integer: 1 and 1.0 are equal, so their text must be equal too.
     """
     if isinstance(value, enum.Enum):
         return value.value
@@ -40,23 +40,23 @@ def to_data(value: object) -> Any:
 
 
 def from_data(kind: type[T], data: Any) -> T:
-    """The value of type `kind` that `to_data` turned into `data`. Raises ValueError for data of
-    another shape: unknown or missing fields, wrong types."""
+    """Returns the value of type `kind` from the data that `to_data` made. Raises ValueError if the data
+    have another shape: unknown or missing fields, wrong types."""
     return typing.cast("T", _build(kind, data))
 
 
 def dumps(value: object) -> str:
-    """Canonical JSON: sorted keys, no spaces; equal values give equal text."""
+    """Returns canonical JSON: sorted keys, no spaces. Equal values give equal text."""
     return json.dumps(to_data(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def loads(kind: type[T], text: str) -> T:
-    """Reads what `dumps` wrote."""
+    """Reads a text that `dumps` wrote."""
     return from_data(kind, json.loads(text))
 
 
 def digest(value: object) -> str:
-    """SHA-256 of the canonical JSON, hexadecimal."""
+    """Returns the SHA-256 of the canonical JSON, as hexadecimal digits."""
     import hashlib  # loads OpenSSL
 
     return hashlib.sha256(dumps(value).encode()).hexdigest()
@@ -92,7 +92,7 @@ def _build(kind: Any, data: Any) -> Any:
         return bytes.fromhex(data)
     if kind is float and type(data) is int:
         return float(data)
-    # type(), not isinstance: True is no integer here.
+    # type(), not isinstance: True must not pass as an integer.
     _check(type(data) is kind, kind, data)
     return data
 
@@ -111,7 +111,7 @@ def _build_dataclass(kind: type, data: Any) -> Any:
 
 def _check(holds: bool, kind: Any, data: Any) -> None:
     if not holds:
-        raise ValueError(f"{data!r} is no {getattr(kind, '__name__', kind)}")
+        raise ValueError(f"{data!r} is not a {getattr(kind, '__name__', kind)}")
 
 
 def _build_union(kind: Any, data: Any) -> Any:

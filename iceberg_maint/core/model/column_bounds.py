@@ -1,4 +1,4 @@
-"""Column bounds of data files as values that compare as Iceberg orders the column.
+"""Column bounds of data files, as values that compare as Iceberg orders the column.
 
 Manifests keep bounds in the form of the spec's "Binary single-value serialization" (Appendix D).
 """
@@ -13,7 +13,7 @@ Range = tuple[Bound, Bound]
 """Lower and upper bound of one column in one file, both included."""
 
 TRUNCATED_AT = 16
-"""Characters or bytes that writers keep of a bound unless told otherwise (Iceberg's
+"""Characters or bytes of a bound that writers keep by default (Iceberg's
 `write.metadata.metrics.default`, `truncate(16)`)."""
 
 INTEGERS = frozenset(
@@ -25,28 +25,28 @@ _BIG_ENDIAN = "decimal"
 
 
 def is_orderable(kind: str) -> bool:
-    """Whether bounds of a column of this Iceberg type can be compared."""
+    """Returns whether bounds of a column of this Iceberg type can be compared."""
     return kind in INTEGERS or kind in ("float", "double") or kind.startswith((*_BYTES, _BIG_ENDIAN))
 
 
 def range_of(kind: str, lower: bytes | None, upper: bytes | None) -> Range | None:
-    """The range of a column of this type; None where a bound is missing or is no number.
+    """Returns the range of a column of this type. None if a bound is missing or is not a number.
 
-    Text or binary values that agree in all that truncation left of them are one point: nobody can
-    tell them apart by bounds, however they are sorted.
+    Text or binary values that are equal up to the truncated length count as one point: no sort order can
+    separate them by their bounds.
     """
     if lower is None or upper is None:
         return None
     if kind in ("string", "binary") and _same_when_truncated(kind, lower, upper):
         return lower, lower
     low, high = _bound(kind, lower), _bound(kind, upper)
-    # Also false where one of them is NaN, which the spec forbids and older writers wrote.
+    # The comparison is also false if a bound is NaN, which the spec forbids and older writers wrote.
     return (low, high) if low <= high else None  # type: ignore[operator]
 
 
 def _bound(kind: str, value: bytes) -> Bound:
     if kind in INTEGERS:
-        # An int that became a long keeps its four bytes in older files.
+        # A column promoted from int to long keeps four-byte bounds in older files.
         return int.from_bytes(value, "little", signed=True)
     if kind in ("float", "double"):
         return float(struct.unpack(_FLOATS[len(value)], value)[0])

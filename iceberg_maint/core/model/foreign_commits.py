@@ -1,4 +1,4 @@
-"""Foreign commits: maintenance by others, as their snapshot summaries show it."""
+"""Foreign commits: maintenance by other tools, detected from snapshot summaries."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from urllib.parse import urlsplit
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
 
 MOST_KEPT = 10
-"""Foreign commits kept with a table's health, the newest."""
+"""The number of foreign commits, newest first, that a table's health keeps."""
 
 _LONGEST_NAME = 80
 _REPLACE = "replace"
-# org.apache.amoro.op.SnapshotSummary and api.CommitMetaProducer: also its row deltas are maintenance.
+# org.apache.amoro.op.SnapshotSummary and api.CommitMetaProducer: Amoro's row deltas are maintenance as
+# well.
 _AMORO_PRODUCER = "snapshot.producer"
 _AMORO_MAINTENANCE = ("OPTIMIZE", "CLEAN_DANGLING_DELETE")
-# org.apache.iceberg.SnapshotSummary: what came and went …
+# org.apache.iceberg.SnapshotSummary: counts of added and removed files.
 _FILE_COUNTS = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 _DELETE_COUNTS = ("added-delete-files", "removed-delete-files")
-# … and what BaseRewriteManifests writes instead.
+# The counts that BaseRewriteManifests writes instead.
 _MANIFEST_COUNTS = ("manifests-created", "manifests-replaced", "entries-processed")
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
-    """Maintenance that was not ours. `maintainer` is who did it, as far as its marks tell; `deletes`
-    is whether delete files came or went with it."""
+    """A maintenance commit of another tool. `maintainer` names the tool, as far as the summary shows it.
+    `deletes` says whether the commit added or removed delete files."""
 
     snapshot_id: int
     timestamp_ms: int
@@ -35,10 +36,10 @@ class ForeignCommit:
 
 
 def foreign_commits(state: TableState) -> tuple[ForeignCommit, ...]:
-    """Foreign maintenance of files among the pinned snapshot and its retained ancestors, newest
-    first, at most `MOST_KEPT`. Commits that only regroup manifests are none."""
-    found = (_foreign(snapshot, state.location) for snapshot in state.ancestors())
-    return tuple(commit for commit in found if commit is not None)[:MOST_KEPT]
+    """Returns foreign maintenance of files in the pinned snapshot and its retained ancestors: newest
+    first, at most `MOST_KEPT`. Commits that only regroup manifests do not count."""
+    commits = (_foreign(snapshot, state.location) for snapshot in state.ancestors())
+    return tuple(commit for commit in commits if commit is not None)[:MOST_KEPT]
 
 
 def _foreign(snapshot: Snapshot, location: str) -> ForeignCommit | None:
@@ -57,7 +58,8 @@ def _foreign(snapshot: Snapshot, location: str) -> ForeignCommit | None:
 
 
 def _only_manifests(summary: Mapping[str, str]) -> bool:
-    """Whether no file came or went. A maintainer that counts nothing may have rewritten files."""
+    """Returns whether the commit added and removed no file. A commit without counts may have rewritten
+    files."""
     counts = [summary[key] for key in _FILE_COUNTS if key in summary]
     if counts:
         return all(count == "0" for count in counts)
@@ -65,8 +67,8 @@ def _only_manifests(summary: Mapping[str, str]) -> bool:
 
 
 def _name(summary: Mapping[str, str], location: str) -> str:
-    """Whose marks these are. What engines write into a summary is anybody's text: it is cut, and
-    control characters are left out."""
+    """Returns the name of the tool that wrote the summary. Engines write any text into a summary: the
+    name is cut to a maximum length and control characters become spaces."""
     engine = summary.get("engine-name", "")
     if _AMORO_PRODUCER in summary:
         name = "Apache Amoro"
@@ -82,9 +84,9 @@ def _name(summary: Mapping[str, str], location: str) -> str:
     elif engine:
         name = engine
     elif urlsplit(location).netloc.endswith("--table-s3"):
-        # The buckets that Amazon S3 Tables keeps tables in; its own compaction is on by default.
+        # The buckets that hold the tables of Amazon S3 Tables. Its compaction is on by default.
         name = "Amazon S3 Tables"
     else:
-        name = "an engine that left no name"
+        name = "an engine without a name in the summary"
     printable = "".join(c if c.isprintable() else " " for c in name)
     return printable[:_LONGEST_NAME]

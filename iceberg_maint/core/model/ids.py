@@ -8,7 +8,8 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """`catalog.namespace[.namespace…].table`, as the catalog spells it; parts hold no dot."""
+    """A table's name: `catalog.namespace[.namespace…].table`, as the catalog spells it. No part contains
+    a dot."""
 
     catalog: str
     namespace: tuple[str, ...]
@@ -16,20 +17,21 @@ class TableId:
 
     @classmethod
     def parse(cls, text: str) -> TableId:
-        """Splits a dotted name with its catalog; raises ValueError below three parts."""
+        """Splits a dotted name that begins with the catalog. Raises ValueError if it has fewer than three
+        parts."""
         parts = text.split(".")
         if len(parts) < 3 or not all(parts):
-            raise ValueError(f"'{text}' is not catalog.namespace.table")
+            raise ValueError(f"'{text}' is not a table name of the form catalog.namespace.table")
         return cls(parts[0], tuple(parts[1:-1]), parts[-1])
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Catalog, namespaces, table."""
+        """Catalog, namespaces and table."""
         return (self.catalog, *self.namespace, self.name)
 
     @property
     def in_catalog(self) -> tuple[str, ...]:
-        """Namespaces and table, without the catalog: PyIceberg's identifier."""
+        """Namespaces and table without the catalog: PyIceberg's identifier."""
         return (*self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -52,20 +54,21 @@ DATA_OPERATIONS = (
     Operation.REWRITE_DATA_FILES,
     Operation.REWRITE_POSITION_DELETE_FILES,
 )
-"""What one materialization of a table's data does, in this order."""
+"""The operations of one materialization of a table's data, in this order."""
 
 HOUSEKEEPING_OPERATIONS = (
     Operation.REWRITE_MANIFESTS,
     Operation.EXPIRE_SNAPSHOTS,
     Operation.REMOVE_ORPHAN_FILES,
 )
-"""What one materialization of a table's housekeeping does, in this order: each to the table as a whole."""
+"""The operations of one materialization of a table's housekeeping, in this order. Each concerns the table
+as a whole."""
 
 REMOVING_OPERATIONS = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
-"""What removes something by its age."""
+"""The operations that remove snapshots or files by their age."""
 
 CYCLE = (*DATA_OPERATIONS, *HOUSEKEEPING_OPERATIONS)
-"""All operations that run, in the order of a cycle."""
+"""All operations, in the order of a cycle."""
 
 WHOLE_TABLE = "*"
-"""Stands where a partition key does for what concerns the table as a whole; no key is spelled so."""
+"""Stands in place of a partition key for a decision on the table as a whole. No partition key equals it."""

@@ -1,8 +1,8 @@
-"""Locations of files, compared: schemes and authorities that mean the same, and paths.
+"""Compares locations of files: equivalent schemes and authorities, and normalized paths.
 
-Iceberg stores locations as text and object stores take them literally, so that two spellings of
-one file exist. Where they are compared to decide what nothing reaches, a spelling too many must
-read as the same file, never as another one.
+Iceberg stores locations as text, and object stores take them literally. Two spellings of one file can
+therefore exist. The search for orphan files compares locations: it must treat two spellings that may name
+one file as the same file, never as two files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WRITE_PATHS = (
     "write.folder-storage.path",
     "write.metadata.path",
 )
-"""Table properties that put files elsewhere (Iceberg's `LocationProviders`, `TableProperties`)."""
+"""Table properties that send files to other locations (Iceberg's `LocationProviders`, `TableProperties`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equivalences:
-    """Schemes and authorities (bucket, host) that name the same store: spelling → the one it is
-    taken for."""
+    """Schemes and authorities (bucket, host) that name the same store. Maps each spelling to its
+    canonical one."""
 
     schemes: Mapping[str, str] = field(default_factory=lambda: {"s3a": "s3", "s3n": "s3"})
     authorities: Mapping[str, str] = field(default_factory=dict)
@@ -36,43 +36,45 @@ class Equivalences:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`store` is `scheme://authority` as the equivalences have it; `path` as it was written."""
+    """A parsed location. `store` is `scheme://authority` after the equivalences; `path` is as written."""
 
     store: str
     path: str
 
     @property
     def key(self) -> bytes:
-        """What stands for the path in comparisons: equal for all spellings of one path."""
+        """The key that represents the path in comparisons. All spellings of one path have the same key."""
         return path_key(self.path)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on the local file system."""
+        """Whether the location is on the local file system."""
         return self.store.startswith("file:")
 
 
 def equivalences(schemes: Iterable[str], authorities: Iterable[str]) -> Equivalences:
-    """Of texts `spelling=what it is taken for`. Raises ValueError for a text that is none, or a
-    spelling that is itself what another one is taken for."""
+    """Parses texts of the form `spelling=canonical`. Raises ValueError for a text of another form, and
+    for a spelling that is also the canonical one of another."""
     return Equivalences(_pairs(schemes, fold=True), _pairs(authorities, fold=False))
 
 
 def _pairs(texts: Iterable[str], *, fold: bool) -> dict[str, str]:
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         spelling, equals, taken_for = (text.lower() if fold else text).partition("=")
         if not (spelling and equals and taken_for) or "=" in taken_for:
-            raise ValueError(f"'{text}' is not spelling=other")
-        found[spelling] = taken_for
-    if chained := found.keys() & set(found.values()):
-        raise ValueError(f"'{min(chained)}' is taken for another one, and another one for it")
-    return found
+            raise ValueError(f"'{text}' is not of the form spelling=canonical")
+        pairs[spelling] = taken_for
+    if chained := pairs.keys() & set(pairs.values()):
+        raise ValueError(
+            f"'{min(chained)}' stands on both sides: as a spelling and as the canonical one of another"
+        )
+    return pairs
 
 
 def parse_location(text: str, same: Equivalences) -> Location:
-    """Splits a location. A bare absolute path is a `file` one; `?` and `#` are part of the path.
-    Raises ValueError for what is neither."""
+    """Splits a location. A bare absolute path gets the scheme `file`. `?` and `#` are part of the path.
+    Raises ValueError for a text that is neither a URI nor an absolute path."""
     match = _URI.fullmatch(text)
     if match is None and not text.startswith("/"):
         raise ValueError(f"'{text}' is neither a URI nor an absolute path")
@@ -85,11 +87,11 @@ def parse_location(text: str, same: Equivalences) -> Location:
 
 
 def path_key(path: str) -> bytes:
-    """The path percent-decoded, in one Unicode form and case, without empty and dot segments.
+    """Returns the path percent-decoded, in one Unicode form and case, without empty and dot segments.
 
-    Two files whose paths differ in nothing else count as one: the one that nothing reaches stays.
+    Two files whose paths differ in nothing else count as one file. An orphan with such a path stays.
     """
-    # Most paths are plain: this runs once per file of a table.
+    # Most paths are plain. This runs once per file of a table.
     if not path.isascii() or "%" in path:
         decoded = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
         path = unicodedata.normalize("NFC", unicodedata.normalize("NFC", decoded).casefold())
@@ -101,17 +103,17 @@ def path_key(path: str) -> bytes:
 
 
 def _resolved(segments: Iterable[str]) -> list[str]:
-    found: list[str] = []
+    resolved: list[str] = []
     for segment in segments:
         if segment == "..":
-            del found[-1:]
+            del resolved[-1:]
         elif segment not in ("", "."):
-            found.append(segment)
-    return found
+            resolved.append(segment)
+    return resolved
 
 
 def is_within(inner: Location, outer: Location) -> bool:
-    """Whether a location is the other one or below it."""
+    """Returns whether `inner` is `outer` or lies below it."""
     below = outer.key.rstrip(b"/") + b"/"
     return inner.store.casefold() == outer.store.casefold() and (inner.key.rstrip(b"/") + b"/").startswith(
         below
@@ -119,13 +121,13 @@ def is_within(inner: Location, outer: Location) -> bool:
 
 
 def is_root(location: Location) -> bool:
-    """Whether it is a whole bucket or file system."""
+    """Returns whether the location is a whole bucket or file system."""
     return location.key.strip(b"/") == b""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The locations that a table's files are written to: its own first."""
+    """The locations that a table writes files to. The table's own location is first."""
 
     table: str
     table_uuid: str
@@ -133,7 +135,7 @@ class Claim:
 
 
 def claim_of(state: TableState) -> Claim:
-    """What a pinned table claims, see `claim`."""
+    """Returns the claim of a pinned table; see `claim`."""
     return claim(str(state.table), state.uuid, state.location, state.properties, state.metadata_location)
 
 
@@ -145,15 +147,15 @@ def claim(
     metadata_location: str,
     folders: Iterable[str] = (),
 ) -> Claim:
-    """What a table claims: its location, the paths its properties send files to, the folder of its
-    metadata file, and other folders that it has files in."""
+    """Returns the locations that a table claims: its location, the paths in its properties, the folder of
+    its metadata file, and other folders that hold its files."""
     folder = metadata_location.rpartition("/")[0]
-    named = [properties[p] for p in _WRITE_PATHS if properties.get(p)]
-    return Claim(table, table_uuid, tuple(dict.fromkeys((location, *named, folder, *folders))))
+    write_paths = [properties[p] for p in _WRITE_PATHS if properties.get(p)]
+    return Claim(table, table_uuid, tuple(dict.fromkeys((location, *write_paths, folder, *folders))))
 
 
 def outside(claim: Claim, prefixes: Iterable[str], same: Equivalences) -> tuple[str, ...]:
-    """The locations of a claim below none of the prefixes. Raises ValueError, see
+    """Returns the locations of a claim that lie below none of the prefixes. Raises ValueError; see
     `parse_location`."""
     within = [parse_location(p, same) for p in prefixes]
     return tuple(
@@ -164,12 +166,12 @@ def outside(claim: Claim, prefixes: Iterable[str], same: Equivalences) -> tuple[
 def overlaps(
     prefixes: Iterable[str], others: Iterable[Claim], same: Equivalences
 ) -> Iterator[tuple[str, Claim, str]]:
-    """(prefix, claim, its location) wherever one of another table's locations is, holds or lies
-    below one of the prefixes. Raises ValueError, see `parse_location`."""
-    own = [(text, parse_location(text, same)) for text in prefixes]
+    """Yields (prefix, claim, location) for each location of another table that equals, contains or lies
+    below a prefix. Raises ValueError; see `parse_location`."""
+    parsed_prefixes = [(text, parse_location(text, same)) for text in prefixes]
     for claim in others:
-        for theirs in claim.locations:
-            location = parse_location(theirs, same)
-            for text, prefix in own:
+        for claimed in claim.locations:
+            location = parse_location(claimed, same)
+            for text, prefix in parsed_prefixes:
                 if is_within(location, prefix) or is_within(prefix, location):
-                    yield text, claim, theirs
+                    yield text, claim, claimed

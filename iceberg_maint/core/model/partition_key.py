@@ -1,8 +1,9 @@
 """Partition keys: readable, reversible names of partitions.
 
-`field=value/field2=value2` with the partition field's name and the transformed value, both
-percent-encoded; NULL is the bare field name; partitions of any spec but the table's first carry
-`spec=N/`; a spec without partition fields is `__all__`. Keys are safe in Dagster's range syntax.
+A key is `field=value/field2=value2`: the partition field's name and the transformed value, both
+percent-encoded. NULL is the bare field name. Partitions of any spec but the table's first carry
+`spec=N/`. The key of a spec without partition fields is `__all__`. Keys are safe in Dagster's range
+syntax.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 ALL = "__all__"
-"""The key of everything that lies in a spec without partition fields."""
+"""The key of all files of a spec without partition fields."""
 
 FIRST_SPEC_ID = 0
-"""The spec every table is created with (Iceberg `TableMetadata.INITIAL_SPEC_ID`). A constant, so that
-keys stay when that spec is cleaned up."""
+"""The spec that every table is created with (Iceberg `TableMetadata.INITIAL_SPEC_ID`). It is a constant,
+so that keys stay the same when that spec is removed."""
 
 PartitionValue: TypeAlias = "bool | int | float | str | bytes | Decimal | UUID | None"
-"""As stored in manifests: dates in days, times and timestamps in µs (ns for `*_ns`) since epoch."""
+"""A value as stored in manifests: dates in days, times and timestamps in µs (ns for `*_ns`) since the
+epoch."""
 
 _EPOCH = date(1970, 1, 1)
 _DAY_RANGE = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
@@ -37,9 +39,9 @@ _DAY_RANGE = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
 class PartitionField:
     """One field of a partition spec. `result_type` is the Iceberg type of the stored value.
 
-    `loses_values`: the column it is made of was dropped and Iceberg's Java library does not know the type
-    any more (`PartitionSpec.partitionType`: identity and truncate); it reads the values, and writes NULL in
-    their place whenever it copies a manifest's entries.
+    `loses_values`: the source column was dropped, and Iceberg's Java library no longer knows the type of
+    the value (`PartitionSpec.partitionType`: identity and truncate). The library reads the values, but
+    writes NULL in their place whenever it copies a manifest's entries.
     """
 
     field_id: int
@@ -51,30 +53,30 @@ class PartitionField:
 
     @property
     def is_void(self) -> bool:
-        """A dropped field of a v1 table: always NULL, takes no part in partitioning."""
+        """Whether this is a dropped field of a v1 table: always NULL, no part in partitioning."""
         return self.transform == "void"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """A partition spec: fields in tuple order."""
+    """A partition spec: its fields in tuple order."""
 
     spec_id: int
     fields: tuple[PartitionField, ...]
 
     @property
     def is_unpartitioned(self) -> bool:
-        """No fields, or only void ones (Iceberg `PartitionSpec.isUnpartitioned`)."""
+        """Whether the spec has no fields, or only void ones (Iceberg `PartitionSpec.isUnpartitioned`)."""
         return all(f.is_void for f in self.fields)
 
     @property
     def loses_values(self) -> bool:
-        """Whether entries of it that are copied lie in another partition afterwards."""
+        """Whether a copied entry of this spec lies in another partition than the original."""
         return any(f.loses_values for f in self.fields)
 
 
 def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], first_spec_id: int) -> str:
-    """The key of one partition. `values` are in the order of `spec.fields`."""
+    """Returns the key of one partition. `values` are in the order of `spec.fields`."""
     if spec.is_unpartitioned:
         return ALL
     parts = []
@@ -86,7 +88,8 @@ def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], firs
     key = "/".join(parts)
     if spec.spec_id != first_spec_id:
         return f"spec={spec.spec_id}/{key}"
-    # A first spec may have a field called "spec" or "__all__": escape what would read as ours.
+    # A first spec may have a field called "spec" or "__all__". Escape it, so that it does not read as
+    # ours.
     if key == ALL or key.startswith("spec="):
         key = f"%{ord(key[0]):02X}{key[1:]}"
     return key
@@ -95,27 +98,27 @@ def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], firs
 def decode_partition(
     key: str, specs: Mapping[int, PartitionSpec], first_spec_id: int
 ) -> tuple[int, tuple[PartitionValue, ...]]:
-    """Spec id and typed values of a key made by `encode_partition`.
+    """Returns the spec id and the typed values of a key made by `encode_partition`.
 
-    For `__all__` the spec id is the lowest unpartitioned one. Raises ValueError for a key that
-    names no spec or whose fields or values do not fit the spec.
+    For `__all__` the spec id is the lowest unpartitioned one. Raises ValueError for a key that names no
+    spec or whose fields or values do not fit the spec.
     """
     if key == ALL:
         ids = sorted(s.spec_id for s in specs.values() if s.is_unpartitioned)
         if not ids:
             raise ValueError(f"'{key}': the table has no unpartitioned spec")
         return ids[0], (None,) * len(specs[ids[0]].fields)
-    spec_id, rest = first_spec_id, key
+    spec_id, fields_text = first_spec_id, key
     if match := re.fullmatch(r"spec=(\d+)/(.+)", key, re.DOTALL):
-        spec_id, rest = int(match[1]), match[2]
+        spec_id, fields_text = int(match[1]), match[2]
     if spec_id not in specs:
         raise ValueError(f"'{key}': the table has no partition spec {spec_id}")
     fields = specs[spec_id].fields
-    parts = rest.split("/")
+    parts = fields_text.split("/")
     names = [f.name for f in fields if not f.is_void]
-    given = [_unquote(p.split("=", 1)[0]) for p in parts]
-    if given != names:
-        raise ValueError(f"'{key}': fields {given} are not those of spec {spec_id}: {names}")
+    key_names = [_unquote(p.split("=", 1)[0]) for p in parts]
+    if key_names != names:
+        raise ValueError(f"'{key}': the fields {key_names} are not those of spec {spec_id}: {names}")
     texts = iter(p.split("=", 1)[1:] for p in parts)
     values: list[PartitionValue] = []
     for field in fields:
@@ -123,14 +126,14 @@ def decode_partition(
         values.append(_from_text(field, _unquote(text[0])) if text else None)
     result = (spec_id, tuple(values))
     if encode_partition(specs[spec_id], result[1], first_spec_id) != key:
-        raise ValueError(f"'{key}' is not written as this table writes its partition keys")
+        raise ValueError(f"'{key}' is not the canonical form of a partition key of this table")
     return result
 
 
 def _quote(text: str) -> str:
-    # Lone surrogates pass: a key must not be the place where odd text fails.
+    # Lone surrogates pass: unusual text must not fail here.
     quoted = quote(text, safe="", errors="surrogatepass")
-    # A dot stays readable where it cannot run into the dots of a range.
+    # A dot stays readable if it cannot join the dots of a range.
     return re.sub(r"^\.|\.$|\.{2,}", lambda m: "%2E" * len(m[0]), quoted)
 
 
@@ -153,8 +156,8 @@ def _to_text(field: PartitionField, value: PartitionValue) -> str:
             return _clock_text(value, 6)
         if kind.startswith("timestamp"):
             digits = 9 if kind.endswith("_ns") else 6
-            days, rest = divmod(value, 86_400 * 10**digits)
-            return f"{_day_text(days)}T{_clock_text(rest, digits)}"
+            days, units = divmod(value, 86_400 * 10**digits)
+            return f"{_day_text(days)}T{_clock_text(units, digits)}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -209,7 +212,7 @@ def _float_text(value: float) -> str:
 
 
 def _day_text(days: int) -> str:
-    # Iceberg's dates may lie outside the calendar of Python: those are written as d<days>.
+    # Iceberg's dates may lie outside Python's calendar: those are written as d<days>.
     return (_EPOCH + timedelta(days=days)).isoformat() if days in _DAY_RANGE else f"d{days}"
 
 
@@ -221,9 +224,9 @@ def _decimal_value(text: str) -> Decimal:
     try:
         value = Decimal(text)
     except InvalidOperation as why:
-        raise ValueError(f"'{text}' is no decimal") from why
+        raise ValueError(f"'{text}' is not a decimal number") from why
     if not value.is_finite():
-        raise ValueError(f"'{text}' is no decimal of a partition")
+        raise ValueError(f"'{text}' is not a decimal number of a partition key")
     return value
 
 
@@ -236,6 +239,6 @@ def _clock_value(text: str, digits: int) -> int:
     clock, fraction = text.split(".")
     hours, minutes, seconds = (int(p) for p in clock.split("-"))
     if hours > 23:
-        raise ValueError(f"'{text}' is no time of day")
+        raise ValueError(f"'{text}' is not a time of day")
     units_per_second: int = 10**digits
     return ((hours * 60 + minutes) * 60 + seconds) * units_per_second + int(fraction)

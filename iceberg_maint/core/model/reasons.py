@@ -124,7 +124,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PROOF_MISMATCH: "the rows written are not the rows read; nothing was committed",
     Reason.ERROR: "an error; the outcome's message names it",
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
-    Reason.TERMINATED: "terminated by a person or by the system",
+    Reason.TERMINATED: "a person or the system terminated the run",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
     Reason.OTHER_OPERATION: "the other operation on data does this work at less cost",
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
@@ -145,7 +145,8 @@ SENTENCES: dict[Reason, str] = {
 
 
 class Check(StrEnum):
-    """The asset checks on thresholds: of partitions, and the last three of the table as a whole."""
+    """The asset checks on thresholds. The last three concern the table as a whole, the others its
+    partitions."""
 
     SMALL_FILES = "small_files"
     DELETE_FILES = "delete_files"
@@ -170,7 +171,7 @@ CHECK_OF = {
 
 
 class Severity(StrEnum):
-    """WARN does not make a partition due; ERROR does."""
+    """The severity of a finding. ERROR makes a partition due; WARN does not."""
 
     WARN = "warn"
     ERROR = "error"
@@ -178,7 +179,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A metric beyond its threshold. `threshold_key` is the policy key that set it."""
+    """A metric beyond its threshold. `threshold_key` is the policy key of the threshold."""
 
     check: Check
     severity: Severity

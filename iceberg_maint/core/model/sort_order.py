@@ -1,4 +1,5 @@
-"""Sort order: by which columns a table's files should be laid out, and what is measured of it."""
+"""Sort order: the columns that a table's files should be sorted by, and the columns that the layout is
+measured by."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ class SortColumn:
 
 @dataclass(frozen=True, slots=True)
 class LayoutOrder:
-    """The order of a table's files. `sort_order_id` is that of the table's own order, where this is
-    all of it, else 0. `measured` are the columns whose bounds tell the layout: of a z-order all, of
-    a sort the first that is not the same in a whole partition."""
+    """The target order of a table's files. `sort_order_id` is the id of the table's own order if this
+    order is the whole of it, else 0. `measured` are the columns whose bounds show the layout: all columns
+    of a z-order; of a sort, the first column that varies within a partition."""
 
     columns: tuple[SortColumn, ...]
     measured: tuple[SortColumn, ...]

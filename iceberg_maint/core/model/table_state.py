@@ -21,7 +21,7 @@ PROOF_PROPERTY = "iceberg-maint.proof"
 
 
 class FileKind(StrEnum):
-    """What a live file is."""
+    """The kind of a live file."""
 
     DATA = "data"
     POSITION_DELETES = "position_deletes"
@@ -45,7 +45,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or tag, with its own retention where it has one (spec: Snapshot Retention Policy)."""
+    """A branch or tag, with its own retention if it has one (spec: Snapshot Retention Policy)."""
 
     name: str
     kind: str
@@ -57,12 +57,11 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One manifest of the pinned snapshot's manifest list. Counts are None where a v1 writer
-    left them out.
+    """One manifest of the pinned snapshot's manifest list. Counts are None if a v1 writer omitted them.
 
-    `bounds` are the lowest and highest value of each partition field in single-value serialization
-    (None: no value but NULL), () where the list does not say. `first_row_id` is what row ids of its
-    entries start from; a manifest that had none gets one with the first commit in format v3.
+    `bounds` are the lowest and highest value of each partition field in single-value serialization (None:
+    no value but NULL), or () if the list does not state them. `first_row_id` is the first row id of its
+    entries. A manifest without one gets one with the first commit in format v3.
     """
 
     path: str
@@ -83,13 +82,13 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What the metadata file says, pinned at `snapshot` (None: the table is empty).
+    """The contents of the metadata file, pinned at `snapshot` (None: the table is empty).
 
-    `snapshots` are all retained snapshots, oldest first; `manifests` those of `snapshot`.
-    `key_types` are the types, by field id, of the current schema's columns that may be equality
-    keys: primitive ones outside lists and maps; `column_ids` are the ids of these by dotted name.
-    `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table. `order` is
-    the one to measure the layout by, once policy has said so.
+    `snapshots` are all retained snapshots, oldest first; `manifests` are those of `snapshot`. `key_types`
+    are the types, by field id, of the current schema's columns that may be equality keys: primitive ones
+    outside lists and maps. `column_ids` are the ids of these columns by dotted name. `sort_fields` are
+    those of the sort order `sort_order_id`, none for an unsorted table. `order` is the order that the
+    layout is measured by; the policy sets it.
     """
 
     table: TableId
@@ -120,36 +119,36 @@ class TableState:
         return FIRST_SPEC_ID
 
     def specs_losing_values(self) -> tuple[int, ...]:
-        """Specs with live files whose partitions are lost when their entries are copied; see
+        """The specs with live files whose partitions are lost when a commit copies their entries; see
         `PartitionField.loses_values`."""
         live = {m.spec_id for m in self.manifests if m.added_files != 0 or m.existing_files != 0}
         return tuple(sorted(i for i in live if i in self.specs and self.specs[i].loses_values))
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
-        """The retained snapshot with this id."""
+        """Returns the retained snapshot with this id."""
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
 
     def ancestors(self) -> tuple[Snapshot, ...]:
-        """The pinned snapshot and its retained ancestors, newest first; each once, even where damaged
-        metadata makes a snapshot its own ancestor."""
+        """Returns the pinned snapshot and its retained ancestors, newest first. Each appears once, even
+        if damaged metadata make a snapshot its own ancestor."""
         by_id = {s.snapshot_id: s for s in self.snapshots}
         chain: list[Snapshot] = []
-        at = self.snapshot
-        while at is not None:
-            chain.append(at)
-            by_id.pop(at.snapshot_id, None)
-            at = by_id.get(at.parent_id) if at.parent_id is not None else None
+        snapshot = self.snapshot
+        while snapshot is not None:
+            chain.append(snapshot)
+            by_id.pop(snapshot.snapshot_id, None)
+            snapshot = by_id.get(snapshot.parent_id) if snapshot.parent_id is not None else None
         return tuple(chain)
 
     def newest_fence(self) -> int:
-        """Highest fence any of our commits left in a retained snapshot; 0 when there is none."""
+        """Returns the highest fence of our commits in the retained snapshots, 0 if there is none."""
         return max(
             (int(s.summary[FENCE_PROPERTY]) for s in self.snapshots if FENCE_PROPERTY in s.summary),
             default=0,
         )
 
     def snapshot_by_token(self, token: str) -> Snapshot | None:
-        """The retained snapshot that carries our token."""
+        """Returns the retained snapshot that carries our token."""
         return next((s for s in self.snapshots if s.summary.get(TOKEN_PROPERTY) == token), None)
 
 
@@ -157,11 +156,11 @@ class TableState:
 class LiveFile:
     """One live data or delete file of the pinned snapshot.
 
-    `partition` is the partition key. For a deletion vector `size_bytes` is the blob's own size
-    and `content_offset` its place in the Puffin file. `equality_ids` are field ids.
-    `file_sequence_number` is that of the commit that added the file, which a rewrite that keeps
-    the data sequence number raises; None where the manifest does not say. `ranges` are the bounds
-    of the columns that the table's `order` measures, None where there are none.
+    `partition` is the partition key. For a deletion vector `size_bytes` is the size of the blob and
+    `content_offset` its place in the Puffin file. `equality_ids` are field ids. `file_sequence_number` is
+    that of the commit that added the file, None if the manifest does not state it. A rewrite that keeps
+    the data sequence number raises it. `ranges` are the bounds of the columns that the table's `order`
+    measures, None for a column without bounds.
     """
 
     path: str
@@ -189,11 +188,11 @@ class EntryStatus(IntEnum):
 
 
 class ManifestEntry(NamedTuple):
-    """One manifest entry, sequence number inherited where the spec says so.
+    """One manifest entry, with inherited sequence numbers as the spec defines.
 
-    `partition` is the raw tuple as stored (dates in days, timestamps in µs, …); `snapshot_id` is
-    the snapshot that added it or, with status DELETED, removed it. `size_bytes` of a deletion vector is
-    the blob's own.
+    `partition` is the raw tuple as stored (dates in days, timestamps in µs, …). `snapshot_id` is the
+    snapshot that added the entry or, with status DELETED, removed it. For a deletion vector `size_bytes`
+    is the size of the blob.
     """
 
     status: EntryStatus
@@ -209,5 +208,5 @@ class ManifestEntry(NamedTuple):
 
 
 ManifestReader = Callable[[str, int, int], Iterable[ManifestEntry]]
-"""(manifest path, the manifest's sequence number, its added snapshot id) → all its entries,
-DELETED ones included. The two numbers come from the manifest list and are what entries inherit."""
+"""Reads a manifest: (manifest path, the manifest's sequence number, its added snapshot id) → all its
+entries, DELETED ones included. The two numbers come from the manifest list; entries inherit them."""

@@ -1,4 +1,4 @@
-"""Outcomes: what demonstrably happened, judged from metadata afterwards."""
+"""Outcomes: what demonstrably happened, derived from metadata after the commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 
 
 class CommitStatus(StrEnum):
-    """The three results of a commit. UNKNOWN touches nothing until it is settled."""
+    """The three results of a commit. An UNKNOWN commit changes nothing until it is settled."""
 
     COMMITTED = "COMMITTED"
     REJECTED = "REJECTED"
@@ -25,10 +25,10 @@ class CommitStatus(StrEnum):
 
 
 class Rejection(StrEnum):
-    """Why a commit was rejected, by what may be done next.
+    """The classes of a rejected commit, by the next step.
 
-    STALE: plan again; CONFLICT: try again later; REFUSED: the gate found an invariant broken;
-    CLOCKS: clocks disagree, so nothing may be removed; ERROR: something else, nothing was committed.
+    STALE: plan again. CONFLICT: try again later. REFUSED: the gate found a broken invariant. CLOCKS:
+    clocks disagree, so nothing may be removed. ERROR: any other error; nothing was committed.
     """
 
     STALE = "STALE"
@@ -40,8 +40,9 @@ class Rejection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """Result of committing one batch. `tries` counts compare-and-swaps attempted or prepared; `lost`
-    is what of others went with a commit that a catalog applied without comparing its base."""
+    """The result of committing one batch. `tries` counts the compare-and-swaps attempted or prepared.
+    `lost` names branches, tags and snapshots of others that were removed by a commit that the catalog
+    applied without comparing its base."""
 
     status: CommitStatus
     rejection: Rejection | None = None
@@ -64,9 +65,9 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What one batch did, with the evidence; `counts` is what housekeeping counted, by name, `held`
-    what an orphan pass left for a later sweep or for a person, `unlogged` the sign of a second owner that
-    it saw; both are None where that is not known."""
+    """The outcome of one batch, with the evidence. `counts` holds the counts of housekeeping, by name.
+    `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
+    sign of a second owner that it found. Both are None if not known."""
 
     batch_id: str
     partitions: tuple[str, ...]
@@ -93,7 +94,7 @@ class BatchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OperationOutcome:
-    """What one operation did to one table in one run."""
+    """The outcome of one operation on one table in one run."""
 
     table: str
     operation: str
@@ -114,10 +115,9 @@ def gained(
     large_above_bytes: int,
     layout: LayoutGain | None = None,
 ) -> bool:
-    """Whether a committed batch left the table healthier: fewer data files, fewer delete files,
-    rows that deletes had marked gone for good, fewer files above the large-file size, or files that
-    overlap less in what they are sorted by; of a conversion, whether its equality deletes went, and
-    so of position deletes that were merged."""
+    """Returns whether a committed batch improved the table: fewer data files, fewer delete files, deleted
+    rows removed for good, fewer files above the large-file size, or less overlap in the sort columns. For
+    a conversion and for a merge of position deletes: whether it removed delete files."""
     if batch.operation in (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_POSITION_DELETE_FILES):
         return delete_files_removed > 0
     large_before = sum(f.size_bytes > large_above_bytes for g in batch.groups for f in g.files)
@@ -131,8 +131,8 @@ def gained(
 def operation_status(
     batches: tuple[BatchOutcome, ...], unsupported: bool
 ) -> tuple[OutcomeStatus, Reason | None]:
-    """The operation's outcome from its batches, with the first reason for it: the gravest wins,
-    except that work done counts before what is unsupported, in a batch or beside them."""
+    """Returns the operation's outcome from its batches, with the first reason for it. The most severe one
+    wins, except that completed work ranks before unsupported work, in a batch or beside them."""
     for status in _GRAVEST_FIRST:
         first = next((b for b in batches if b.outcome is status), None)
         if first is not None:
@@ -150,20 +150,22 @@ _GRAVEST_FIRST = (
     OutcomeStatus.NO_OP,
 )
 _SETTLED = (Reason.NO_GAIN, Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.DISABLED)
-"""Reasons of a NO_OP under which nothing is left to do, those that say most first."""
+"""Reasons of a NO_OP that leave nothing to do, the most specific first."""
 
 
-def together(outcomes: Sequence[OperationOutcome]) -> OperationOutcome:
-    """What a run of several operations did to its table and to each partition: the gravest outcome,
-    and of several NO_OPs the one that leaves something to do. Raises ValueError for no outcomes."""
+def combine_outcomes(outcomes: Sequence[OperationOutcome]) -> OperationOutcome:
+    """Returns the outcome of a run of several operations for its table and each partition: the most
+    severe one; of several NO_OPs, the one that leaves work. Raises ValueError for no outcomes."""
     if not outcomes:
-        raise ValueError("no operation, no outcome")
+        raise ValueError("there are no outcomes to combine")
     worst = min(outcomes, key=lambda o: _rank(o.outcome, o.reason))
     partitions: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
     for outcome in outcomes:
-        for one in outcome.partitions:
-            known = partitions.setdefault(one[0], one)
-            partitions[one[0]] = min(known, one, key=lambda p: _rank(p[1], p[2]))
+        for partition_outcome in outcome.partitions:
+            previous = partitions.setdefault(partition_outcome[0], partition_outcome)
+            partitions[partition_outcome[0]] = min(
+                previous, partition_outcome, key=lambda p: _rank(p[1], p[2])
+            )
     return OperationOutcome(
         table=worst.table,
         operation=worst.operation,

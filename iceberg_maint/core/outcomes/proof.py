@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FINGERPRINT_ALGORITHM = "xxh64x2-1"
-"""Row = xxhash64(XOR over columns j of xxhash64(j, value)), two lanes; table = row count and the
-sums of the low and high 32 bits. Stored with every fingerprint; a new definition gets a new id."""
+"""A row is xxhash64(XOR over columns j of xxhash64(j, value)), in two lanes. A table is the row count and
+the sums of the low and high 32 bits. Every fingerprint stores this id; a new definition gets a new id."""
 
 _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Order-independent fingerprint of a multiset of rows; fingerprints of disjoint parts add up.
+    """An order-independent fingerprint of a multiset of rows. Fingerprints of disjoint parts can be
+    added.
 
     Each lane is the pair (sum of low 32 bits, sum of high 32 bits), modulo 2^64.
     """
@@ -32,27 +33,27 @@ class Fingerprint:
         return Fingerprint(self.rows + other.rows, lanes, self.algorithm)
 
     def text(self) -> str:
-        """`algorithm:rows:lane,lane` in hexadecimal, for snapshot summaries."""
+        """Returns `algorithm:rows:lane,lane` in hexadecimal, for snapshot summaries."""
         lanes = ",".join(f"{lo:x}.{hi:x}" for lo, hi in self.lanes)
         return f"{self.algorithm}:{self.rows}:{lanes}"
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint:
-        """Reads what `text` wrote; raises ValueError for anything else."""
+        """Reads a text that `text` wrote; raises ValueError for any other text."""
         algorithm, rows, lanes = text.split(":")
         pairs = []
         for lane in lanes.split(","):
             low, high = lane.split(".")
             pairs.append((int(low, 16), int(high, 16)))
-        found = cls(int(rows), tuple(pairs), algorithm)
-        if found.text() != text:
-            raise ValueError(f"'{text}' is no fingerprint")
-        return found
+        fingerprint = cls(int(rows), tuple(pairs), algorithm)
+        if fingerprint.text() != text:
+            raise ValueError(f"'{text}' is not a fingerprint")
+        return fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was compared. `equal` is the verdict; `detail` names the first difference.
+    """The result of a comparison. `equal` is the verdict; `detail` names the first difference.
 
     `removed_records` are rows dropped by deletes: kept + removed = read.
     """

@@ -10,7 +10,8 @@ from iceberg_maint.core.outcomes.outcome import OperationOutcome
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Plan, outcome, policy digest, versions and who did it. Never changed once written."""
+    """The plan, the outcome, the policy digest, the versions and the owner of one run. A written record
+    never changes."""
 
     record_id: str
     run_id: str

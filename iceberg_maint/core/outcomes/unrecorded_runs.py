@@ -1,4 +1,4 @@
-"""Account: the record of what a run did that could not write one itself, told from the ledger."""
+"""Rebuilds, from the ledger, the record of a run that died before writing it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from iceberg_maint.core.planning.plan import Batch
 
 @dataclass(frozen=True, slots=True)
 class AttemptTrace:
-    """One attempt at a batch: what it reported, and how it was settled after that or instead.
+    """One attempt at a batch: its report, and its settlement after the report or in its place.
 
-    `started_ms` and `ended_ms` are the first and the last sign of the run itself;
-    `output_sizes_bytes` are of the files it wrote or, where it `adopted` them, an earlier attempt did.
+    `started_ms` and `ended_ms` are the first and the last sign of the run itself. `output_sizes_bytes`
+    are the sizes of the files that it wrote or, if it `adopted` them, that an earlier attempt wrote.
     """
 
     batch: Batch
@@ -42,9 +42,8 @@ class AttemptTrace:
 
 @dataclass(frozen=True, slots=True)
 class RunTrace:
-    """Ended attempts of one run at one table and operation that no record tells of yet, in order;
-    at least one. `recorded`: the run has a record, and these were settled after it.
-    """
+    """Ended attempts of one run at one table and operation that no record contains yet, in order; at
+    least one. `recorded`: the run has a record, and these attempts were settled after it."""
 
     run_id: str
     table_uuid: str
@@ -55,12 +54,12 @@ class RunTrace:
 
 
 def record_of(run: RunTrace, state: TableState) -> Record:
-    """The record of these attempts, as far as the ledger and the table know.
+    """Returns the record of these attempts, as far as the ledger and the table know.
 
-    The policy's digest and the engine's versions are the dead run's secret: they stay empty.
+    The policy digest and the engine versions stay empty: only the dead run knew them.
     """
     outcomes = tuple(_outcome(a, state) for a in run.attempts)
-    # A batch planned again counts by its successor.
+    # The successor of a batch that was planned again counts in its place.
     last = {o.partitions: o for o in outcomes}
     status, reason = operation_status(tuple(last.values()), unsupported=False)
     first = run.attempts[0].batch
@@ -104,7 +103,7 @@ def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
         case CommitStatus.COMMITTED:
             return _committed(attempt, reported, settled, state)
         case CommitStatus.REJECTED:
-            # What was adopted is told of by the attempt that wrote it.
+            # The attempt that wrote reused files accounts for them.
             written = 0 if attempt.adopted else sum(attempt.output_sizes_bytes)
             return replace(
                 reported,
@@ -128,11 +127,11 @@ def _committed(
     batch, sizes = attempt.batch, attempt.output_sizes_bytes
     snapshot = None if settled.snapshot_id is None else state.snapshot_by_id(settled.snapshot_id)
     removed = int(snapshot.summary.get("removed-delete-files", "0")) if snapshot is not None else 0
-    marked = attempt.proof.removed_records if attempt.proof is not None else 0
-    # What an expired snapshot removed and how sorted files overlap cannot be known any more; the
-    # batch was to improve the table.
+    removed_rows = attempt.proof.removed_records if attempt.proof is not None else 0
+    # It is no longer known what an expired snapshot removed or how sorted files overlap. The plan
+    # expected the batch to improve the table.
     unknown = snapshot is None or batch.layout is not None
-    better = unknown or gained(batch, sizes, removed, marked, batch.target_file_size_bytes)
+    better = unknown or gained(batch, sizes, removed, removed_rows, batch.target_file_size_bytes)
     return replace(
         reported,
         outcome=OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,
@@ -148,7 +147,7 @@ def _committed(
 
 
 def _unreported(attempt: AttemptTrace) -> BatchOutcome:
-    """What is known before it is settled; nothing was committed as far as this goes."""
+    """Returns what is known before the attempt is settled: no commit is known."""
     batch = attempt.batch
     return BatchOutcome(
         batch_id=batch.batch_id,

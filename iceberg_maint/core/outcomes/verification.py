@@ -1,4 +1,4 @@
-"""Verification: a maintenance commit proved again, from the files it removed and added."""
+"""Verification: proves a maintenance commit again, from the files it removed and added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 
 
 class VerificationStatus(StrEnum):
-    """What verifying a snapshot ended with."""
+    """The result of verifying a snapshot."""
 
     PROVED = "PROVED"
     DIFFERENT = "DIFFERENT"
@@ -27,7 +27,7 @@ class VerificationStatus(StrEnum):
 
 
 class StoredProof(StrEnum):
-    """How the rows found now compare with the fingerprint that the commit stored in its summary."""
+    """The comparison of the rows read now with the fingerprint in the commit's summary."""
 
     EQUAL = "EQUAL"
     DIFFERENT = "DIFFERENT"
@@ -35,9 +35,8 @@ class StoredProof(StrEnum):
 
 
 class Compared(StrEnum):
-    """What was compared: every value of the rows that readers see or, where both snapshots have
-    the same data files, the positions of the rows that readers do not see in these.
-    """
+    """What was compared: every value of the visible rows or, if both snapshots have the same data files,
+    the positions of the deleted rows in them."""
 
     ROWS = "rows"
     DELETED_POSITIONS = "deleted positions"
@@ -45,9 +44,8 @@ class Compared(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceCommit:
-    """A snapshot of ours and its parent, both retained. `stored` is the fingerprint in its summary,
-    None where only footers were compared then.
-    """
+    """A snapshot of ours and its parent, both retained. `stored` is the fingerprint in its summary, None
+    if the commit compared footers only."""
 
     table: str
     table_uuid: str
@@ -59,9 +57,9 @@ class MaintenanceCommit:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What readers of one snapshot see, or do not see, of the data files that they read in another
-    way than those of the other snapshot. `delete_files` is how many delete files apply to these.
-    """
+    """The visible or the deleted rows of one snapshot, in the data files that its readers read
+    differently from those of the other snapshot. `delete_files` is the number of delete files that apply
+    to these."""
 
     data_files: int
     delete_files: int
@@ -70,10 +68,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Both sides, read from the files. `incomparable` says why the stored fingerprint cannot be
-    held against them, None when it can: against `added`, what the commit's own files hold, or
-    where that is None against the side after. `where` names the first data file that differs.
-    """
+    """Both sides, read from the files. The stored fingerprint is compared with `added`, the contents of
+    the commit's own files, or if that is None with the side after. `incomparable` says why it cannot be
+    compared, None if it can. `where` names the first data file that differs."""
 
     before: Side
     after: Side
@@ -85,7 +82,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The verdict on one snapshot, with what was seen; `detail` is one sentence for people."""
+    """The verdict on one snapshot, with the evidence. `detail` is one sentence for people."""
 
     status: VerificationStatus
     table: str
@@ -100,51 +97,51 @@ class Verification:
 
 
 def find_commit(state: TableState, snapshot_id: int | None) -> MaintenanceCommit | Verification:
-    """The commit to verify: this snapshot, by default the newest ancestor of the head that carries
-    our token. Where there is none, or its parent is gone, that is the verdict.
-    """
+    """Returns the commit to verify: this snapshot, or by default the newest ancestor of the head that
+    carries our token. Returns a verdict if there is none, or if its parent is not retained."""
     table = str(state.table)
     if snapshot_id is None:
-        found = next((s for s in state.ancestors() if TOKEN_PROPERTY in s.summary), None)
-        if found is None:
+        snapshot = next((s for s in state.ancestors() if TOKEN_PROPERTY in s.summary), None)
+        if snapshot is None:
             return Verification(
-                VerificationStatus.NOT_OURS, table, None, "no retained snapshot carries a token of ours"
+                VerificationStatus.NOT_OURS, table, None, "no retained snapshot carries our token"
             )
     else:
-        found = state.snapshot_by_id(snapshot_id)
-        if found is None:
+        snapshot = state.snapshot_by_id(snapshot_id)
+        if snapshot is None:
             return Verification(
                 VerificationStatus.UNPROVABLE,
                 table,
                 snapshot_id,
-                f"snapshot {snapshot_id} is not retained: expired, or never there",
+                f"snapshot {snapshot_id} is not retained: it expired or never existed",
             )
-    return _of_snapshot(state, found)
+    return _of_snapshot(state, snapshot)
 
 
-def _of_snapshot(state: TableState, found: Snapshot) -> MaintenanceCommit | Verification:
-    table, number = str(state.table), found.snapshot_id
-    if TOKEN_PROPERTY not in found.summary:
+def _of_snapshot(state: TableState, snapshot: Snapshot) -> MaintenanceCommit | Verification:
+    table, number = str(state.table), snapshot.snapshot_id
+    if TOKEN_PROPERTY not in snapshot.summary:
         return Verification(
-            VerificationStatus.NOT_OURS, table, number, f"snapshot {number} carries no token of ours"
+            VerificationStatus.NOT_OURS, table, number, f"snapshot {number} does not carry our token"
         )
-    batch = found.summary.get(BATCH_PROPERTY, "")
-    parent = None if found.parent_id is None else state.snapshot_by_id(found.parent_id)
+    batch = snapshot.summary.get(BATCH_PROPERTY, "")
+    parent = None if snapshot.parent_id is None else state.snapshot_by_id(snapshot.parent_id)
     if parent is None:
         return Verification(
             VerificationStatus.UNPROVABLE,
             table,
             number,
-            f"parent {found.parent_id} of snapshot {number} has been expired",
-            found.parent_id,
+            f"parent {snapshot.parent_id} of snapshot {number} has been expired",
+            snapshot.parent_id,
             batch,
         )
-    stored = _stored(found.summary.get(PROOF_PROPERTY))
+    stored = _stored(snapshot.summary.get(PROOF_PROPERTY))
     return MaintenanceCommit(table, state.uuid, number, parent.snapshot_id, batch, stored)
 
 
 def _stored(text: str | None) -> Fingerprint | None:
-    """What cannot be read any more proves nothing, and keeps nothing from being proved anew."""
+    """Reads the stored fingerprint. A text that cannot be read proves nothing, and does not prevent a new
+    proof."""
     try:
         proof = None if text is None else from_data(Proof, json.loads(text))
         return None if proof is None or proof.fingerprint is None else Fingerprint.parse(proof.fingerprint)
@@ -152,54 +149,57 @@ def _stored(text: str | None) -> Fingerprint | None:
         return None
 
 
-def judge_commit(commit: MaintenanceCommit, seen: Evidence) -> Verification:
-    """PROVED when both sides show the same and the commit's files are those proved back then, as
-    far as that can be compared; else DIFFERENT.
-    """
-    before, after = seen.before.fingerprint, seen.after.fingerprint
-    stored, then = _judge_stored(commit, seen)
+def judge_commit(commit: MaintenanceCommit, evidence: Evidence) -> Verification:
+    """Returns PROVED if both sides are equal and the commit's files still have the fingerprint of that
+    time, as far as it can be compared; else DIFFERENT."""
+    before, after = evidence.before.fingerprint, evidence.after.fingerprint
+    stored, stored_detail = _judge_stored(commit, evidence)
     if before != after:
-        at = f", first in {seen.where}" if seen.where else ""
-        detail = f"{seen.compared} before {before.text()} are not those after {after.text()}{at}"
+        place = f", first in {evidence.where}" if evidence.where else ""
+        detail = f"{evidence.compared} before {before.text()} differ from those after {after.text()}{place}"
     elif stored is StoredProof.DIFFERENT:
-        detail = f"{after.text()} before and after, but not what the commit proved"
-    elif seen.before.data_files == seen.after.data_files == 0:
-        detail = "readers of both read the same data files with the same deletes"
+        detail = f"{after.text()} before and after, which is not the fingerprint that the commit proved"
+    elif evidence.before.data_files == evidence.after.data_files == 0:
+        detail = "readers of both snapshots read the same data files with the same deletes"
     else:
-        detail = f"the same {after.rows} {seen.compared} before and after"
+        detail = f"the same {after.rows} {evidence.compared} before and after"
     same = before == after and stored is not StoredProof.DIFFERENT
     return Verification(
         VerificationStatus.PROVED if same else VerificationStatus.DIFFERENT,
         commit.table,
         commit.snapshot_id,
-        f"{detail}; {then}",
+        f"{detail}; {stored_detail}",
         commit.parent_id,
         commit.batch_id,
-        seen.before,
-        seen.after,
+        evidence.before,
+        evidence.after,
         stored,
-        seen.compared,
+        evidence.compared,
     )
 
 
-def _judge_stored(commit: MaintenanceCommit, seen: Evidence) -> tuple[StoredProof, str]:
-    now = seen.after.fingerprint if seen.added is None else seen.added
-    incomparable = seen.incomparable
+def _judge_stored(commit: MaintenanceCommit, evidence: Evidence) -> tuple[StoredProof, str]:
+    fingerprint = evidence.after.fingerprint if evidence.added is None else evidence.added
+    incomparable = evidence.incomparable
     if incomparable is None and commit.stored is None:
-        incomparable = "the commit stored none"
-    if incomparable is None and commit.stored is not None and commit.stored.algorithm != now.algorithm:
-        incomparable = f"it is of algorithm {commit.stored.algorithm}"
+        incomparable = "the commit stored no fingerprint"
+    if (
+        incomparable is None
+        and commit.stored is not None
+        and commit.stored.algorithm != fingerprint.algorithm
+    ):
+        incomparable = f"it uses the algorithm {commit.stored.algorithm}"
     if incomparable is not None:
-        why = f"the fingerprint stored with the commit says nothing: {incomparable}"
+        why = f"the fingerprint stored with the commit cannot be compared: {incomparable}"
         return StoredProof.NOT_COMPARABLE, why
-    if commit.stored == now:
-        return StoredProof.EQUAL, "it is the fingerprint stored with the commit"
+    if commit.stored == fingerprint:
+        return StoredProof.EQUAL, "it equals the fingerprint stored with the commit"
     stored = "" if commit.stored is None else commit.stored.text()
     return StoredProof.DIFFERENT, f"the fingerprint stored with the commit is {stored}"
 
 
 def unprovable(commit: MaintenanceCommit, why: str) -> Verification:
-    """The verdict when what would be compared is gone."""
+    """Returns the verdict if the files to compare no longer exist."""
     return Verification(
         VerificationStatus.UNPROVABLE,
         commit.table,

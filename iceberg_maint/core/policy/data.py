@@ -1,7 +1,7 @@
-"""Policy: what a table's owner wants, as values. Defaults are the built-in policy.
+"""Policy: the settings of a table's maintenance, as values. The defaults are the built-in policy.
 
 Every field is one documented key (`section.name` in YAML, `maintenance.section.name` as a table
-property). "Off" is None.
+property). None means "off".
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
 
 
 class Mode(StrEnum):
-    """`advise` measures, plans and reports and touches nothing; `act` also executes."""
+    """`advise` measures, plans and reports, and changes nothing. `act` also executes."""
 
     ADVISE = "advise"
     ACT = "act"
 
 
 class ProofLevel(StrEnum):
-    """`full` fingerprints every row in and out; `footer` compares counts and bounds."""
+    """The proof of a rewrite: `full` fingerprints every row in and out; `footer` compares counts and
+    bounds."""
 
     FULL = "full"
     FOOTER = "footer"
 
 
 class WindowOrder(StrEnum):
-    """Which due partitions go first."""
+    """The order in which due partitions are processed."""
 
     WORST_FIRST = "worst_first"
     OLDEST_FIRST = "oldest_first"
 
 
 class OutputSpec(StrEnum):
-    """Spec of the files written: each source's `own`, or the table's `current` one."""
+    """The partition spec of the written files: each source's `own`, or the table's `current` one."""
 
     OWN = "own"
     CURRENT = "current"
@@ -56,7 +57,7 @@ def _key(default: Any, doc: str, **limits: float) -> Any:
 class RewriteDataFilesPolicy:
     """Section `rewrite_data_files`."""
 
-    enabled: bool = _key(True, "whether data files are rewritten at all")
+    enabled: bool = _key(True, "whether data files are rewritten")
     target_file_size_bytes: int | None = _key(
         None,
         "size to aim at; null: the table's write.target-file-size-bytes, else 512 MiB",
@@ -69,22 +70,24 @@ class RewriteDataFilesPolicy:
     min_input_files: int = _key(5, "fewest small files that make a partition due", minimum=2)
     min_gain_ratio: float = _key(
         0.1,
-        "a rewrite is due when it removes at least this share of the partition's files …",
+        "a rewrite is due when it removes at least this share of the partition's files, or more than min_excess_files files",
         minimum=0.0,
         maximum=1.0,
     )
-    min_excess_files: int = _key(4, "… or more than this many files", minimum=0)
+    min_excess_files: int = _key(
+        4, "a rewrite is due when it removes more files than this, or the share of min_gain_ratio", minimum=0
+    )
     max_files: int | None = _key(
         None,
         "due when a partition has more files than this and their average is below max_files_average_bytes",
         minimum=1,
     )
     max_files_average_bytes: int | None = _key(
-        None, "the average size that goes with max_files; null: the small-file size", minimum=1
+        None, "the average size below which max_files applies; null: the small-file size", minimum=1
     )
     delete_ratio_warn: float | None = _key(0.1, "delete ratio at which the check warns", minimum=0.0)
     delete_ratio_act: float | None = _key(
-        0.3, "delete ratio at which deletes are due to be applied", minimum=0.0
+        0.3, "delete ratio at which a rewrite that applies the deletes is due", minimum=0.0
     )
     max_delete_files: int | None = _key(
         None, "due when a partition has more delete files than this", minimum=0
@@ -97,10 +100,8 @@ class RewriteDataFilesPolicy:
         "spec of the written files: own keeps every partition's spec, current moves old-spec "
         "files to the table's current spec",
     )
-    max_group_bytes: int = _key(
-        10 * GIBIBYTE, "most input bytes rewritten together in one file group", minimum=1
-    )
-    max_concurrent_groups: int = _key(2, "file groups written at the same time", minimum=1)
+    max_group_bytes: int = _key(10 * GIBIBYTE, "maximum input bytes of one file group", minimum=1)
+    max_concurrent_groups: int = _key(2, "number of file groups written at the same time", minimum=1)
     proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
 
 
@@ -108,11 +109,11 @@ class RewriteDataFilesPolicy:
 class RewritePositionDeleteFilesPolicy:
     """Section `rewrite_position_delete_files`."""
 
-    enabled: bool = _key(True, "whether position deletes are rewritten at all")
+    enabled: bool = _key(True, "whether position deletes are rewritten")
     min_input_files: int = _key(
         5,
-        "due at this many position delete files beyond one per data file; in format v3, where they "
-        "become deletion vectors, at this many of any",
+        "due at this many position delete files beyond one per data file; in format v3, which replaces them by "
+        "deletion vectors, at this many position delete files in all",
         minimum=1,
     )
     min_dangling_files: int | None = _key(
@@ -123,13 +124,13 @@ class RewritePositionDeleteFilesPolicy:
     )
     proof: ProofLevel = _key(
         ProofLevel.FULL,
-        "how it is proved before its commit: full also has Iceberg's reader say which rows it sees deleted",
+        "how the rewrite is proved before its commit: full also reads the deleted rows with Iceberg's reader",
     )
 
 
 class Route(StrEnum):
-    """How equality deletes are cleaned: `convert` them to position deletes or deletion vectors,
-    `rewrite` the data files without the rows, or whichever costs less."""
+    """How equality deletes are cleaned: `convert` replaces them by position deletes or deletion vectors,
+    `rewrite` rewrites the data files without the rows, `auto` takes the route with the lower cost."""
 
     AUTO = "auto"
     CONVERT = "convert"
@@ -138,7 +139,7 @@ class Route(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletesPolicy:
-    """Section `equality_deletes`: how and in how much memory they are cleaned."""
+    """Section `equality_deletes`: the route and the memory for cleaning them."""
 
     route: Route = _key(
         Route.AUTO, "convert to position deletes or deletion vectors, rewrite the data files, or by cost"
@@ -155,14 +156,14 @@ class EqualityDeletesPolicy:
     )
     streaming_consumers: tuple[str, ...] = _key(
         (),
-        "names of streaming readers of the table; a conversion would show in their stream, so with "
-        "any named the data files are rewritten",
+        "names of streaming readers of the table; a conversion would appear in their stream, so the data "
+        "files are rewritten if any reader is named",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutPolicy:
-    """Section `layout`: by what files are sorted, and how far they may drift from it."""
+    """Section `layout`: the columns that files are sorted by, and the drift that is allowed."""
 
     enabled: bool = _key(
         True, "whether sort drift is measured and drifted files are sorted again; needs a sort order"
@@ -170,7 +171,7 @@ class LayoutPolicy:
     sort_by: tuple[str, ...] = _key(
         (), "columns to sort by, ' desc' after a name for descending; empty: the table's own sort order"
     )
-    z_order_by: tuple[str, ...] = _key((), "columns to sort by all at once, in place of a sort order")
+    z_order_by: tuple[str, ...] = _key((), "columns of a z-order, in place of a sort order")
     overlap_depth_warn: float | None = _key(
         2.0, "overlap depth, as a multiple of the ideal one, above which the check warns", minimum=1.0
     )
@@ -181,7 +182,7 @@ class LayoutPolicy:
     )
     min_gain_ratio: float = _key(
         0.2,
-        "files are sorted again when that should lower the depth by at least this share",
+        "files are sorted again if that is expected to lower the depth by at least this share",
         minimum=0.0,
         maximum=1.0,
     )
@@ -189,24 +190,26 @@ class LayoutPolicy:
 
 @dataclass(frozen=True, slots=True)
 class WindowsPolicy:
-    """Section `windows`: how much is taken on at once. Caps are never exceeded."""
+    """Section `windows`: the work of one run, hour and batch. Nothing exceeds these caps."""
 
     order: WindowOrder = _key(WindowOrder.WORST_FIRST, "which due partitions go first")
     cold_after_seconds: int | None = _key(
-        None, "leave partitions alone that changed within this time; null: off", minimum=0
+        None, "do not touch partitions that changed within this time; null: off", minimum=0
     )
-    max_partitions_per_run: int | None = _key(100, "partitions per run", minimum=1)
-    max_bytes_per_run: int | None = _key(100 * GIBIBYTE, "input bytes per run", minimum=1)
-    max_partitions_per_hour: int | None = _key(None, "partitions per hour and table", minimum=1)
-    max_bytes_per_hour: int | None = _key(None, "input bytes per hour and table", minimum=1)
-    max_partitions_per_batch: int = _key(10, "partitions per batch (one commit)", minimum=1)
-    max_bytes_per_batch: int = _key(10 * GIBIBYTE, "input bytes per batch", minimum=1)
-    max_files_per_batch: int = _key(5000, "input files per batch", minimum=2)
+    max_partitions_per_run: int | None = _key(100, "maximum number of partitions per run", minimum=1)
+    max_bytes_per_run: int | None = _key(100 * GIBIBYTE, "maximum input bytes per run", minimum=1)
+    max_partitions_per_hour: int | None = _key(
+        None, "maximum number of partitions per hour and table", minimum=1
+    )
+    max_bytes_per_hour: int | None = _key(None, "maximum input bytes per hour and table", minimum=1)
+    max_partitions_per_batch: int = _key(10, "maximum number of partitions per batch (one commit)", minimum=1)
+    max_bytes_per_batch: int = _key(10 * GIBIBYTE, "maximum input bytes per batch", minimum=1)
+    max_files_per_batch: int = _key(5000, "maximum number of input files per batch", minimum=2)
 
 
 class ForeignMode(StrEnum):
-    """Beside another maintainer of the table: `refuse` to work, `coexist` by rewriting cold data
-    files only, or `ignore` it."""
+    """The mode beside another maintainer of the table: `refuse` to work, `coexist` by rewriting only data
+    files of cold partitions, or `ignore` it."""
 
     REFUSE = "refuse"
     COEXIST = "coexist"
@@ -215,17 +218,17 @@ class ForeignMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignMaintainersPolicy:
-    """Section `foreign_maintainers`: what to do beside commits of other maintainers."""
+    """Section `foreign_maintainers`: the reaction to commits of other maintainers."""
 
     mode: ForeignMode = _key(
         ForeignMode.REFUSE,
-        "beside another maintainer: refuse, coexist by rewriting cold partitions' data files only, or ignore it",
+        "if another maintainer is active: refuse, coexist (rewrite only data files of cold partitions), or ignore it",
     )
     within_seconds: int = _key(
-        172_800, "how long a commit of another maintainer counts after it was made", minimum=1
+        172_800, "time that another maintainer counts as active after its commit", minimum=1
     )
     cold_after_seconds: int = _key(
-        3600, "mode coexist: leave partitions alone that changed within this time", minimum=0
+        3600, "mode coexist: do not touch partitions that changed within this time", minimum=0
     )
 
 
@@ -233,16 +236,18 @@ class ForeignMaintainersPolicy:
 class RetryPolicy:
     """Section `retry`: conflicts, back-off and quarantine."""
 
-    commit_tries: int = _key(5, "tries of one commit under concurrent writers", minimum=1)
+    commit_tries: int = _key(5, "attempts at one commit under concurrent writers", minimum=1)
     backoff_seconds: int = _key(
         300, "wait after the first failed or ineffective attempt; doubles each time", minimum=0
     )
-    backoff_max_seconds: int = _key(86_400, "longest wait", minimum=0)
+    backoff_max_seconds: int = _key(86_400, "maximum wait", minimum=0)
     quarantine_after: int = _key(
         4, "failed or ineffective attempts in a row that quarantine a partition", minimum=1
     )
     crash_backoff_seconds: int = _key(
-        60, "wait after the second attempt in a row that never reported back; doubles each time", minimum=0
+        60,
+        "wait after the second attempt in a row that crashed without a report; doubles each time",
+        minimum=0,
     )
     quarantine_after_crashes: int = _key(6, "such crashes in a row that quarantine a partition", minimum=1)
 
@@ -252,11 +257,11 @@ class Policy:
     """The effective policy of one table."""
 
     mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
-    paused: bool = _key(False, "leave the table alone")
+    paused: bool = _key(False, "do not maintain the table")
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
     max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
     ledger_keep_days: int | None = _key(
-        90, "days that ended work and records of the table stay in the ledger; null: for ever", minimum=1
+        90, "days that the ledger keeps finished work and records of the table; null: for ever", minimum=1
     )
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
@@ -274,8 +279,8 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
-    """One documented key of the policy. `configured_only`: no table property may set it, as who may
-    write to a table is not who says what else belongs to it."""
+    """One documented key of the policy. `configured_only`: no table property may set it. A writer to the
+    table must not decide which other locations belong to it."""
 
     name: str
     section: str | None
@@ -293,7 +298,7 @@ class PolicyKey:
 
 
 def policy_keys() -> tuple[PolicyKey, ...]:
-    """Every key of the policy, in order."""
+    """Returns every key of the policy, in order."""
     keys: list[PolicyKey] = []
     for top in fields(Policy):
         default = getattr(Policy(), top.name)

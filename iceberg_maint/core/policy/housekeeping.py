@@ -1,6 +1,6 @@
-"""Policy of housekeeping, as values: one section per operation on the table as a whole.
+"""Policy of housekeeping: one section for each operation on the table as a whole.
 
-Every field is one documented key, like those of `core.policy.data`. "Off" is None.
+Every field is one documented key, like those of `core.policy.data`. None means "off".
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 DAY_SECONDS = 86_400
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
-"""No file younger than this is ever taken for an orphan, whatever the policy says."""
+"""A file younger than this is never treated as an orphan, whatever the policy says."""
 TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
-"""No file is swept sooner than this after it was put into the trash."""
+"""A file is not swept from the trash earlier than this after it was put there."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteManifestsPolicy:
     """Section `rewrite_manifests`: when manifests are regrouped by partition."""
 
-    enabled: bool = field(default=True, metadata={"doc": "whether manifests are rewritten at all"})
+    enabled: bool = field(default=True, metadata={"doc": "whether manifests are rewritten"})
     max_manifests: int = field(
         default=100,
         metadata={
@@ -29,7 +29,7 @@ class RewriteManifestsPolicy:
     min_manifests: int = field(
         default=30,
         metadata={
-            "doc": "fewer manifests of one partition spec are left alone, small or scattered as they may be",
+            "doc": "fewer manifests of one partition spec than this are never rewritten",
             "minimum": 2,
         },
     )
@@ -46,7 +46,7 @@ class RewriteManifestsPolicy:
         default=10.0,
         metadata={
             "doc": "due when files of one value of the leading partition field may lie in more manifests "
-            "than this, on average; null: never for this",
+            "than this, on average; null: never for this reason",
             "minimum": 1.0,
         },
     )
@@ -54,32 +54,33 @@ class RewriteManifestsPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ExpireSnapshotsPolicy:
-    """Section `expire_snapshots`: which snapshots go. What keeps more always wins."""
+    """Section `expire_snapshots`: which snapshots expire. If two rules disagree, the one that keeps more
+    applies."""
 
-    enabled: bool = field(default=True, metadata={"doc": "whether snapshots are expired at all"})
+    enabled: bool = field(default=True, metadata={"doc": "whether snapshots are expired"})
     every_seconds: int = field(
-        default=DAY_SECONDS, metadata={"doc": "time between two expiries, each a commit", "minimum": 0}
+        default=DAY_SECONDS, metadata={"doc": "time between two expiries; each is a commit", "minimum": 0}
     )
     max_snapshot_age_seconds: int = field(
         default=5 * DAY_SECONDS,
         metadata={
             "doc": "snapshots younger than this stay; the table's history.expire.max-snapshot-age-ms "
-            "may make it longer",
+            "can only lengthen it",
             "minimum": 0,
         },
     )
     min_snapshots_to_keep: int = field(
         default=10,
         metadata={
-            "doc": "newest snapshots of every branch that stay however old they are; the table's "
-            "history.expire.min-snapshots-to-keep may make it more",
+            "doc": "newest snapshots of every branch that stay at any age; the table's "
+            "history.expire.min-snapshots-to-keep can only raise it",
             "minimum": 1,
         },
     )
     staged_max_age_seconds: int | None = field(
         default=None,
         metadata={
-            "doc": "age at which a snapshot staged by write-audit-publish and never published may go; "
+            "doc": "age at which a snapshot that write-audit-publish staged and never published may expire; "
             "null: never",
             "minimum": 0,
         },
@@ -88,14 +89,14 @@ class ExpireSnapshotsPolicy:
         default=7 * DAY_SECONDS,
         metadata={
             "doc": "age at which the last snapshot that holds a streaming writer's position (Flink, "
-            "Kafka Connect, Spark) may go; null: never",
+            "Kafka Connect, Spark) may expire; null: never",
             "minimum": 0,
         },
     )
     reader_max_silence_seconds: int | None = field(
         default=7 * DAY_SECONDS,
         metadata={
-            "doc": "time without a word after which a registered reader holds nothing back; null: never",
+            "doc": "time without a report after which a registered reader holds no snapshot; null: never",
             "minimum": 0,
         },
     )
@@ -103,17 +104,17 @@ class ExpireSnapshotsPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOrphanFilesPolicy:
-    """Section `remove_orphan_files`: which files go, and when."""
+    """Section `remove_orphan_files`: which files are orphans, and when they are removed."""
 
-    enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed at all"})
+    enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed"})
     every_seconds: int = field(
         default=7 * DAY_SECONDS,
-        metadata={"doc": "time between two looks for orphan files, each a listing of storage", "minimum": 0},
+        metadata={"doc": "time between two orphan passes; each lists the storage", "minimum": 0},
     )
     older_than_seconds: int = field(
         default=7 * DAY_SECONDS,
         metadata={
-            "doc": "age by the store's clock at which a file that nothing reaches is an orphan",
+            "doc": "age by the store's clock at which an unreferenced file is an orphan",
             "minimum": ORPHAN_AGE_FLOOR_SECONDS,
         },
     )
@@ -127,9 +128,9 @@ class RemoveOrphanFilesPolicy:
     writer_state_max_age_seconds: int | None = field(
         default=None,
         metadata={
-            "doc": "age by the store's clock at which a manifest that a Flink job has not committed may go, "
-            "with the files that only it names, and at which a Kafka Connect group that has not committed "
-            "since holds nothing; null: never",
+            "doc": "age by the store's clock at which a manifest that a Flink job has not committed may be "
+            "removed, with the files that only it names, and at which a Kafka Connect group that has not "
+            "committed since holds no files; null: never",
             "minimum": ORPHAN_AGE_FLOOR_SECONDS,
         },
     )
@@ -144,7 +145,7 @@ class RemoveOrphanFilesPolicy:
     exclusive_prefixes: tuple[str, ...] = field(
         default=(),
         metadata={
-            "doc": "locations besides the table's own that hold files of this table only, and may be "
+            "doc": "locations other than the table's own that hold files of this table only, and may be "
             "cleaned as well",
             "configured_only": True,
         },
@@ -152,14 +153,14 @@ class RemoveOrphanFilesPolicy:
     equal_schemes: tuple[str, ...] = field(
         default=("s3a=s3", "s3n=s3"),
         metadata={
-            "doc": "schemes that name the same store, each as spelling=the one it is taken for",
+            "doc": "schemes that name the same store, each as spelling=canonical",
             "configured_only": True,
         },
     )
     equal_authorities: tuple[str, ...] = field(
         default=(),
         metadata={
-            "doc": "buckets or hosts that name the same store, each as spelling=the one it is taken for",
+            "doc": "buckets or hosts that name the same store, each as spelling=canonical",
             "configured_only": True,
         },
     )

@@ -1,8 +1,9 @@
-"""Clocks: whether the times by which something is removed agree.
+"""Checks that the clocks agree before anything is removed by its age.
 
-Age is the difference of two clocks: the writer's, which dated a snapshot or a file, and the one that
-says now. A wrong clock ages everything at once. So all clocks that can be read are compared before
-anything is removed, and what the ledger keeps of earlier readings with them.
+Age is the difference of two clocks: the writer's clock, which dated a snapshot or a file, and the clock
+that gives the current time. A wrong clock makes everything look older at once. Before anything is
+removed, the program therefore compares all clocks that it can read, and the earlier readings that the
+ledger keeps.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from datetime import UTC, datetime
 
 MAX_SKEW_MS = 5 * 60 * 1000
 FIX = (
-    "set the clock that is wrong by NTP; where this machine's clock was put right since, run "
+    "correct the wrong clock by NTP. If the clock of this machine was corrected since then, run "
     "'iceberg-maint doctor --accept-clock'."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """`ms` since the machine booted, sleep included, which no setting of the clock changes; `boot`
-    names the boot."""
+    """`ms` is the time since the machine booted, sleep included. Setting the clock does not change it.
+    `boot` identifies the boot."""
 
     boot: str
     ms: int
@@ -29,9 +30,9 @@ class Uptime:
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
-    """What the ledger keeps of earlier readings that agreed. `newest_ms` is the newest of all, by the
-    database's clock; `booted_ms` is when the present boot of this machine began, by this machine's clock
-    at its last reading, None where there is no reading of this boot."""
+    """The earlier readings in the ledger, from clocks that agreed. `newest_ms` is the newest reading of
+    the database's clock. `booted_ms` is the start of this machine's present boot by its own clock at its
+    last reading, None if there is no reading of this boot."""
 
     newest_ms: int = 0
     booted_ms: int | None = None
@@ -39,8 +40,9 @@ class ClockMark:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """All clocks at one moment, ms since epoch. `store_ms` and `updated_ms`, the table's
-    `last-updated-ms`, are None where they were not read; `uptime_ms` where the machine tells none."""
+    """All clocks at one moment, ms since epoch. `store_ms`, and `updated_ms` (the table's
+    `last-updated-ms`), are None if they were not read. `uptime_ms` is None if the machine does not report
+    it."""
 
     machine_ms: int
     ledger_ms: int
@@ -51,18 +53,22 @@ class Clocks:
 
     @property
     def earliest_ms(self) -> int:
-        """The clock that is behind: by it everything is youngest."""
+        """The earliest clock. By it everything is youngest."""
         return min(self.machine_ms, self.ledger_ms, *(() if self.store_ms is None else (self.store_ms,)))
 
 
 def disagreement(clocks: Clocks) -> str | None:
-    """What is wrong with the clocks, with every clock's time; None where they agree to `MAX_SKEW_MS`.
+    """Returns how the clocks disagree, with every clock's time. None if they agree to `MAX_SKEW_MS`.
 
-    A table that was updated long ago is idle. One that was updated later than now was dated by a
-    clock that is ahead, or the clocks here are behind.
+    A table that was last updated long ago is idle. If it was updated later than now, the clock that dated
+    it is ahead or the clocks here are behind.
     """
-    wrong = "; ".join(_contradictions(clocks))
-    return f"{wrong}. {_times(clocks)}; the limit is {MAX_SKEW_MS // 1000} s" if wrong else None
+    contradictions = "; ".join(_contradictions(clocks))
+    return (
+        f"{contradictions}. {_times(clocks)}; the limit is {MAX_SKEW_MS // 1000} s"
+        if contradictions
+        else None
+    )
 
 
 def _contradictions(clocks: Clocks) -> Iterator[str]:
@@ -84,9 +90,9 @@ def _contradictions(clocks: Clocks) -> Iterator[str]:
             yield f"the clock of this machine was set {where} by {_seconds(abs(moved_ms))} while it ran"
 
 
-def _apart(one: str, one_ms: int, other: str, other_ms: int) -> Iterator[str]:
-    if abs(one_ms - other_ms) > MAX_SKEW_MS:
-        yield f"the clocks of {one} and of {other} are {_seconds(abs(one_ms - other_ms))} apart"
+def _apart(first: str, first_ms: int, second: str, second_ms: int) -> Iterator[str]:
+    if abs(first_ms - second_ms) > MAX_SKEW_MS:
+        yield f"the clocks of {first} and of {second} are {_seconds(abs(first_ms - second_ms))} apart"
 
 
 def _times(clocks: Clocks) -> str:

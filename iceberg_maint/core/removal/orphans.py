@@ -1,4 +1,5 @@
-"""Orphans: files below a table's prefix that nothing reaches, and what is never taken for one."""
+"""Orphans: files below a table's prefix that no metadata references, and the files that are never treated
+as orphans."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 
 TRASH = ".iceberg-maint-trash"
-"""Folder below a prefix that orphans are set aside in; hidden, so that nobody lists it as data."""
+"""Folder below a prefix that holds the trash. It is hidden, so that no engine lists it as data."""
 
 _FOLDER_LEVELS = 2
 _METADATA_FILE = re.compile(r".*\.json|.*\.metadata\.json\.gz|version-hint.*")
 
 
 class Kept(StrEnum):
-    """Why a listed file is no orphan. `named_elsewhere`: the metadata reaches a file of the same
-    name outside the prefix, which may be the same file by another path. `restored`: a person has
-    put it back from the trash. `pending`: a manifest names it that a Flink job may still commit."""
+    """The reasons why a listed file is not an orphan. `named_elsewhere`: the metadata reference a file of
+    the same name outside the prefix, which may be the same file by another path. `restored`: a person
+    restored it from the trash. `pending`: a manifest names it that a Flink job may still commit."""
 
     REACHABLE = "reachable"
     IN_FLIGHT = "in_flight"
@@ -37,7 +38,7 @@ class Kept(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One file that nothing reaches; times by the store's clock."""
+    """One unreferenced file; times by the store's clock."""
 
     path: str
     size_bytes: int
@@ -45,9 +46,9 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkHeader:
-    """First line of a trash manifest; one line per file follows. `marked_ms` is the store's time;
-    `digest` is that of the orphans found, some of which may not have been moved."""
+class TrashBatchHeader:
+    """First line of a trash manifest; one line per file follows. `marked_ms` is the store's time.
+    `digest` is that of the orphans of the scan, some of which may not have been moved."""
 
     mark_id: str
     table: str
@@ -61,7 +62,8 @@ class MarkHeader:
 
 @dataclass(frozen=True, slots=True)
 class TrashedFile:
-    """A line of a trash manifest: where the file was, where it is moved to, what it was and why."""
+    """A line of a trash manifest: the file's original path, its path in the trash, its facts and the
+    reason."""
 
     path: str
     trash_path: str
@@ -72,9 +74,10 @@ class TrashedFile:
 
 @dataclass(frozen=True, slots=True)
 class HeldOrphans:
-    """What a later sweep removes, of one mark of the trash, or what a person must approve before it
-    goes there: `marked_ms` is None then and `mark_id` the digest. `oldest_ms` and `youngest_ms` are
-    when the files were last written, `paths` some of them, most bytes first."""
+    """Files of one trash batch that a later sweep removes, or orphans that a person must approve before
+    they are moved to the trash: then `marked_ms` is None and `mark_id` is the digest. `oldest_ms` and
+    `youngest_ms` are the times of the last write of the files. `paths` are some of them, most bytes
+    first."""
 
     mark_id: str
     marked_ms: int | None
@@ -87,7 +90,7 @@ class HeldOrphans:
 
 @dataclass(frozen=True, slots=True)
 class ScanCounts:
-    """What a scan found. The trash and what lies in it do not count as listed."""
+    """The counts of a scan. The trash and the files in it do not count as listed."""
 
     listed_files: int
     listed_bytes: int
@@ -96,7 +99,7 @@ class ScanCounts:
     orphan_bytes: int
 
     def is_abnormal(self, max_ratio: float) -> bool:
-        """Whether so large a share is orphans that it may well be a mistake."""
+        """Returns whether the share of orphans is so large that it may be a mistake."""
         return (
             self.orphan_files > max_ratio * self.listed_files
             or self.orphan_bytes > max_ratio * self.listed_bytes
@@ -104,10 +107,10 @@ class ScanCounts:
 
 
 class NameRules:
-    """What a file's name alone says: metadata files, state of Flink jobs, hidden files.
+    """Classifies a file by its name alone: metadata files, state of Flink jobs, hidden files.
 
-    Hidden are segments that begin with `_` or `.`, unless it is a partition field that does
-    (Iceberg's `PartitionAwareHiddenPathFilter`).
+    Hidden are path segments that begin with `_` or `.`, except those of a partition field with such a
+    name (Iceberg's `PartitionAwareHiddenPathFilter`).
     """
 
     def __init__(self, state: TableState, pending: PendingManifests) -> None:
@@ -120,13 +123,14 @@ class NameRules:
         )
 
     def kept(self, relative_path: str, modified_ms: int | None) -> Kept | None:
-        """Why a file of this path below the prefix stays whatever reaches it, if it does."""
+        """Returns why a file with this path below the prefix stays, whatever references it. None if its
+        name is no reason."""
         *folders, name = [s for s in relative_path.split("/") if s]
         if folders and folders[0] == TRASH:
             return Kept.TRASH
         if self._pending.keeps(name, modified_ms):
             return Kept.FLINK_MANIFEST
-        # Most paths have neither: this runs once per file listed.
+        # Most paths have neither. This runs once per listed file.
         suspect = "/_" in relative_path or "/." in relative_path or relative_path.startswith(("_", "."))
         if suspect and any(
             s.startswith(("_", ".")) and not s.startswith(self._fields) for s in (*folders, name)
@@ -138,28 +142,28 @@ class NameRules:
 
 
 def orphans_digest(orphans: Iterable[Orphan]) -> str:
-    """What a person approves: the time of the youngest of the orphans, and their SHA-256 in the
-    order given."""
+    """Returns the digest that a person approves: the time of the youngest orphan, and the SHA-256 of the
+    orphans in the given order."""
     import hashlib  # loads OpenSSL
 
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     youngest_ms = 0
     for orphan in orphans:
         line = f"{orphan.size_bytes} {orphan.modified_ms} {orphan.path}\n"
-        found.update(line.encode("utf-8", "surrogateescape"))
+        sha256.update(line.encode("utf-8", "surrogateescape"))
         youngest_ms = max(youngest_ms, orphan.modified_ms)
-    return f"{youngest_ms}-{found.hexdigest()}"
+    return f"{youngest_ms}-{sha256.hexdigest()}"
 
 
 def approved_until_ms(digest: str) -> int:
-    """The time in a digest; 0 for a text that is none, which then approves nothing."""
+    """Returns the time in a digest; 0 for a text that is not a digest, which then approves nothing."""
     youngest, _, _ = digest.partition("-")
     return int(youngest) if youngest.isascii() and youngest.isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanFolder:
-    """Orphans below one folder."""
+    """The orphans below one folder."""
 
     folder: str
     files: int
@@ -168,8 +172,8 @@ class OrphanFolder:
 
 @dataclass(frozen=True, slots=True)
 class OrphanSummary:
-    """What a person looks at before the orphans go: the folders with most bytes, the largest files,
-    and the times of the oldest and the youngest; None where there is no orphan."""
+    """The summary that a person reads before the orphans are removed: the folders with most bytes, the
+    largest files, and the times of the oldest and the youngest file. Times are None without orphans."""
 
     folders: tuple[OrphanFolder, ...]
     largest: tuple[Orphan, ...]
@@ -178,7 +182,7 @@ class OrphanSummary:
 
 
 def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) -> OrphanSummary:
-    """Folders two levels below their prefix, and files, `limit` of each, most bytes first."""
+    """Returns folders two levels below their prefix, and files: `limit` of each, most bytes first."""
     roots = [p.rstrip("/") for p in prefixes]
     folders: dict[str, tuple[int, int]] = {}
     largest: list[tuple[int, str, Orphan]] = []
@@ -193,9 +197,9 @@ def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) ->
         heapq.heappush(largest, (orphan.size_bytes, orphan.path, orphan))
         if len(largest) > limit:
             heapq.heappop(largest)
-        at = orphan.modified_ms
-        oldest_ms = at if oldest_ms is None else min(oldest_ms, at)
-        youngest_ms = at if youngest_ms is None else max(youngest_ms, at)
+        modified_ms = orphan.modified_ms
+        oldest_ms = modified_ms if oldest_ms is None else min(oldest_ms, modified_ms)
+        youngest_ms = modified_ms if youngest_ms is None else max(youngest_ms, modified_ms)
     most = sorted(folders.items(), key=lambda item: (-item[1][1], item[0]))[:limit]
     return OrphanSummary(
         folders=tuple(OrphanFolder(name, files, size) for name, (files, size) in most),
@@ -208,20 +212,20 @@ def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) ->
 def held_orphans(
     mark_id: str, marked_ms: int | None, orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int
 ) -> HeldOrphans:
-    """Counts files that are to go and keeps `limit` of their paths, as printable text."""
+    """Counts the files to remove and keeps `limit` of their paths, as printable text."""
     files, size_bytes = 0, 0
 
-    def counted() -> Iterator[Orphan]:
+    def count_files() -> Iterator[Orphan]:
         nonlocal files, size_bytes
         for orphan in orphans:
             files, size_bytes = files + 1, size_bytes + orphan.size_bytes
             yield orphan
 
-    seen = summarize(counted(), prefixes, limit)
-    paths = tuple(told(o.path) for o in seen.largest)
-    return HeldOrphans(mark_id, marked_ms, files, size_bytes, seen.oldest_ms, seen.youngest_ms, paths)
+    summary = summarize(count_files(), prefixes, limit)
+    paths = tuple(printable_path(o.path) for o in summary.largest)
+    return HeldOrphans(mark_id, marked_ms, files, size_bytes, summary.oldest_ms, summary.youngest_ms, paths)
 
 
-def told(path: str) -> str:
-    """A path as text that can be printed: file names need not be Unicode."""
+def printable_path(path: str) -> str:
+    """Returns a path as printable text. File names need not be valid Unicode."""
     return path.encode("utf-8", "backslashreplace").decode()

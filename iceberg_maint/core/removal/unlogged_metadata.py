@@ -1,4 +1,5 @@
-"""Lineage: table metadata files that the table's own metadata log does not name, and what they mean."""
+"""Unlogged metadata: table metadata files that the table's own metadata log does not name, and what they
+indicate."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.removal.orphans import told
+from iceberg_maint.core.removal.orphans import printable_path
 
 _CLOCKS_MS = 60_000
-"""What the times of a metadata log may differ by between writers (Iceberg's `TableMetadata`)."""
+"""The tolerance of the times in a metadata log between writers (Iceberg's `TableMetadata`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataVersion:
-    """What one metadata file says. `owner` is the table's uuid, its location where it has none, or why
-    neither can be read. The numbers are None where they were not read."""
+    """The contents of one metadata file. `owner` is the table's UUID, its location if it has no UUID, or
+    the reason why neither can be read. The numbers are None if they were not read."""
 
     path: str
     owner: str
@@ -26,7 +27,7 @@ class MetadataVersion:
 @dataclass(frozen=True, slots=True)
 class MetadataLog:
     """The catalog's pointer and the earlier versions that it names. `oldest_ms` is the time of the oldest
-    of them: versions before that time have been trimmed from the log."""
+    one: earlier versions have been trimmed from the log."""
 
     location: str
     last_sequence_number: int
@@ -36,9 +37,9 @@ class MetadataLog:
 
 
 class Standing(StrEnum):
-    """A metadata file outside the log, compared with the log. `newer`: a commit that the pointer does not
-    have. `beside`: written in the time of the log, by a commit that failed or by a second owner. `older`:
-    from before the log."""
+    """The relation of a metadata file outside the log to the log. `newer`: a commit that the pointer does
+    not have. `beside`: written in the time of the log, by a commit that failed or by a second owner.
+    `older`: from before the log."""
 
     NEWER = "newer"
     BESIDE = "beside"
@@ -47,14 +48,14 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnloggedMetadata:
-    """Metadata files beside the log: how many, and some of their paths, the newest first."""
+    """Metadata files outside the log: their number and some of their paths, newest first."""
 
     files: int
     paths: tuple[str, ...]
 
 
 def standing(version: MetadataVersion, log: MetadataLog) -> Standing:
-    """How a metadata file outside the log stands to it."""
+    """Returns the relation of a metadata file outside the log to the log."""
     updated_ms = version.last_updated_ms or 0
     if updated_ms > log.last_updated_ms or (version.last_sequence_number or 0) > log.last_sequence_number:
         return Standing.NEWER
@@ -62,12 +63,13 @@ def standing(version: MetadataVersion, log: MetadataLog) -> Standing:
 
 
 def second_line(entries: Sequence[tuple[str, int]], log: MetadataLog, ours: Collection[str]) -> str | None:
-    """The first version of a line of commits that left ours; None where nothing shows that there is one.
+    """Returns the first version of a second line of commits, which diverged from ours. None if nothing
+    shows a second line.
 
-    `entries` are path and time of each entry of the metadata log of a file beside ours, oldest first; `ours`
-    are those paths that our log or pointer names. A log names only versions that a catalog has pointed at: an
-    entry behind the last one that both logs share was committed, and not to our line. Where the two
-    share none, an entry from the time of our log was.
+    `entries` are path and time of each entry in the metadata log of a file outside our log, oldest first.
+    `ours` are those paths that our log or pointer names. A log names only versions that a catalog has
+    pointed at. An entry after the last one that both logs share was therefore committed, and not to our
+    line. If the logs share no entry, an entry from the time of our log was.
     """
     shared = max((n for n, (path, _) in enumerate(entries) if path in ours), default=None)
     if shared is not None:
@@ -76,23 +78,23 @@ def second_line(entries: Sequence[tuple[str, int]], log: MetadataLog, ours: Coll
 
 
 def unlogged(versions: Iterable[MetadataVersion], most_paths: int) -> UnloggedMetadata:
-    """Counts the files and keeps so many of their paths."""
+    """Counts the files and keeps at most `most_paths` of their paths."""
     newest = newest_first(versions)
-    return UnloggedMetadata(len(newest), tuple(told(v.path) for v in newest[:most_paths]))
+    return UnloggedMetadata(len(newest), tuple(printable_path(v.path) for v in newest[:most_paths]))
 
 
-def sign(found: UnloggedMetadata | None) -> str:
-    """What files beside the log mean, as a sentence; nothing where there are none."""
-    if found is None or not found.files:
+def sign(unlogged_files: UnloggedMetadata | None) -> str:
+    """Returns a sentence about what the unlogged files indicate; an empty text if there are none."""
+    if unlogged_files is None or not unlogged_files.files:
         return ""
     return (
-        f"{found.files} metadata files in the table's folder are not in its metadata log, the newest is "
-        f"{found.paths[0]}: commits failed, or another catalog has the table."
+        f"{unlogged_files.files} metadata files in the table's folder are not in its metadata log, the newest is "
+        f"{unlogged_files.paths[0]}: either commits failed, or another catalog also has the table."
     )
 
 
 def newest_first(versions: Iterable[MetadataVersion]) -> list[MetadataVersion]:
-    """The versions, by sequence number and then by time, the newest first."""
+    """Returns the versions by sequence number and then by time, newest first."""
     return sorted(
         versions, key=lambda v: (v.last_sequence_number or 0, v.last_updated_ms or 0, v.path), reverse=True
     )

@@ -132,11 +132,11 @@ def test_live_entries_kinds_and_sizes_of_deletes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "listed", "message"),
     [
-        ("added_files_count", 3, "holds 2 added entries, the manifest list says 3"),
-        ("existing_files_count", 0, "holds 1 existing entries, the manifest list says 0"),
-        ("deleted_files_count", 7, "holds 1 deleted entries, the manifest list says 7"),
-        ("added_rows_count", 21, "holds 20 added rows, the manifest list says 21"),
-        ("existing_rows_count", 11, "holds 10 existing rows, the manifest list says 11"),
+        ("added_files_count", 3, "holds 2 added entries, but the manifest list counts 3"),
+        ("existing_files_count", 0, "holds 1 existing entries, but the manifest list counts 0"),
+        ("deleted_files_count", 7, "holds 1 deleted entries, but the manifest list counts 7"),
+        ("added_rows_count", 21, "holds 20 added rows, but the manifest list counts 21"),
+        ("existing_rows_count", 11, "holds 10 existing rows, but the manifest list counts 11"),
     ],
 )
 def test_live_entries_counts_that_contradict_the_manifest_list_are_refused(

@@ -139,8 +139,8 @@ def test_ref_on_an_expiring_snapshot_is_refused() -> None:
 @pytest.mark.parametrize(
     ("allowed", "facts"),
     [
-        (Retention((2,), ("old",), (), ()), ["snapshot 1 may no longer expire, 1 in all"]),
-        (Retention((), ("old",), (), ()), ["snapshot 1 may no longer expire, 2 in all"]),
+        (Retention((2,), ("old",), (), ()), ["snapshot 1 may no longer expire (1 in all)"]),
+        (Retention((), ("old",), (), ()), ["snapshot 1 may no longer expire (2 in all)"]),
         (Retention((1, 2), (), (), ()), ["ref old may no longer expire"]),
     ],
 )
@@ -169,8 +169,8 @@ def test_commit_applied_to_what_it_was_checked_against_loses_nothing() -> None:
         (lambda d: d["refs"].update(v={"snapshot-id": 1, "type": "tag"}), "tag v on snapshot 1"),
         (lambda d: d["refs"]["main"].update({"snapshot-id": 2}), "branch main on snapshot 2"),
         (lambda d: d["refs"]["other"].update({"snapshot-id": 1}), "tag other on snapshot 1"),
-        (lambda d: d["refs"]["old"].update({"snapshot-id": 3}), "tag old, set anew on snapshot 3"),
-        (lambda d: d["refs"]["old"].update({"max-ref-age-ms": 9}), "tag old, set anew on snapshot 2"),
+        (lambda d: d["refs"]["old"].update({"snapshot-id": 3}), "tag old, moved to snapshot 3"),
+        (lambda d: d["refs"]["old"].update({"max-ref-age-ms": 9}), "tag old, moved to snapshot 2"),
         (
             lambda d: d["snapshots"].append({"snapshot-id": 9, "parent-snapshot-id": 2}),
             "snapshot 2, the parent of the new snapshot 9",
@@ -244,7 +244,7 @@ def test_log_that_does_not_reach_back_to_the_commit_tells_nothing() -> None:
     [
         (0, ("tag v",), []),
         (2, ("tag v",), [1, 2]),
-        (3, ("it cannot be told what: ConnectionError: 3",), [1, 2]),
+        (3, ("the check for lost snapshots and refs failed: ConnectionError: 3",), [1, 2]),
     ],
 )
 def test_what_was_lost_is_looked_for_a_few_times(

@@ -54,7 +54,7 @@ def state_of(*commits: tuple[str, Mapping[str, str]], location: str = "s3://lake
         ({"trino_query_id": "20261121_1_a", "trino_user": "etl"}, "Trino (query 20261121_1_a)"),
         ({"maintenance": "compact_data_files", "merged-files": "2"}, "SeaweedFS (compact_data_files)"),
         ({"engine-name": "dremio"}, "dremio"),
-        ({}, "an engine that left no name"),
+        ({}, "an engine without a name in the summary"),
     ],
 )
 def test_rewrite_that_is_not_ours_is_told_by_its_marks(summary: dict[str, str], name: str) -> None:

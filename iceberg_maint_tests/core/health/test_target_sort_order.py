@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.catalog.fake import fake_table
-from iceberg_maint.core.health.target_sort_order import wanted_order
+from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn, SortField
 from iceberg_maint.core.model.table_state import TableState
@@ -33,24 +33,24 @@ def state(*fields: SortField, spec: PartitionSpec | None = None) -> TableState:
 
 
 def test_order_of_an_unsorted_table_without_policy_is_none() -> None:
-    assert wanted_order(state(), LayoutPolicy()) is None
+    assert target_sort_order(state(), LayoutPolicy()) is None
 
 
 def test_order_of_a_sorted_table_is_its_own_with_its_id() -> None:
     own = (SortField(2, "identity"), SortField(1, "identity", descending=True, nulls_last=True))
     down = replace(ID, descending=True, nulls_last=True)
-    assert wanted_order(state(*own), LayoutPolicy()) == LayoutOrder((CAT, down), (CAT,), sort_order_id=7)
+    assert target_sort_order(state(*own), LayoutPolicy()) == LayoutOrder((CAT, down), (CAT,), sort_order_id=7)
 
 
 def test_order_is_measured_by_the_first_column_that_varies_in_a_partition() -> None:
     own = (SortField(2, "identity"), SortField(1, "identity"))
-    found = wanted_order(state(*own, spec=BY_CAT), LayoutPolicy())
+    found = target_sort_order(state(*own, spec=BY_CAT), LayoutPolicy())
     assert found == LayoutOrder((CAT, ID), (ID,), sort_order_id=7)
 
 
 def test_order_that_turns_to_a_transform_is_claimed_by_no_file() -> None:
     own = (SortField(1, "identity"), SortField(3, "day"))
-    assert wanted_order(state(*own), LayoutPolicy()) == LayoutOrder((ID,), (ID,))
+    assert target_sort_order(state(*own), LayoutPolicy()) == LayoutOrder((ID,), (ID,))
 
 
 @pytest.mark.parametrize(
@@ -59,32 +59,37 @@ def test_order_that_turns_to_a_transform_is_claimed_by_no_file() -> None:
     ids=["transform", "no order", "dropped"],
 )
 def test_order_that_no_bound_tells_is_none(fields: tuple[SortField, ...]) -> None:
-    assert wanted_order(state(*fields), LayoutPolicy()) is None
+    assert target_sort_order(state(*fields), LayoutPolicy()) is None
 
 
 def test_order_of_partition_columns_alone_is_none() -> None:
-    assert wanted_order(state(SortField(2, "identity"), spec=BY_CAT), LayoutPolicy()) is None
+    assert target_sort_order(state(SortField(2, "identity"), spec=BY_CAT), LayoutPolicy()) is None
 
 
 def test_order_by_policy_comes_before_the_tables_own() -> None:
     table = state(SortField(1, "identity"))
-    assert wanted_order(table, LayoutPolicy(sort_by=("ts desc", "id"))) == LayoutOrder(
+    assert target_sort_order(table, LayoutPolicy(sort_by=("ts desc", "id"))) == LayoutOrder(
         (replace(TS, descending=True, nulls_last=True), ID), (replace(TS, descending=True, nulls_last=True),)
     )
-    assert wanted_order(table, LayoutPolicy(sort_by=("id",))) == LayoutOrder((ID,), (ID,), sort_order_id=7)
+    assert target_sort_order(table, LayoutPolicy(sort_by=("id",))) == LayoutOrder(
+        (ID,), (ID,), sort_order_id=7
+    )
 
 
 def test_z_order_measures_every_column_but_those_of_the_partition() -> None:
     policy = LayoutPolicy(z_order_by=("s.cat", "id", "ts"))
-    assert wanted_order(state(), policy) == LayoutOrder((CAT, ID, TS), (CAT, ID, TS), z_order=True)
-    assert wanted_order(state(spec=BY_CAT), policy) == LayoutOrder((ID, TS), (ID, TS), z_order=True)
-    assert wanted_order(state(spec=BY_CAT), LayoutPolicy(z_order_by=("s.cat", "id"))) == LayoutOrder(
+    assert target_sort_order(state(), policy) == LayoutOrder((CAT, ID, TS), (CAT, ID, TS), z_order=True)
+    assert target_sort_order(state(spec=BY_CAT), policy) == LayoutOrder((ID, TS), (ID, TS), z_order=True)
+    assert target_sort_order(state(spec=BY_CAT), LayoutPolicy(z_order_by=("s.cat", "id"))) == LayoutOrder(
         (ID,), (ID,)
     )
 
 
 def test_order_of_a_disabled_layout_is_none() -> None:
-    assert wanted_order(state(SortField(1, "identity")), LayoutPolicy(enabled=False, sort_by=("id",))) is None
+    assert (
+        target_sort_order(state(SortField(1, "identity")), LayoutPolicy(enabled=False, sort_by=("id",)))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,6 +101,7 @@ def test_order_of_a_disabled_layout_is_none() -> None:
 )
 def test_order_by_a_column_that_cannot_be_sorted_is_refused(policy: LayoutPolicy, key: str) -> None:
     with pytest.raises(
-        ValueError, match=f"^{key}, which is no sortable column of it; there are id, s.cat, ts, v$"
+        ValueError,
+        match=f"^{key}, which is not a sortable column of the table. The sortable columns are id, s.cat, ts, v$",
     ):
-        wanted_order(state(), policy)
+        target_sort_order(state(), policy)

@@ -11,9 +11,9 @@ from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     OperationOutcome,
     OutcomeStatus,
+    combine_outcomes,
     gained,
     operation_status,
-    together,
 )
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint_tests.support.core.values import data, delete, plan, policy_of, small, table_of
@@ -96,7 +96,7 @@ def test_operations_together_have_the_gravest_outcome_and_all_partitions() -> No
     healthy = ("p=a", OutcomeStatus.NO_OP, Reason.HEALTHY)
     left = ("p=a", OutcomeStatus.NO_OP, Reason.RUN_BUDGET)
     improved = ("p=b", OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
-    found = together(
+    found = combine_outcomes(
         [
             operation(OutcomeStatus.NO_OP, Reason.HEALTHY, healthy),
             operation(OutcomeStatus.IMPROVED, Reason.SMALL_FILES, left, improved),
@@ -108,7 +108,7 @@ def test_operations_together_have_the_gravest_outcome_and_all_partitions() -> No
 
 
 def test_operations_together_prefer_what_is_left_to_what_another_operation_does() -> None:
-    found = together(
+    found = combine_outcomes(
         [
             operation(OutcomeStatus.NO_OP, Reason.OTHER_OPERATION),
             operation(OutcomeStatus.NO_OP, Reason.NO_GAIN),
@@ -118,5 +118,5 @@ def test_operations_together_prefer_what_is_left_to_what_another_operation_does(
 
 
 def test_no_operations_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="no operation"):
-        together([])
+    with pytest.raises(ValueError, match="no outcomes to combine"):
+        combine_outcomes([])

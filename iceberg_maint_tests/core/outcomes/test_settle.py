@@ -107,7 +107,7 @@ def test_settle_history_expired_and_no_trace_is_rejected() -> None:
     """What came after the base cannot be told any more; nothing of the attempt is left or can come."""
     found = settle(EVIDENCE, at(NEW, 6, *GAP))
     assert found.status is R
-    assert "nothing of it is in the table" in found.why
+    assert "none of its files is in the table" in found.why
 
 
 def test_settle_rolled_back_to_before_the_base_and_no_trace_is_rejected() -> None:

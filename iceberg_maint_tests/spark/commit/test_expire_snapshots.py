@@ -233,7 +233,9 @@ def test_expiry_that_loses_its_swap_is_checked_and_tried_again(workshop: Worksho
     assert len(ids(keeper, name)) == 2
 
 
-@pytest.mark.parametrize(("away", "told"), [(2, ()), (3, ("it cannot be told what: ConnectionError: away",))])
+@pytest.mark.parametrize(
+    ("away", "told"), [(2, ()), (3, ("the check for lost snapshots and refs failed: ConnectionError: away",))]
+)
 def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
     workshop: Workshop, keeper: Keeper, away: int, told: tuple[str, ...]
 ) -> None:

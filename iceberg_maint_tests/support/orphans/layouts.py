@@ -26,7 +26,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import claim_of
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.orphans.scan import Target
-from iceberg_maint.orphans.trash_manifest import trash_marks
+from iceberg_maint.orphans.trash_manifest import trash_batches
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
     EXISTING,
@@ -136,7 +136,7 @@ class Lake:
 
 def forget_restored(target: Target, store: LocalStore) -> int:
     """Deletes the manifests of what was put back, so that it may be taken for orphans again."""
-    restored = [m for m in trash_marks(target.prefixes, store) if m.restored]
+    restored = [m for m in trash_batches(target.prefixes, store) if m.restored]
     for mark in restored:
         store.delete(mark.location)
     return len(restored)

@@ -19,7 +19,7 @@ from iceberg_maint.core.outcomes.outcome import (
     CommitStatus,
     OperationOutcome,
     Rejection,
-    together,
+    combine_outcomes,
 )
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
@@ -203,7 +203,7 @@ class World:
         process = process or Process()
         asked = Request(f"run-{next(self.runs)}", **request)
         outcomes = maintain(TABLE, asked, self.runtime(process), self.events.append)
-        return together(outcomes)
+        return combine_outcomes(outcomes)
 
     def reconcile(self) -> tuple[Settled, ...]:
         return reconcile(TABLE, self.runtime(Process()), f"run-{next(self.runs)}")
