@@ -91,8 +91,8 @@ $(SECOND_SPARK)/.complete: requirements/spark35.txt $(STAMP)
 	$(installed_apart)
 
 .PHONY: test-fast
-test-fast: setup  ## only the tests that need neither a JVM nor a server
-	$(PY) -m pytest -m "not spark and not postgres"
+test-fast: setup  ## tests that need neither a JVM nor a server, but the slow ones
+	$(PY) -m pytest -n $(WORKERS) -m "not spark and not postgres and not slow"
 
 # How many steps, and the first seed: a life of a table is decided by its seed alone.
 STEPS := 5000

@@ -29,7 +29,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from bench.equality_deletes_table import DATA, PROJECT, SHAPES, Expected, forget_runs, table
+from bench.equality_deletes_table import DATA, SHAPES, Expected, forget_runs, table
+from bench.stock_session import PROJECT
 
 COMFORTABLE_MB = 4096
 SMALLEST_MB = 480

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import resource
 import sys
 import time
@@ -25,10 +24,10 @@ from typing import Any
 
 import psutil
 
-from bench.equality_deletes_table import PROJECT, TABLE
+from bench.equality_deletes_table import TABLE
+from bench.stock_session import stock_session
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 
-CACHE = PROJECT / ".cache"
 OPERATIONS = {
     "auto": tuple(o.value for o in DATA_OPERATIONS),
     "convert": ("convert_equality_deletes",),
@@ -120,38 +119,6 @@ def _read(spark: Any, _folder: Path, _action: str) -> dict[str, Any]:
         "count_seconds": round(counted - start, 2),
         "filter_seconds": round(time.monotonic() - counted, 2),
     }
-
-
-def stock_session(catalog: Path, warehouse: Path, heap: str, scratch: Path) -> Any:
-    """A session with nothing set but what the catalog, the heap and silence need."""
-    from pyspark.sql import SparkSession
-
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java, quiet_home
-    from iceberg_maint.spark.session.settings import EXTENSIONS, catalog_conf
-
-    java = find_java(os.environ, shim_dir=CACHE / "java")
-    os.environ["JAVA_HOME"] = str(quiet_home(java, CACHE / "java"))
-    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
-    logging = (PROJECT / "iceberg_maint" / "spark" / "session" / "log4j2.json").as_uri()
-    conf = {
-        **catalog_conf("lake", "jdbc", f"sqlite:///{catalog}", f"file://{warehouse}", {}),
-        "spark.master": "local[2]",
-        "spark.driver.memory": heap,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.local.dir": str(scratch),
-        "spark.sql.extensions": EXTENSIONS,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    builder = SparkSession.builder
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def _our_session(folder: Path, route: str, heap: str) -> Any:

@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.stock_session import PROJECT, stock_session
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-PROJECT = Path(__file__).resolve().parent.parent
 DATA = PROJECT / "bench" / ".data" / "equality_deletes"
 TABLE = "lake.bench.events"
 _VERSION = "1"
@@ -116,7 +117,6 @@ def main() -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from bench.equality_deletes_run import stock_session
     from iceberg_maint.spark.jvm.bridge import Bridge
 
     shape = SHAPES[sys.argv[1]]

@@ -1,10 +1,10 @@
-"""The one Dagster entry point: settings come from here and from the configuration file.
+"""The entry point of Dagster. Its settings are environment variables and the configuration file.
 
-`ICEBERG_MAINT_CONFIG` names the configuration, `ICEBERG_MAINT_SHARD=i/n` the share of the tables
-that this code location holds (from 0), `ICEBERG_MAINT_DAGSTER_URL` a webserver that is asked to
-reload the location when tables come or go or the configuration changes,
-`ICEBERG_MAINT_KEY_PREFIX=a/b` a prefix of the asset keys, `ICEBERG_MAINT_TABLE_LIST` the file that lists the tables (default: `tables.json` in the
-project's own folder).
+- `ICEBERG_MAINT_CONFIG`: the configuration file.
+- `ICEBERG_MAINT_SHARD=i/n`: the share of the tables that this code location loads (from 0).
+- `ICEBERG_MAINT_DAGSTER_URL`: a webserver that reloads the location after tables or the configuration changed.
+- `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
+- `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
 """
 
 import os
@@ -29,9 +29,10 @@ TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
 def definitions_from(
     environ: Mapping[str, str], translator: IcebergTranslator | None = None
 ) -> dg.Definitions:
-    """The definitions these settings ask for; `translator` replaces the default one and its prefix.
+    """The definitions for these settings. `translator` replaces the default one and its prefix.
 
-    The catalogs are asked only when there is no table list yet. Raises ConfigurationError."""
+    Reads the catalogs only if there is no table list. Raises ConfigurationError.
+    """
     configured = environ.get(CONFIG_VARIABLE)
     configuration = (
         ConfigurationFile(Path(configured), lambda: wiring.build(load_config(None, environ)))

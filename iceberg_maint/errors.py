@@ -1,6 +1,6 @@
-"""Every failure a user may see: one root, one code, one line, one exit code.
+"""Every error that a user may see: one root class, and per error one code, one line, one exit code.
 
-The codes are a public contract (`docs/reference/errors.md`); `CODES` is the closed list.
+The codes are a public contract (`docs/reference/errors.md`). `CODES` is the closed list.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CODES: dict[str, str] = {
     "ICM-124": "equality deletes that need more memory or scratch space than is declared",
     "ICM-125": "missing permission on the storage",
     "ICM-126": "unknown table or partition",
-    "ICM-127": "something would listen to other machines that needs only this one",
+    "ICM-127": "a service would listen to other machines and must listen to this one only",
     "ICM-128": "ledger cannot be reached, or its schema is newer than this version",
-    "ICM-129": "the table moved on since the batch was planned; it is planned again",
-    "ICM-130": "a ref that was set while snapshots expired has gone with them",
+    "ICM-129": "the table changed after the batch was planned; it is planned again",
+    "ICM-130": "an expiry of snapshots removed a ref that was set at the same time",
     "ICM-131": "the source column of a partition spec that still has files was dropped",
 }
 
@@ -48,17 +48,17 @@ EXIT_UNKNOWN = 4
 
 
 class IcebergMaintError(Exception):
-    """Root of all errors raised on purpose.
+    """Root of all errors that the program raises on purpose.
 
-    `code` is a key of `CODES`; `message` names the setting or table, the value and the rule;
-    `fix` says what to do. `str()` is the one line a user sees.
+    `code` is a key of `CODES`. `message` names the setting or table, the value and the rule. `fix` says
+    what to do. `str()` is the line that a user sees.
     """
 
     exit_code = EXIT_FAILED
 
     def __init__(self, code: str, message: str, fix: str = "") -> None:
         if code not in CODES:
-            raise ValueError(f"{code} is not a documented code")
+            raise ValueError(f"{code} is not a documented code.")
         self.code = code
         self.message = message
         self.fix = fix
@@ -66,12 +66,12 @@ class IcebergMaintError(Exception):
 
     def __str__(self) -> str:
         fix = f" Fix: {self.fix}" if self.fix else ""
-        # What is quoted may hold line ends, and a line of a log is not to be forged.
+        # A quoted value may contain line ends. Escaped, they cannot forge a line of a log.
         return f"{self.code} {self.message}{fix}".replace("\n", "\\n")
 
 
 class ConfigurationError(IcebergMaintError):
-    """Wrong configuration or usage: nothing was started, nothing was changed."""
+    """Wrong configuration or usage. Nothing was started, nothing was changed."""
 
     exit_code = EXIT_USAGE
 
@@ -81,17 +81,17 @@ class UnknownTableError(ConfigurationError):
 
 
 class RefusedError(IcebergMaintError):
-    """Work refused because a precondition of safety does not hold; nothing was changed."""
+    """Work refused because a precondition of safety does not hold. Nothing was changed."""
 
     exit_code = EXIT_REFUSED
 
 
 class UnreadableTableError(RefusedError):
-    """Metadata that cannot be decoded, or that contradicts itself; never measured in part."""
+    """Metadata that cannot be decoded or that contradicts itself. No part of the table is measured."""
 
 
 class StaleBatchError(RefusedError):
-    """What a batch was planned on is no longer so (ICM-129); plan again, nothing was changed."""
+    """The table changed after a batch was planned (ICM-129). Nothing was changed; the work is planned again."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ICM-129", message, "none; the work is planned again.")
@@ -101,12 +101,12 @@ class StaleBatchError(RefusedError):
 
 
 class FenceLostError(IcebergMaintError):
-    """Somebody else holds the lease now; this worker must stop without touching the table."""
+    """Another run holds the lease now. This worker must stop and must not change the table."""
 
     exit_code = EXIT_REFUSED
 
     def __init__(self, message: str) -> None:
-        super().__init__("ICM-109", message, "none; the new owner goes on.")
+        super().__init__("ICM-109", message, "none; the new owner of the lease continues.")
 
     def __reduce__(self) -> tuple[type[FenceLostError], tuple[str]]:
         return (FenceLostError, (self.message,))

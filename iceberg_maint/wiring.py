@@ -1,4 +1,4 @@
-"""Wiring: from a configuration to the runtime with the real adapters, each made when first asked for."""
+"""Wiring: builds the runtime with the real adapters from the configuration, each at its first use."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_seconds(self) -> float:
-        """For durations."""
+        """Seconds of a clock that never moves backwards, for durations."""
         return time.monotonic()
 
     def uptime(self) -> Uptime | None:
-        """By Linux, the sleep of the machine included; None elsewhere."""
+        """The uptime of Linux, with the sleep of the machine; None on other systems."""
         try:
             boot = _BOOT_ID.read_text(encoding="ascii").strip()
             return Uptime(boot[:64], time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
@@ -49,7 +49,7 @@ class SystemClock:
             return None
 
     def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Waits for this time."""
         time.sleep(seconds)
 
 
@@ -76,7 +76,7 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
 
 
 def build(config: Config) -> Runtime:
-    """The runtime of a configuration. Raises what unsafe settings raise; connects to nothing."""
+    """Builds the runtime of a configuration. Raises the errors of unsafe settings. Opens no connection."""
     from iceberg_maint.ledger.ledger import SqlLedger
 
     spark_settings(config)
@@ -98,7 +98,7 @@ def build(config: Config) -> Runtime:
 
 
 def load(path: Path | None) -> Runtime:
-    """The runtime of a configuration file and this process's environment."""
+    """Builds the runtime from a configuration file and this process's environment."""
     return build(load_config(path, os.environ))
 
 
@@ -108,7 +108,7 @@ def policies(config: Config, overrides: Mapping[str, str] | None = None) -> Poli
 
 
 def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | None:
-    """The clock of a table's store; None of a catalog that has no files."""
+    """The clock of a table's store; None for a catalog without files."""
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.file_store import open_store
 
@@ -119,8 +119,8 @@ def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | No
 
 
 class OrphanPasses:
-    """Makes the orphan pass of a table, which is held against all tables of all catalogs. The passes share
-    what they read of those tables."""
+    """Makes the orphan pass of a table, which compares the table with all tables of all catalogs. The passes
+    share what they read of those tables."""
 
     def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock) -> None:
         self._scratch = config.home / "orphans"
@@ -128,7 +128,7 @@ class OrphanPasses:
         self._clock = clock
 
     def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
-        """The pass of one table."""
+        """The orphan pass of one table."""
         from iceberg_maint.catalog.file_store import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
@@ -151,9 +151,9 @@ class OrphanPasses:
 
 
 def spark_settings(config: Config) -> SparkSettings:
-    """The session's settings as configured; checks them and starts nothing.
+    """The configured settings of the session, checked. Starts nothing.
 
-    Raises RefusedError ICM-105 for an unsafe one. The jars are left out: `session` adds them.
+    Raises RefusedError ICM-105 for an unsafe setting. `session` adds the jars.
     """
     from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf, spark_conf
 
@@ -172,8 +172,9 @@ def spark_settings(config: Config) -> SparkSettings:
 
 
 def ready_spark_settings(config: Config) -> SparkSettings:
-    """The settings with jars: the locked ones, fetched when missing, then those the configuration
-    names. Sets JAVA_HOME of this process to a supported Java.
+    """The settings with the locked jars and the jars of the configuration.
+
+    Fetches missing locked jars. Sets JAVA_HOME of this process to a supported Java.
 
     Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
     """
@@ -192,9 +193,11 @@ def ready_spark_settings(config: Config) -> SparkSettings:
 
 
 def launched_spark_conf(config: Config) -> dict[str, str]:
-    """Everything a session is built with, for who builds it by other means. This process's JVM is
-    started first, so that no secret is among its arguments. Raises what `ready_spark_settings`
-    raises."""
+    """All settings of the session, for a program that builds the session itself.
+
+    Starts this process's JVM first, so that no secret is among its arguments. Raises what
+    `ready_spark_settings` raises.
+    """
     from iceberg_maint.spark.session.session import launch
     from iceberg_maint.spark.session.settings import spark_conf
 
@@ -204,28 +207,28 @@ def launched_spark_conf(config: Config) -> dict[str, str]:
 
 
 def session(config: Config) -> Any:
-    """This process's Spark session, started when there is none."""
+    """This process's Spark session. Starts it if there is none."""
     from iceberg_maint.spark.session.session import build_session
 
     return build_session(ready_spark_settings(config), config.secrets)
 
 
 def spark_versions(config: Config) -> Mapping[str, str]:
-    """Starts Spark and asks it. Raises RefusedError ICM-103, ICM-105."""
+    """Starts Spark and returns its versions. Raises RefusedError ICM-103, ICM-105."""
     from iceberg_maint.spark.session.session import versions
 
     return versions(session(config))
 
 
 def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:
-    """An engine on the session that `session` gives, which starts when it is first needed."""
+    """An engine on the session of `session`, which starts at its first use."""
     from iceberg_maint.spark.engine import SparkEngine
 
     return SparkEngine(session, lambda table: metadata_reader(catalogs, table))
 
 
 def checked(session: SessionFactory) -> SessionFactory:
-    """Another program's session, refused (ICM-103, ICM-105) when it is not safe."""
+    """The session of another program, refused (ICM-103, ICM-105) if it is unsafe."""
 
     def check() -> Any:
         from iceberg_maint.spark.session.session import check_session
@@ -252,7 +255,7 @@ def _spark_access(config: Config, catalogs: Mapping[str, Catalog]) -> SparkAcces
 
 
 def metadata_reader(catalogs: Mapping[str, Catalog], table: str) -> MetadataReader:
-    """How the commit gate reads the table's manifests: by the reader that measured them."""
+    """The reader of the table's manifests for the commit gate: the reader that measured them."""
     from iceberg_maint.catalog.manifests.entries import read_entries
     from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
 
@@ -270,5 +273,5 @@ def _metadata_catalog(catalogs: Mapping[str, Catalog], name: str) -> PyIcebergCa
 
     catalog = catalogs[name]
     if not isinstance(catalog, PyIcebergCatalog):
-        raise TypeError(f"{type(catalog).__name__} reads no manifests")
+        raise TypeError(f"{type(catalog).__name__} reads no manifests.")
     return catalog

@@ -16,7 +16,7 @@ from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.session.java import JavaHome, find_java
 from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import jvm
-from iceberg_maint_tests.support.scheduling import Scheduling, order_of
+from iceberg_maint_tests.support.scheduling import Scheduling, is_slow, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
 
 if TYPE_CHECKING:
@@ -93,6 +93,12 @@ def postgres_url() -> Iterator[str]:
     """SQLAlchemy address of a throw-away PostgreSQL on a loopback port; tests create databases or schemas in it."""
     with postgres() as url:
         yield url
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the tests that the quick loop leaves out."""
+    if is_slow(item.nodeid):
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

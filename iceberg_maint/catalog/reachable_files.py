@@ -106,7 +106,7 @@ class MetadataWalk:
         return state, metadata_document(data)
 
     def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
-        """Reads a pending manifest; see `storage_ports.Reachability`."""
+        """Reads a pending manifest; see `ports.storage.Reachability`."""
         return pending_files(location, data, certain=certain)
 
     def second_opinion(self, most: int) -> Iterator[str]:

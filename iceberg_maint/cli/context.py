@@ -1,4 +1,4 @@
-"""What every command shares: options, the runtime, output, errors and exit codes."""
+"""Code that all commands share: options, the runtime, output, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.runner.runtime import Runtime
 
-_GRAVITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
+_SEVERITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 
 
-def gravest(codes: set[int]) -> int:
-    """The exit code that holds first among several."""
-    return next((code for code in _GRAVITY if code in codes), EXIT_DONE)
+def most_severe_exit(codes: set[int]) -> int:
+    """The most severe of several exit codes."""
+    return next((code for code in _SEVERITY if code in codes), EXIT_DONE)
 
 
 def load_configuration(path: Path | None) -> Config:
-    """The configuration of this file and of the environment."""
+    """The configuration from this file and the environment."""
     from iceberg_maint.config import load_config
 
     return load_config(path, os.environ)
@@ -57,7 +57,7 @@ def build_runtime(config: Config) -> Runtime:
 
 @dataclass(slots=True)
 class Session:
-    """One call of the program. `load` reads the configuration and `build` makes the runtime; tests give
+    """One call of the program. `load` reads the configuration and `build` builds the runtime; tests pass
     their own."""
 
     load: Callable[[Path | None], Config] = load_configuration
@@ -69,13 +69,13 @@ class Session:
     _out: list[int] = field(default_factory=list)
 
     def config(self) -> Config:
-        """The configuration, read at the first call."""
+        """The configuration. The first call reads it."""
         if self._config is None:
             self._config = self.load(self.config_path)
         return self._config
 
     def runtime(self, overrides: Mapping[str, str] | None = None) -> Runtime:
-        """The runtime, made at the first call; the `overrides` win over every other source of a policy."""
+        """The runtime. The first call builds it. The `overrides` win over every other source of a policy."""
         from iceberg_maint.wiring import policies
 
         config = self.config()
@@ -86,32 +86,34 @@ class Session:
         return replace(self._runtime, policy_for=policies(config, overrides))
 
     def console(self) -> Console:
-        """Where what takes long is told while it happens; results go through `emit`."""
+        """Console on stdout for progress of long work. Results go through `emit`."""
         from rich.console import Console
 
         return Console(file=sys.stdout, width=_width(), highlight=False)
 
     def logs(self) -> Console:
-        """Where progress and messages go."""
+        """Console on stderr for progress and messages."""
         from rich.console import Console
 
         return Console(file=sys.stderr, highlight=False)
 
     def say(self, line: str) -> None:
-        """Lines for people on stderr, secrets masked."""
+        """Writes a line for people to stderr, with secrets masked."""
         from iceberg_maint.report.formatting import escape_control_chars
 
         click.echo(escape_control_chars(self.masked(line)), err=True)
 
     def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
-        """Tells which names in the configuration are no table's; `listed` are all there are. What is
-        misspelled there is maintained as if nothing had been said about it."""
+        """Warns of names in the configuration that no table has; `listed` are all tables.
+
+        The settings of a misspelled name apply to no table.
+        """
         for pattern in self.config().patterns_without_table(listed):
             if pattern.is_exact:
-                self.say(f"warning: {pattern.source} in the configuration is no table of any catalog")
+                self.say(f"warning: {pattern.source} in the configuration is no table of any catalog.")
 
     def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
-        """The result: one JSON document on stdout, or what `draw` prints for people."""
+        """Writes the result: one JSON document on stdout, or the text that `draw` prints."""
         from iceberg_maint.report.formatting import escape_control_chars
         from iceberg_maint.report.json_documents import render
 
@@ -122,14 +124,14 @@ class Session:
         self.write(self.masked(render(document)) + "\n")
 
     def write(self, text: str) -> None:
-        """Text on the real stdout, also while it is turned to stderr."""
+        """Writes text to the real stdout, also while stdout is redirected to stderr."""
         try:
             if self._out:
                 os.write(self._out[-1], text.encode())
             else:
                 click.echo(text, nl=False)
         except BrokenPipeError:
-            # Who reads has left, as `head` does. What was done counts all the same.
+            # The reader has closed the pipe, as `head` does. The work is done nevertheless.
             _discard(self._out[-1] if self._out else sys.stdout.fileno())
 
     def masked(self, text: str) -> str:
@@ -140,7 +142,7 @@ class Session:
 
     @contextlib.contextmanager
     def only_json_on_stdout(self) -> Iterator[None]:
-        """Turns everything anybody prints to stderr, a JVM's output included."""
+        """Redirects all output to stderr, including the output of a JVM."""
         if not self.as_json or not _is_real(sys.stdout):
             yield
             return
@@ -157,7 +159,7 @@ class Session:
             os.close(real)
 
     def run(self, body: Callable[[], int | None]) -> int:
-        """Runs a command's body; errors become one line, a document and an exit code."""
+        """Runs a command's body. An error becomes one line, a document and an exit code."""
         with self.only_json_on_stdout():
             try:
                 return body() or EXIT_DONE
@@ -173,14 +175,14 @@ class Session:
                 return EXIT_FAILED
 
     def refuse(self, error: IcebergMaintError) -> None:
-        """An error as one line on stderr and, with `--json`, as the document."""
+        """Reports an error as one line on stderr and, with `--json`, as the document."""
         self._fail(error.code, error.message, error.fix, str(error))
 
     def misused(self, error: click.ClickException) -> None:
-        """With `--json`, the document of a usage error; click tells people."""
+        """Writes the document of a usage error with `--json`. click prints the text for people."""
         if self.as_json:
             lines = error.format_message().splitlines()
-            # Where the command is left out the message is the whole help.
+            # Without a command the message is the whole help text.
             message = lines[0] if lines[0].startswith("Usage:") else " ".join(" ".join(lines).split())
             context = getattr(error, "ctx", None)
             fix = "" if context is None else f"see {context.command_path} --help."
@@ -199,7 +201,7 @@ class Session:
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--config` and `--json`, which stand before a command's name or after it."""
+    """The options `--config` and `--json`, before or after a command's name."""
     config = click.option(
         "--config",
         "config_path",
@@ -213,8 +215,8 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def session_of(context: click.Context, config_path: Path | None, *, as_json: bool) -> Session:
-    """The call's session, with what these options say; those that stand further left hold where
-    these say nothing."""
+    """The call's session with these options. An option that is missing here keeps its value from further
+    left on the command line."""
     session: Session = context.ensure_object(Session)
     session.config_path = config_path or session.config_path
     session.as_json = as_json or session.as_json
@@ -222,7 +224,7 @@ def session_of(context: click.Context, config_path: Path | None, *, as_json: boo
 
 
 def group(body: Callable[[], None]) -> click.Group:
-    """A group of commands, with `--config` and `--json` as every command has them."""
+    """A group of commands with the options `--config` and `--json`."""
 
     @click.group(help=body.__doc__, name=body.__name__)
     @shared_options
@@ -234,7 +236,7 @@ def group(body: Callable[[], None]) -> click.Group:
 
 
 def command(body: Callable[..., int | None]) -> Callable[..., None]:
-    """A command's body with `--config` and `--json`; its return value is the exit code."""
+    """A command with the options `--config` and `--json`. The body returns the exit code."""
 
     def wrapper(context: click.Context, config_path: Path | None, as_json: bool, **arguments: Any) -> None:
         session = session_of(context, config_path, as_json=as_json)
@@ -245,7 +247,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--set KEY=VALUE`: policy values that win over everything else, for this call."""
+    """`--set KEY=VALUE`: policy values that override all others in this call."""
     return click.option(
         "--set",
         "overrides",
@@ -257,7 +259,7 @@ def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _drawn(draw: Callable[[Console], None]) -> str:
-    """What `draw` prints, as text, so that secrets can be masked in it."""
+    """The output of `draw` as text, in which secrets can be masked."""
     from rich.console import Console
 
     text = io.StringIO()
@@ -266,7 +268,7 @@ def _drawn(draw: Callable[[Console], None]) -> str:
 
 
 def _width() -> int:
-    """Columns of the terminal; wide where there is none, so that nothing is cut."""
+    """Columns of the terminal; 200 without a terminal, so that no text is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
 
 
@@ -277,7 +279,9 @@ def _parse_overrides(
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (equals and key.strip()):
-            raise ConfigurationError("ICM-100", f"--set {pair}: must be KEY=VALUE.", "write both.")
+            raise ConfigurationError(
+                "ICM-100", f"--set {pair} is not KEY=VALUE.", "write a policy key, = and a value."
+            )
         result[key.strip()] = value
     return result
 

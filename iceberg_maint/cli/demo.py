@@ -1,4 +1,4 @@
-"""The demo lake."""
+"""The command `demo`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED
     show_default=True,
     help="Folder of the lake, its ledger and its Dagster instance.",
 )
-@click.option("--fresh", is_flag=True, help="Remove the lake of that folder first and build it anew.")
-@click.option("--build-only", is_flag=True, help="Build the lake where it is missing, and leave it sick.")
-@click.option("--small", is_flag=True, help="Write few rows where the lake is built.")
+@click.option("--fresh", is_flag=True, help="Remove the lake in the folder and build a new one.")
+@click.option("--build-only", is_flag=True, help="Build the lake if it is missing, and do not maintain it.")
+@click.option("--small", is_flag=True, help="Build the lake with few rows.")
 @command
 def demo(session: Session, data: Path, *, fresh: bool, build_only: bool, small: bool) -> int:
-    """Build a sick demo lake by real writers, heal it, print before and after."""
+    """Build an unhealthy demo lake with real writers, maintain it, print before and after."""
     from iceberg_maint.demo import open_lake, run
     from iceberg_maint.demo.tables import SMALL
 

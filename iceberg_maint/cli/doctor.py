@@ -1,4 +1,4 @@
-"""Checks of everything outside the program."""
+"""Checks of the program's environment."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyiceberg-core", "dagster", "SQLAlchemy", "pyarrow")
 _PROPERTIES_READ = 100
-"""Tables whose properties are read: each is a request or a file, and there may be thousands."""
+"""Number of tables whose properties are read. Each needs a request or a file, and there may be thousands."""
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing checked. `status` is ok, warning or failed."""
+    """The result of one check. `status` is ok, warning or failed."""
 
     name: str
     status: str
@@ -52,11 +52,11 @@ class Check:
 
 
 @click.command()
-@click.option("--no-spark", is_flag=True, help="Do not start Spark; its versions stay unchecked.")
+@click.option("--no-spark", is_flag=True, help="Do not start Spark. Its versions are not checked.")
 @click.option(
     "--accept-clock",
     is_flag=True,
-    help="Forget the times that the ledger has noted: a clock was wrong and is right now.",
+    help="Forget the times in the ledger, after a wrong clock was set right.",
 )
 @command
 def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
@@ -100,7 +100,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         yield from _catalog(config, runtime, name, listed)
     yield from _unused_patterns(config, listed)
     yield _try("ledger", lambda: _ledger(config, runtime.ledger))
-    tables = sorted(table for found in listed.values() for table in found)
+    tables = sorted(table for catalog_tables in listed.values() for table in catalog_tables)
     if tables:
         yield _try("policies", lambda: _policies(config, runtime, tables))
         yield from _owners(runtime, tables)
@@ -116,14 +116,14 @@ def _try(name: str, body: Callable[[], str]) -> Check:
         return Check(name, OK, body())
     except IcebergMaintError as error:
         return Check(name, FAILED, str(error), error.code, error.exit_code)
-    except Exception as error:  # noqa: BLE001 - the other checks are wanted all the same
+    except Exception as error:  # noqa: BLE001 - an error must not stop the other checks
         line = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Check(name, FAILED, line, None, EXIT_FAILED)
 
 
 def _packages() -> str:
-    found = {p: metadata.version(p) for p in _PACKAGES}
-    return ", ".join(f"{p} {v}" for p, v in found.items())
+    versions = {p: metadata.version(p) for p in _PACKAGES}
+    return ", ".join(f"{p} {v}" for p, v in versions.items())
 
 
 def _configuration(session: Session) -> str:
@@ -132,7 +132,7 @@ def _configuration(session: Session) -> str:
 
 
 def _permissions(config: Config) -> Iterator[Check]:
-    """Warnings of files that others may write or read."""
+    """Warnings of files that other users may write or read."""
     from iceberg_maint.config.locations import sqlite_file
 
     file = Path(config.source)
@@ -140,16 +140,16 @@ def _permissions(config: Config) -> Iterator[Check]:
         yield Check(
             "permissions",
             WARNING,
-            f"{file} may be written by every user of this machine, who would choose what this one runs; "
-            f"chmod o-w {file}",
+            f"Every user of this machine can write {file} and thereby choose what this user runs. "
+            f"Fix: run chmod o-w {file}.",
         )
     ledger = sqlite_file(config.ledger_url)
     if ledger is not None and ledger.is_file() and ledger.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield Check(
             "permissions",
             WARNING,
-            f"{ledger} is open to other users than its owner: names and paths of every table are in it; "
-            f"chmod go= {ledger}",
+            f"Other users than its owner can open {ledger}, which holds names and paths of all tables. "
+            f"Fix: run chmod go= {ledger}.",
         )
 
 
@@ -165,17 +165,17 @@ def _jars(config: Config) -> str:
 
     declared = config.spark.jars
     locked = len(ready_spark_settings(config).jars) - len(declared)
-    told = [
+    checksums = [
         f"{jar.path} {'without a checksum' if jar.sha256 is None else 'with the right checksum'}"
         for jar in declared
     ]
-    return "; ".join([f"{locked} jars with the right checksums in {config.cache / 'jars'}", *told])
+    return "; ".join([f"{locked} jars with the right checksums in {config.cache / 'jars'}", *checksums])
 
 
 def _catalog(
     config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]]
 ) -> Iterator[Check]:
-    """Checks of one catalog; what it lists is added to `tables` once it is reached."""
+    """Checks of one catalog. Adds its tables to `tables` if the catalog answers."""
     connection = config.catalogs[name]
     listed: list[TableId] = []
 
@@ -195,31 +195,31 @@ def _catalog(
         warehouse = connection.warehouse
         probed = _try(f"warehouse of {name}", lambda: _probe(warehouse))
         if probed.code == "ICM-125" and _only_advises(config, listed):
-            yield replace(probed, status=WARNING, detail=f"{probed.detail} Enough for mode: advise.")
+            yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
             yield probed
 
 
 def _unused_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
-    """Warnings of patterns that match no table, as far as the catalogs they may mean were reached."""
-    tables = [table for found in listed.values() for table in found]
+    """Warnings of patterns that match no table, if the catalogs that they may name answered."""
+    tables = [table for catalog_tables in listed.values() for table in catalog_tables]
     if not tables:
         return
-    away = set(config.catalogs) - set(listed)
+    unreachable = set(config.catalogs) - set(listed)
     for pattern in config.patterns_without_table(tables):
-        if not away or pattern.text.split(".")[0] in listed:
-            yield Check("configuration", WARNING, f"{pattern.source} matches no table", "ICM-126")
+        if not unreachable or pattern.text.split(".")[0] in listed:
+            yield Check("configuration", WARNING, f"{pattern.source} matches no table.", "ICM-126")
 
 
 def _ledger(config: Config, ledger: Ledger) -> str:
-    # No run has this name. What must not be written is refused for a row that is not there, too.
+    # No run has this name. A ledger that is read-only refuses the statement although it changes no row.
     ledger.end_run("doctor")
     return f"{_place(config.ledger_url)}, clock {ledger.now_ms()}"
 
 
 def _policies(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
-    """Makes every table's policy of the configuration, and of the first tables' own properties, which
-    must be read. Raises what the first wrong one raises."""
+    """Builds every table's policy from the configuration, and the first tables' policies also from their
+    properties. Raises the error of the first wrong one."""
     for table in tables:
         config.policy_for(table)
     for table in tables[:_PROPERTIES_READ]:
@@ -233,38 +233,38 @@ def _policies(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
 
 
 def _owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
-    """Warnings of the first tables whose metadata folder has a sign of a second owner."""
+    """Warnings of tables whose metadata folder has a sign of a second owner, among the first tables."""
     warned = 0
     for table in tables[:_PROPERTIES_READ]:
-        found = _owner(runtime, table)
-        if found is not None:
+        warning = _owner(runtime, table)
+        if warning is not None:
             warned += 1
-            yield found
+            yield warning
     if not warned:
-        looked = min(len(tables), _PROPERTIES_READ)
+        count = min(len(tables), _PROPERTIES_READ)
         yield Check(
-            "owners", OK, f"{looked} tables: no metadata file in their folders that is not in their log"
+            "owners", OK, f"{count} tables: no metadata file in their folders that is not in their log"
         )
 
 
 def _owner(runtime: Runtime, table: TableId) -> Check | None:
-    """A warning of one table; None where there is nothing to tell."""
+    """The warning of one table; None without a sign of a second owner."""
     try:
         state = runtime.catalogs[table.catalog].pin(table)
         policy = runtime.policy_of(state).remove_orphan_files
-        told = sign(runtime.orphan_files(table).second_owner(state, policy))
+        message = sign(runtime.orphan_files(table).second_owner(state, policy))
     except UnknownTableError:  # dropped since it was listed
         return None
     except IcebergMaintError as error:
         return Check(f"owner of {table}", WARNING, str(error), error.code)
     except Exception as error:  # noqa: BLE001 - each file system raises its own
-        line = f"its metadata folder cannot be listed: {type(error).__name__}: {' '.join(str(error).split())}"
+        line = f"The metadata folder cannot be listed: {type(error).__name__}: {' '.join(str(error).split())}"
         return Check(f"owner of {table}", WARNING, line)
-    return Check(f"owner of {table}", WARNING, told) if told else None
+    return Check(f"owner of {table}", WARNING, message) if message else None
 
 
 def _only_advises(config: Config, tables: list[TableId]) -> bool:
-    """Whether the configuration lets nothing be done to these tables; False where it cannot be told."""
+    """Whether the configuration permits no change of these tables; False if it has an error."""
     try:
         modes = {config.policy_for(table, {}).policy.mode for table in tables}
     except ConfigurationError:
@@ -280,14 +280,16 @@ def _read(runtime: Runtime, table: TableId) -> str:
 
 
 def _probe(warehouse: str) -> str:
-    """Writes, reads and deletes a file of our own where the warehouse is a local folder; other
-    stores are reached through tables' own credentials and are not probed."""
+    """Writes, reads and deletes a file in a warehouse that is a local folder.
+
+    Other stores need the tables' credentials and are not probed.
+    """
     parts = urlsplit(warehouse)
     if parts.scheme != "file":
-        return f"{warehouse}: not probed, Spark's own file system reaches it"
+        return f"{warehouse}: not probed, because only Spark's file system reaches it"
     folder = Path(unquote(parts.path))
     if not folder.exists():
-        return f"{folder}: made with the first table"
+        return f"{folder}: does not exist; the first table creates it"
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".iceberg-maint-probe-") as probe:
             probe.write(b"probe")
@@ -297,14 +299,14 @@ def _probe(warehouse: str) -> str:
         raise RefusedError(
             "ICM-125",
             f"{folder} cannot be written: {why.strerror}.",
-            "let the user of this process write there.",
+            "give the user of this process write permission.",
         ) from why
     return f"{folder}: written, read, deleted"
 
 
 def _clocks(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
-    """Reads all clocks, of the first table and its store too where files may be written there. Raises
-    RefusedError ICM-115 where they disagree."""
+    """Compares all clocks, with those of the first table and of its store if files may be written there.
+    Raises RefusedError ICM-115 if they disagree."""
     from iceberg_maint.runner.clocks import clock_refusal, read_clocks
 
     state = runtime.catalogs[tables[0].catalog].pin(tables[0]) if tables else None
@@ -317,11 +319,13 @@ def _clocks(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
     )
     if doubt := disagreement(clocks):
         raise clock_refusal("every table", doubt)
-    told = f"{abs(clocks.machine_ms - clocks.ledger_ms) / 1000:.1f} s between this machine and the ledger"
+    difference = (
+        f"{abs(clocks.machine_ms - clocks.ledger_ms) / 1000:.1f} s between this machine and the ledger"
+    )
     if clocks.store_ms is None:
-        return told
+        return difference
     apart = abs(clocks.machine_ms - clocks.store_ms) / 1000
-    return f"{told}, {apart:.1f} s between it and the store of {tables[0]}"
+    return f"{difference}, {apart:.1f} s between this machine and the store of {tables[0]}"
 
 
 def _dagster() -> str:
@@ -331,22 +335,22 @@ def _dagster() -> str:
         return check_home()
     except IcebergMaintError:
         raise
-    except Exception as why:  # only what builds on Dagster knows its errors
+    except Exception as why:  # Dagster raises many error types
         raise ConfigurationError(
             "ICM-100",
-            f"DAGSTER_HOME is {os.environ['DAGSTER_HOME']}, which cannot be used: {' '.join(str(why).split())}.",
-            "name the folder of a Dagster instance; 'iceberg-maint init' writes one.",
+            f"DAGSTER_HOME {os.environ['DAGSTER_HOME']} is no usable Dagster instance: {' '.join(str(why).split())}.",
+            "set it to the folder of a Dagster instance; 'iceberg-maint init' writes one.",
         ) from why
 
 
 def _spark(config: Config) -> str:
     from iceberg_maint.wiring import spark_versions
 
-    found = spark_versions(config)
-    return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
+    versions = spark_versions(config)
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
 def _place(address: str) -> str:
-    """An address without user and password."""
+    """The address without user and password."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

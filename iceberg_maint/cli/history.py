@@ -1,4 +1,4 @@
-"""Commands on what is stored: history, reconcile, report."""
+"""Commands on stored records: history, reconcile, report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest
+from iceberg_maint.cli.context import Session, command, most_severe_exit
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
@@ -21,7 +21,7 @@ from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 )
 @command
 def history(session: Session, name: str | None, limit: int) -> int:
-    """Show the records of what was done, newest first. The table may be gone."""
+    """Show the records of maintenance, newest first. TABLE may have been dropped."""
     from iceberg_maint.report.console import draw_records
     from iceberg_maint.report.json_documents import record_document
 
@@ -38,7 +38,7 @@ def history(session: Session, name: str | None, limit: int) -> int:
 @click.argument("name", metavar="[TABLE]", required=False)
 @command
 def reconcile(session: Session, name: str | None) -> int:
-    """Settle attempts whose process never reported back, from what the table says."""
+    """Settle attempts whose process ended without a report, from the table's metadata."""
     from iceberg_maint.report.console import draw_rows
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.runner.reconcile import reconcile as settle_table
@@ -59,13 +59,13 @@ def reconcile(session: Session, name: str | None) -> int:
             continue
         if settled:
             shown.append({"table": str(table), "attempts": to_data(settled)})
-        for one in settled:
-            status = one.settlement.status
+        for attempt in settled:
+            status = attempt.settlement.status
             if status is CommitStatus.UNKNOWN:
                 codes.add(EXIT_UNKNOWN)
-            if one.settlement.lost:
+            if attempt.settlement.lost:
                 codes.add(EXIT_FAILED)
-            rows.append([str(table), one.attempt_id, status.value, one.settlement.why])
+            rows.append([str(table), attempt.attempt_id, status.value, attempt.settlement.why])
 
     def draw(console: Any) -> None:
         if rows:
@@ -74,7 +74,7 @@ def reconcile(session: Session, name: str | None) -> int:
             console.print("nothing to settle")
 
     session.emit({"tables": shown}, draw)
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 @click.command()
@@ -83,7 +83,7 @@ def reconcile(session: Session, name: str | None) -> int:
 )
 @command
 def report(session: Session, limit: int) -> int:
-    """Report on the fleet from what is stored; asks no catalog."""
+    """Report on the fleet from stored health and records. Reads no catalog."""
     from iceberg_maint.report.fleet import draw_fleet, fleet_document, read_fleet
 
     rows = read_fleet(session.runtime().ledger, limit)

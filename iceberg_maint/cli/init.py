@@ -1,4 +1,4 @@
-"""A configuration and a Dagster home to begin with."""
+"""The command `init`: writes a first configuration and a DAGSTER_HOME."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def init(
 ) -> None:
     """Write a commented configuration and a DAGSTER_HOME into FOLDER, the working directory by default.
 
-    The mode is advise: no table is changed. A value may be '{env: NAME}'. A file that exists is not
-    overwritten. A SQLite catalog in FOLDER is made empty where there is none.
+    The mode is advise: no table is changed. A value may be '{env: NAME}'. init overwrites no file. It
+    creates an empty SQLite catalog in FOLDER if there is none.
     """
     from iceberg_maint.config.load import EMBEDDED_CATALOG, check_text
     from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
 
     if session.config_path is not None:
-        raise click.UsageError(f"init reads no configuration: it writes {_CONFIG} into FOLDER")
+        raise click.UsageError(f"init reads no configuration: it writes {_CONFIG} into FOLDER.")
     folder = folder.resolve()
     if "?" in str(folder):
         raise ConfigurationError(
             "ICM-100",
-            f"{folder} has a question mark: a SQLite address cannot name a file in it.",
+            f"{folder} has a question mark. A SQLite address cannot name a file in it.",
             "name another folder.",
         )
     own_catalog = folder / "catalog.db" if catalog_type == "jdbc" and uri is None else None
@@ -101,7 +101,7 @@ def init(
 
 
 def _text(catalog_type: str, uri: str | None, warehouse: str | None, ledger: str) -> str:
-    """The configuration file. A key without a value stands as a comment."""
+    """The text of the configuration file. A key without a value becomes a comment."""
     template = resources.files("iceberg_maint.cli").joinpath("init.yaml").read_text(encoding="utf-8")
     return Template(template).substitute(
         type=catalog_type,
@@ -116,7 +116,7 @@ def _entry(key: str, value: str | None) -> str:
 
 
 def _scalar(value: str) -> str:
-    """A text as YAML: quoted, unless it is a reference to the environment."""
+    """A text as YAML: quoted unless it is a reference to the environment."""
     reference = re.fullmatch(r"\{env: *\w+\}", value)
     return value if reference else json.dumps(value, ensure_ascii=False)
 
@@ -126,13 +126,13 @@ def _refuse_existing(files: dict[Path, str]) -> None:
     if existing:
         raise ConfigurationError(
             "ICM-100",
-            f"{', '.join(existing)} exists: init overwrites no file.",
+            f"{', '.join(existing)} exists. init overwrites no file.",
             "name another folder, or move the file.",
         )
 
 
 def _make_catalog(catalog: CatalogConfig) -> None:
-    """Makes the database of a SQLite catalog. It has no table."""
+    """Creates the database of a SQLite catalog without tables."""
     from pyiceberg.catalog import load_catalog
 
     load_catalog(catalog.name, **catalog.pyiceberg_properties()).close()

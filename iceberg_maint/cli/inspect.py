@@ -1,4 +1,4 @@
-"""Commands that look and change no table: tables, observe, plan, why."""
+"""Commands that change no table: tables, observe, plan, why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest, overrides_option
+from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Verdict
@@ -24,9 +24,9 @@ _ESTIMATE_RECORDS = 50
 @click.command()
 @command
 def tables(session: Session) -> int:
-    """List tables with status, backlog and estimate of the time it takes.
+    """List tables with status, backlog and estimated time.
 
-    A table that changed since it was last measured is measured again.
+    A table that has changed since its last measurement is measured again.
     """
     from iceberg_maint.report.console import draw_rows, word
     from iceberg_maint.report.formatting import duration, number, size
@@ -56,7 +56,7 @@ def tables(session: Session) -> int:
                 rows.append({"table": str(table), "error": error_document(error)})
             progress.step()
     columns = ["table", "status", "reason", ">due", ">backlog", ">time", ">files", ">small", ">deletes"]
-    drawn = [
+    cells = [
         [r["table"], word("FAILED"), r["error"]["code"], *[""] * 6]
         if "error" in r
         else [
@@ -72,8 +72,8 @@ def tables(session: Session) -> int:
         ]
         for r in rows
     ]
-    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, drawn))
-    return gravest(codes)
+    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, cells))
+    return most_severe_exit(codes)
 
 
 @click.command()
@@ -81,7 +81,7 @@ def tables(session: Session) -> int:
 @overrides_option
 @command
 def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
-    """Measure health from metadata, store it, print it."""
+    """Measure health from metadata, store it and print it."""
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
@@ -89,7 +89,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
 
     runtime = session.runtime(overrides)
     chosen = [runtime.find(name) for name in names] or list(runtime.tables())
-    found: list[Measured] = []
+    health: list[Measured] = []
     shown: list[dict[str, Any]] = []
     codes = {0}
     with RunProgress(session.logs()) as progress:
@@ -97,9 +97,9 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
         for table in chosen:
             progress.note(str(table))
             try:
-                seen = assess(table, runtime)
-                found.append(seen.measured)
-                shown.append(health_document(seen.measured))
+                assessment = assess(table, runtime)
+                health.append(assessment.measured)
+                shown.append(health_document(assessment.measured))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 session.say(f"{table}: {error}")
@@ -107,25 +107,25 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.step()
 
     def draw(console: Any) -> None:
-        for measured in found:
+        for measured in health:
             draw_health(console, measured)
 
     session.emit({"tables": shown}, draw)
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 @click.command()
 @click.argument("name", metavar="TABLE")
 @click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
-@click.option("--force", is_flag=True, help="Plan healthy partitions too.")
+@click.option("--force", is_flag=True, help="Also plan healthy partitions.")
 @overrides_option
 @command
 def plan(
     session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
 ) -> int:
-    """Show what would run and why; changes nothing.
+    """Show what a run would do and why. Changes nothing.
 
-    With partitions named, of their data only.
+    With --partition, only the operations on data of these partitions.
     """
     from iceberg_maint.report.console import draw_decision, draw_plan
     from iceberg_maint.report.json_documents import plan_document
@@ -136,21 +136,21 @@ def plan(
     table = runtime.find(name)
     advised = False
 
-    def as_if_acting(table: TableId, properties: Mapping[str, str]) -> Policy:
+    def policy_to_act(table: TableId, properties: Mapping[str, str]) -> Policy:
         nonlocal advised
         policy = runtime.policy_for(table, properties)
         advised = policy.mode is Mode.ADVISE
         return replace(policy, mode=Mode.ACT)
 
-    acting = replace(runtime, policy_for=as_if_acting)
+    acting = replace(runtime, policy_for=policy_to_act)
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(partitions) or None
-    seen = assess(table, acting, operations, requested=requested, force=force)
-    made = make_plans(seen, acting)
+    assessment = assess(table, acting, operations, requested=requested, force=force)
+    plans = make_plans(assessment, acting)
     records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
-        for plan, decision in zip(made, seen.decisions, strict=True)
+        for plan, decision in zip(plans, assessment.decisions, strict=True)
     ]
 
     def draw(console: Any) -> None:
@@ -158,7 +158,7 @@ def plan(
             draw_decision(console, decision)
             draw_plan(console, plan, seconds)
         if advised:
-            console.print("mode is advise: a run would not execute this")
+            console.print("mode is advise: a run would not execute this plan")
 
     shown = [plan_document(*part) for part in parts]
     session.emit({"table": str(table), "executes": not advised, "operations": shown}, draw)
@@ -173,66 +173,76 @@ def plan(
 def why(session: Session, name: str, partition: str | None, overrides: dict[str, str]) -> int:
     """Explain a table's decision.
 
-    Effective policy with the source of every value, metric against threshold, last and next
-    decision, what would have to change, who holds snapshots back, and the cursor of each operation.
+    Shows the effective policy with the source of every value, each metric and its threshold, the last and
+    the next decision, what would change the decision, the holders of snapshots, and the cursor of each
+    operation.
     """
-    from iceberg_maint.report.console import draw_why
-    from iceberg_maint.report.explain import explain, why_document
-    from iceberg_maint.report.housekeeping import explain_upkeep
+    from iceberg_maint.report.console import draw_explanation
+    from iceberg_maint.report.explain import explain, explanation_document
+    from iceberg_maint.report.housekeeping import explain_housekeeping
     from iceberg_maint.runner.assess import assess
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
     operations = DATA_OPERATIONS if partition else CYCLE
-    whole = assess(table, runtime, operations)
-    seen = whole.only(DATA_OPERATIONS)
-    if partition is not None and partition not in seen.measured.partitions:
+    assessment = assess(table, runtime, operations)
+    data = assessment.only(DATA_OPERATIONS)
+    if partition is not None and partition not in data.measured.partitions:
         raise UnknownTableError(
             "ICM-126",
             f"{table} has no live files in partition '{partition}'.",
             f"list the keys with 'iceberg-maint observe {table}'.",
         )
-    effective = session.config().policy_for(table, seen.state.properties, overrides)
+    effective = session.config().policy_for(table, data.state.properties, overrides)
     records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
-    last_pass = runtime.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = runtime.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
-        seen.decision if partition is None else _narrowed(seen.decision, partition),
-        seen.measured,
+        data.decision if partition is None else _narrowed(data.decision, partition),
+        data.measured,
         effective.policy,
         effective.sources,
-        seen.history,
+        data.history,
         last,
         runtime.clock.now_ms(),
         tuple(
-            explain_upkeep(
-                decision, history, whole.retention, whole.policy, last_pass.outcome if last_pass else None
+            explain_housekeeping(
+                decision,
+                history,
+                assessment.retention,
+                assessment.policy,
+                last_pass.outcome if last_pass else None,
             )
-            for decision, history in zip(whole.decisions, whole.histories, strict=True)
+            for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
-        tuple(c for name, c in runtime.ledger.cursors(seen.state.uuid).items() if name in operations),
+        tuple(c for name, c in runtime.ledger.cursors(data.state.uuid).items() if name in operations),
     )
-    session.emit(why_document(explained), lambda console: draw_why(console, explained))
+    session.emit(explanation_document(explained), lambda console: draw_explanation(console, explained))
     return 0
 
 
 def _narrowed(decision: Decision, partition: str) -> Decision:
-    """The decision as far as it concerns one partition. Asking for that partition alone would be
-    another decision: back-off does not hold for who is asked for, and it has the budget to itself."""
-    (one,) = (p for p in decision.partitions if p.partition == partition)
-    if one.verdict is Verdict.RUN and decision.verdict is not Verdict.RUN:  # mode advise
-        return replace(decision, partitions=(one,))
-    return replace(decision, verdict=one.verdict, reason=one.reason, partitions=(one,), until_ms=one.until_ms)
+    """The part of the decision that concerns one partition.
+
+    A decision for a requested partition would differ: it ignores back-off, and the partition has the
+    whole budget.
+    """
+    (part,) = (p for p in decision.partitions if p.partition == partition)
+    if part.verdict is Verdict.RUN and decision.verdict is not Verdict.RUN:  # mode advise
+        return replace(decision, partitions=(part,))
+    return replace(
+        decision, verdict=part.verdict, reason=part.reason, partitions=(part,), until_ms=part.until_ms
+    )
 
 
 def _decided(runtime: Runtime, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
-    """The decision from stored health where it is of the current snapshot, else from a new survey."""
+    """The decision from stored health of the current snapshot; without it, from a new measurement."""
     from iceberg_maint.runner.assess import assess, decide_stored
 
     if stored is None:
-        seen = assess(table, runtime)
-        return seen.measured, seen.decision
+        assessment = assess(table, runtime)
+        return assessment.measured, assessment.decision
     policy = runtime.policy_for(table, stored.maintenance_properties)
     return stored, decide_stored(stored, policy, runtime.ledger, runtime.clock.now_ms())[1]
 

@@ -1,4 +1,4 @@
-"""Commands on orphan files: what would go, what is in the trash, and how it comes back."""
+"""Commands on orphan files: scan, trash, sweep, restore."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXI
 
 @group
 def orphans() -> None:
-    """Files that nothing reaches: look, set aside, put back, remove for good.
+    """Orphan files: files in a table's location that no snapshot reaches.
 
-    They go in two steps: into the trash, a hidden folder of the table, and from there for good once
-    the hold is over. Both steps prove every file anew.
+    They are removed in two steps. trash moves them to the trash, a hidden folder of the table. sweep
+    deletes them there after the hold. Both steps check every file again. restore moves files back.
     """
 
 
@@ -62,7 +62,7 @@ def orphans() -> None:
 @overrides_option
 @command
 def scan(session: Session, name: str, output: Path | None, overrides: dict[str, str]) -> int:
-    """Show what of TABLE looks orphaned; moves nothing."""
+    """Show the orphan files of TABLE. Moves no file."""
     from iceberg_maint.core.removal.orphans import summarize
     from iceberg_maint.report.orphans import draw_scan, orphan_document, scan_document
 
@@ -71,21 +71,21 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     state, policy = _pinned(runtime, table)
     section = policy.remove_orphan_files
     in_flight = frozenset(f.path for a in runtime.ledger.open_attempts(state.uuid) for f in a.files or ())
-    # Opened before the scan, which may take long.
+    # Opened before the scan, because the scan may take long.
     with (
         _opened(output) as lines,
-        _orphan_pass(session, table).look(state, section, in_flight=in_flight) as found,
+        _orphan_pass(session, table).look(state, section, in_flight=in_flight) as result,
     ):
-        summary = summarize(found.paths.orphans(), found.target.prefixes, _SHOWN)
+        summary = summarize(result.paths.orphans(), result.target.prefixes, _SHOWN)
         if lines is not None:
-            lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in found.paths.orphans())
+            lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in result.paths.orphans())
         document = scan_document(
             str(table),
-            found.counts,
+            result.counts,
             summary,
-            digest=found.digest,
-            needs_approval=found.needs_approval,
-            unlogged=found.unlogged,
+            digest=result.digest,
+            needs_approval=result.needs_approval,
+            unlogged=result.unlogged,
         )
     session.emit(document, lambda console: draw_scan(console, document, summary, section.max_orphan_ratio))
     return EXIT_DONE
@@ -96,7 +96,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
 @overrides_option
 @command
 def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
-    """Show the trash of TABLE: what was set aside, what was put back."""
+    """Show the trash of TABLE: held and restored files."""
     from iceberg_maint.report.orphans import draw_marks
 
     runtime = session.runtime(overrides)
@@ -108,11 +108,11 @@ def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
 
 @orphans.command()
 @click.argument("name", metavar="TABLE")
-@click.option("--approve", metavar="DIGEST", help="Move just what the scan with this digest found.")
+@click.option("--approve", metavar="DIGEST", help="Move exactly the orphans of the scan with this digest.")
 @overrides_option
 @command
 def trash(session: Session, name: str, approve: str | None, overrides: dict[str, str]) -> int:
-    """Set the orphans of TABLE aside now."""
+    """Move the orphan files of TABLE to the trash now."""
     return _pass(session, name, Scope(sweeps=False, approved=approve), overrides)
 
 
@@ -122,7 +122,7 @@ def trash(session: Session, name: str, approve: str | None, overrides: dict[str,
 @overrides_option
 @command
 def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
-    """Remove for good what has been in the trash of TABLE for the hold."""
+    """Delete files that have been in the trash of TABLE for the hold."""
     _check_mark(session, session.runtime().find(name), mark_id, overrides)
     return _pass(session, name, Scope(marks=False, mark_id=mark_id), overrides)
 
@@ -133,7 +133,7 @@ def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str,
 @overrides_option
 @command
 def restore(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
-    """Put the files in the trash of TABLE back to their places; nothing there is replaced."""
+    """Move the files in the trash of TABLE back to their paths. Replaces no file."""
     from iceberg_maint.report.console import draw_rows
 
     runtime = session.runtime(overrides)
@@ -141,7 +141,7 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
     _check_mark(session, table, mark_id, overrides)
     state, policy = _pinned(runtime, table)
     run_id = _run_id()
-    done: list[Emptied] = []
+    emptied: list[Emptied] = []
     started_ms = runtime.clock.now_ms()
     with _leased(runtime, state, run_id) as lease, terminated_by_signals(lambda: None):
         try:
@@ -150,29 +150,30 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
                 policy.remove_orphan_files,
                 mark_id=mark_id,
                 holds=lambda: runtime.ledger.holds(lease),
-                tell=done.append,
+                tell=emptied.append,
             )
         finally:
             runtime.ledger.append_record(
-                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), done)
+                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), emptied)
             )
     shown = [
-        {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files} for e in done
+        {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}
+        for e in emptied
     ]
     trash = _trash(session, table, overrides)
 
     def draw(console: Console) -> None:
         if not shown:
-            console.print("the trash holds nothing to put back")
+            console.print("the trash holds no file to restore")
             return
-        draw_rows(console, ["mark", "put back", "left in the trash"], [list(e.values()) for e in shown])
+        draw_rows(console, ["mark", "restored", "left in the trash"], [list(e.values()) for e in shown])
 
     session.emit({"run_id": run_id, "table": str(table), "restored": shown, "trash": trash}, draw)
-    return EXIT_FAILED if any(e.left_files for e in done) else EXIT_DONE
+    return EXIT_FAILED if any(e.left_files for e in emptied) else EXIT_DONE
 
 
 def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
-    """One orphan pass by the loop that every other one takes: leased, judged, on record."""
+    """Runs one orphan pass through `maintain`, with lease, outcome and record."""
     from iceberg_maint.report.console import draw_outcome
     from iceberg_maint.report.json_documents import outcome_document
     from iceberg_maint.report.orphans import draw_marks
@@ -191,14 +192,14 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
         with terminated_by_signals(lambda: None):
             [outcome] = maintain(table, request, runtime, observe)
     except (Terminated, KeyboardInterrupt) as why:
-        session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its place or in the trash")
+        session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its path or in the trash.")
         return EXIT_FAILED
     waits = not scope.marks and any(
         b.work == RemoveOrphanFiles(sweep=False) for p in plans for b in p.plan.batches
     )
     if waits:
         session.say(
-            f"{table}: nothing is swept before its snapshots have expired; run expire_snapshots first"
+            f"{table}: the sweep waits until the table's snapshots have expired. Fix: run expire_snapshots first."
         )
     if message := next((b.message for b in outcome.batches if b.message), outcome.message):
         session.say(f"{table}: {message}")
@@ -218,8 +219,8 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
         },
         draw,
     )
-    held = outcome.reason is Reason.LEASE_HELD
-    return EXIT_REFUSED if held else _EXIT_CODES.get(outcome.outcome, EXIT_DONE)
+    refused = outcome.reason is Reason.LEASE_HELD
+    return EXIT_REFUSED if refused else _EXIT_CODES.get(outcome.outcome, EXIT_DONE)
 
 
 @contextmanager
@@ -263,12 +264,12 @@ def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[
 def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides: dict[str, str]) -> None:
     if mark_id is None:
         return
-    held = [m["mark_id"] for m in _trash(session, table, overrides) if m["state"] == "held"]
-    if mark_id not in held:
+    mark_ids = [m["mark_id"] for m in _trash(session, table, overrides) if m["state"] == "held"]
+    if mark_id not in mark_ids:
         raise UnknownTableError(
             "ICM-126",
             f"{table}: the trash holds no mark '{mark_id}'.",
-            f"held are: {', '.join(dict.fromkeys(held)) or 'none'}.",
+            f"name one of these: {', '.join(dict.fromkeys(mark_ids)) or 'none'}.",
         )
 
 
@@ -289,7 +290,7 @@ def _leased(runtime: Runtime, state: TableState, run_id: str) -> Iterator[Lease]
             raise RefusedError(
                 "ICM-109",
                 f"{state.table}: another run holds the lease.",
-                "wait for it to end, then try again.",
+                "wait until that run ends, then run the command again.",
             )
         yield lease
 
@@ -299,8 +300,8 @@ def _restored(
 ) -> Record:
     from iceberg_maint.core.model.codec import digest
 
-    files, left = sum(e.restored_files for e in done), sum(e.left_files for e in done)
-    status = OutcomeStatus.FAILED if left else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP
+    files, unrestored = sum(e.restored_files for e in done), sum(e.left_files for e in done)
+    status = OutcomeStatus.FAILED if unrestored else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP
     snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
     marks = ", ".join(dict.fromkeys(e.mark_id for e in done)) or "no mark"
     return Record(
@@ -323,7 +324,7 @@ def _restored(
             snapshot_after=snapshot_id,
             batches=(),
             partitions=(),
-            message=f"put back {files} files of {marks}; {left} are left in the trash",
+            message=f"Restored {files} files of {marks}. {unrestored} files stay in the trash.",
         ),
     )
 

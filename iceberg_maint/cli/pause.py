@@ -1,4 +1,4 @@
-"""Commands by which a person stops and goes: pause, resume, release."""
+"""Commands that stop and continue maintenance: pause, resume, release."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest
+from iceberg_maint.cli.context import Session, command, most_severe_exit
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
@@ -20,10 +20,10 @@ FLEET = "*"
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
-@click.option("--note", default="", help="Why, for those who ask `why`.")
+@click.option("--note", default="", help="Cause of the pause, which `why` shows.")
 @command
 def pause(session: Session, name: str | None, note: str) -> int:
-    """Leave a table alone; without TABLE the whole fleet. Running batches are finished."""
+    """Pause maintenance of TABLE; without TABLE, of the whole fleet. Running batches finish."""
     runtime = session.runtime()
     target = FLEET if name is None else str(runtime.find(name))
     runtime.ledger.pause(target, note)
@@ -35,9 +35,9 @@ def pause(session: Session, name: str | None, note: str) -> int:
 @click.argument("name", metavar="[TABLE]", required=False)
 @command
 def resume(session: Session, name: str | None) -> int:
-    """End a pause: of a table, or without TABLE that of the whole fleet.
+    """End the pause of TABLE; without TABLE, of the whole fleet.
 
-    A table still waits while the fleet is paused.
+    A table still waits while the whole fleet is paused.
     """
     runtime = session.runtime()
     target, table_uuid = FLEET, None
@@ -45,24 +45,24 @@ def resume(session: Session, name: str | None) -> int:
         table = runtime.parse(name)
         target = str(table)
         with suppress(IcebergMaintError):
-            # A pause can be ended while the catalog is away, and of a table that is gone.
+            # A pause can be ended while the catalog is unreachable, and after the table was dropped.
             table_uuid = runtime.catalogs[table.catalog].pin(table).uuid
     before = runtime.ledger.pause_note(table_uuid or "", target)
     runtime.ledger.resume(target, table_uuid)
-    left = runtime.ledger.pause_note(table_uuid or "", target)
-    if left is not None:
-        note = f": {left}" if left else ""
-        told = (
-            f"{target} has no pause of its own, but waits: the whole fleet is paused{note}; "
-            "'iceberg-maint resume' ends that"
+    fleet_note = runtime.ledger.pause_note(table_uuid or "", target)
+    if fleet_note is not None:
+        note = f": {fleet_note}" if fleet_note else ""
+        message = (
+            f"{target} has no pause of its own, but waits: the whole fleet is paused{note}. "
+            "Fix: run 'iceberg-maint resume'."
         )
     elif before is None:
-        told = f"{_name(target)} was not paused"
+        message = f"{_name(target)} was not paused"
     else:
-        told = f"resumed: {_name(target)}"
+        message = f"resumed: {_name(target)}"
     session.emit(
-        {"resumed": target, "was_paused": before is not None, "fleet_paused": left is not None},
-        lambda console: console.print(told, markup=False),
+        {"resumed": target, "was_paused": before is not None, "fleet_paused": fleet_note is not None},
+        lambda console: console.print(message, markup=False),
     )
     return 0
 
@@ -74,7 +74,7 @@ def resume(session: Session, name: str | None) -> int:
 )
 @command
 def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> int:
-    """Release partitions from quarantine and back-off; without TABLE those of the whole fleet."""
+    """Release partitions from quarantine and back-off; without TABLE, those of the whole fleet."""
     from iceberg_maint.report.json_documents import error_document
 
     if partitions and name is None:
@@ -94,29 +94,33 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     shown = [{"table": t, "partitions": keys} for t, keys in released.items() if keys or name is not None]
     lines = [f"released: {t} {key}" for t, keys in released.items() for key in keys]
     session.emit(
-        {"released": [*shown, *failed]}, lambda console: console.print("\n".join(lines) or "nothing was held")
+        {"released": [*shown, *failed]},
+        lambda console: console.print("\n".join(lines) or "no partition was quarantined or in back-off"),
     )
-    return gravest(codes)
+    return most_severe_exit(codes)
 
 
 def _release(runtime: Runtime, table: TableId, partitions: frozenset[str]) -> list[str]:
-    """Clears the held partitions' history and names them; asked-for ones must be held."""
+    """Clears the history of delayed partitions and returns their names. Raises UnknownTableError ICM-126 if a
+    requested partition is not delayed."""
     uuid = runtime.catalogs[table.catalog].pin(table).uuid
-    held = {o: _held(runtime, table, uuid, o) for o in CYCLE}
-    all_held = sorted(frozenset().union(*held.values()))
-    unknown = sorted(partitions - set(all_held))
+    delayed = {o: _delayed(runtime, table, uuid, o) for o in CYCLE}
+    all_delayed = sorted(frozenset().union(*delayed.values()))
+    unknown = sorted(partitions - set(all_delayed))
     if unknown:
-        near = ", ".join(all_held[:3]) or "none"
+        near = ", ".join(all_delayed[:3]) or "none"
         raise UnknownTableError(
-            "ICM-126", f"{table}: partition '{unknown[0]}' is not held.", f"held are: {near}."
+            "ICM-126",
+            f"{table}: partition '{unknown[0]}' is not in quarantine or back-off.",
+            f"name one of these: {near}.",
         )
-    for operation, keys in held.items():
+    for operation, keys in delayed.items():
         if chosen := [k for k in keys if not partitions or k in partitions]:
             runtime.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
-    return [k for k in all_held if not partitions or k in partitions]
+    return [k for k in all_delayed if not partitions or k in partitions]
 
 
-def _held(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[str]:
+def _delayed(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[str]:
     history = runtime.ledger.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
 

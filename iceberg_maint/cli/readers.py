@@ -1,4 +1,4 @@
-"""`readers`: who reads a table's changes and how far they have come, so that expiry waits for them."""
+"""The commands `readers`: register readers of a table's changes, so that expiry waits for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @group
 def readers() -> None:
-    """Readers of a table's changes; snapshots that one still needs do not expire."""
+    """Readers of a table's changes. Snapshots that a reader still needs do not expire."""
 
 
 @readers.command("list")
@@ -30,7 +30,7 @@ def list_(session: Session, name: str) -> int:
     state = _pinned(runtime, name)
     known = runtime.ledger.readers(state.uuid)
     shown = [{"reader": r.name, "snapshot": r.snapshot_id, "seen_ms": r.seen_ms} for r in known]
-    lines = [f"{r.name}: has read snapshot {r.snapshot_id}, said so at {moment(r.seen_ms)}" for r in known]
+    lines = [f"{r.name}: has read snapshot {r.snapshot_id}, reported at {moment(r.seen_ms)}" for r in known]
     session.emit(
         {"table": str(state.table), "readers": shown}, lambda console: _print(console, lines or ["none"])
     )
@@ -40,16 +40,16 @@ def list_(session: Session, name: str) -> int:
 @readers.command("set")
 @click.argument("name", metavar="TABLE")
 @click.argument("reader")
-@click.option("--snapshot", type=int, help="Id of the last snapshot read; the current one if left out.")
+@click.option("--snapshot", type=int, help="Id of the last snapshot read; default: the current snapshot.")
 @command
 def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
-    """Register READER of TABLE, or note how far it has come."""
+    """Register READER of TABLE, or update the last snapshot that it has read."""
     if not reader.strip() or not reader.isprintable():
-        # A line of a log is not to be forged, nor a reader to be hidden.
+        # Other characters could forge a log line or hide a reader.
         raise ConfigurationError(
             "ICM-100",
-            f"{reader!r} is no name of a reader: it must have characters, and only printable ones.",
-            "name it otherwise.",
+            f"{reader!r} is no name of a reader. A name must have printable characters only, and at least one.",
+            "choose another name.",
         )
     runtime = session.runtime()
     state = _pinned(runtime, name)
@@ -59,7 +59,7 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
         raise UnknownTableError(
             "ICM-126",
             f"{state.table} has no snapshot {at}.",
-            "name one that the table still has.",
+            "name a snapshot of the table.",
         )
     runtime.ledger.put_reader(state.uuid, reader, at)
     document = {"table": str(state.table), "reader": reader, "snapshot": at}
@@ -72,16 +72,16 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
 @click.argument("reader")
 @command
 def remove(session: Session, name: str, reader: str) -> int:
-    """Forget READER of TABLE: it holds nothing back any more."""
+    """Remove READER of TABLE. It holds no snapshot any more."""
     runtime = session.runtime()
     state = _pinned(runtime, name)
     if not runtime.ledger.remove_reader(state.uuid, reader):
         known = ", ".join(r.name for r in runtime.ledger.readers(state.uuid)) or "none"
         raise UnknownTableError(
-            "ICM-126", f"{state.table} has no reader '{reader}'.", f"registered are: {known}."
+            "ICM-126", f"{state.table} has no reader '{reader}'.", f"name one of these: {known}."
         )
     document = {"table": str(state.table), "reader": reader}
-    session.emit(document, lambda console: _print(console, [f"{reader} is forgotten"]))
+    session.emit(document, lambda console: _print(console, [f"{reader} is removed"]))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The group of all commands. A command's module is imported when the command is used."""
+"""The group of all commands. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from iceberg_maint import __version__
 from iceberg_maint.cli.context import Session, session_of, shared_options
 from iceberg_maint.errors import IcebergMaintError
 
-# Command → (module, what it does), in the order a person meets them.
+# Command → (module, description), in the order of use.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("init", "Write a configuration and a DAGSTER_HOME to begin with."),
-    "tables": ("inspect", "List tables with status, backlog and the time it takes."),
-    "observe": ("inspect", "Measure health from metadata, store it, print it."),
-    "plan": ("inspect", "Show what would run and why; changes nothing."),
+    "init": ("init", "Write a first configuration and a DAGSTER_HOME."),
+    "tables": ("inspect", "List tables with status, backlog and estimated time."),
+    "observe": ("inspect", "Measure health from metadata, store it and print it."),
+    "plan": ("inspect", "Show what a run would do and why."),
     "why": ("inspect", "Explain a table's decision: policy, metrics, thresholds, what would change it."),
-    "run": ("run", "Maintain tables; resumes what was left."),
-    "history": ("history", "Show the records of what was done."),
-    "reconcile": ("history", "Settle attempts whose process never reported back."),
-    "verify": ("verify", "Prove a maintenance commit again, from its files."),
-    "orphans": ("orphans", "Look for files that nothing reaches; set them aside, put them back."),
-    "readers": ("readers", "Who reads a table's changes; expiry waits for them."),
-    "pause": ("pause", "Leave a table, or the fleet, alone."),
+    "run": ("run", "Maintain tables."),
+    "history": ("history", "Show the records of maintenance."),
+    "reconcile": ("history", "Settle attempts whose process ended without a report."),
+    "verify": ("verify", "Prove a maintenance commit again from its files."),
+    "orphans": ("orphans", "Find orphan files, move them to the trash, restore or delete them."),
+    "readers": ("readers", "Register readers of a table's changes; expiry waits for them."),
+    "pause": ("pause", "Pause maintenance of a table or of the fleet."),
     "resume": ("pause", "End a pause."),
     "release": ("pause", "Release partitions from quarantine and back-off."),
-    "report": ("history", "Report on the fleet from what is stored."),
+    "report": ("history", "Report on the fleet from stored health and records."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
-    "demo": ("demo", "Build a sick demo lake, heal it, print before and after."),
+    "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),
 }
 
-_ASKED_JSON = "iceberg_maint.asked_json"
+_AS_JSON = "iceberg_maint.as_json"
 
 
 class _Commands(click.Group):
-    """Loads a command when it is called; lists all from the table above."""
+    """Imports a command when it is called; lists all commands from `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -48,8 +48,8 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"iceberg_maint.cli.{COMMANDS[cmd_name][0]}")
-        found: click.Command = getattr(module, cmd_name)
-        return found
+        command: click.Command = getattr(module, cmd_name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - same
         with formatter.section("Commands"):
@@ -58,18 +58,18 @@ class _Commands(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        # Who reads only documents gets one also where what follows cannot be read. `--json` counts
-        # wherever it stands, since an error may come before it has been parsed.
+        # With `--json` an error of the arguments is a document too. `--json` counts at any position,
+        # because the error may occur before the option is parsed.
         session = extra.get("obj") or Session()
         extra["obj"] = session
-        asked = "--json" in list(itertools.takewhile(lambda argument: argument != "--", args))
+        as_json = "--json" in list(itertools.takewhile(lambda argument: argument != "--", args))
         try:
             context = super().make_context(info_name, args, parent, **extra)
         except click.ClickException as error:
-            session.as_json = asked
+            session.as_json = as_json
             session.misused(error)
             raise
-        context.meta[_ASKED_JSON] = asked
+        context.meta[_AS_JSON] = as_json
         return context
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -77,12 +77,12 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except IcebergMaintError as error:
-            # Raised while options were read, before a command's own handling.
-            session.as_json = ctx.meta[_ASKED_JSON]
+            # Raised while click read the options, before the command handles errors.
+            session.as_json = ctx.meta[_AS_JSON]
             session.refuse(error)
             ctx.exit(error.exit_code)
         except click.ClickException as error:
-            session.as_json = ctx.meta[_ASKED_JSON]
+            session.as_json = ctx.meta[_AS_JSON]
             session.misused(error)
             raise
 
@@ -92,7 +92,7 @@ class _Commands(click.Group):
 @shared_options
 @click.pass_context
 def iceberg_maint(context: click.Context, config_path: Path | None, as_json: bool) -> None:
-    """Keep Apache Iceberg tables healthy, and prove that no row was lost.
+    """Maintain Apache Iceberg tables, and prove that no row was lost.
 
     Exit codes: 0 done; 1 something failed; 2 usage, configuration or unknown table; 3 refused, with
     a code ICM-nnn; 4 a commit is neither confirmed nor refuted.

@@ -1,4 +1,4 @@
-"""The main job: run."""
+"""The command `run`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, gravest, overrides_option
+from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
-from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
@@ -40,23 +39,10 @@ if TYPE_CHECKING:
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.runner.runtime import Runtime
 
-# What a table refuses for these reasons, by its public code.
-_REFUSALS = {
-    Reason.UNSUPPORTED_KEY: "ICM-119",
-    Reason.MEMORY: "ICM-124",
-    Reason.FORMAT_VERSION: "ICM-108",
-    Reason.DROPPED_SOURCE: "ICM-131",
-    Reason.LEASE_HELD: "ICM-109",
-    Reason.FOREIGN_MAINTAINER: "ICM-109",
-    Reason.APPROVAL: "ICM-122",
-    Reason.GC_DISABLED: "ICM-110",
-    Reason.CLOCKS_DISAGREE: "ICM-115",
-}
-
 
 @dataclass(slots=True)
 class _Result:
-    """What became of one table; `named` by the caller, else found in the catalog's list."""
+    """The result of one table. `named`: the caller named the table; otherwise a catalog listed it."""
 
     table: TableId
     named: bool = True
@@ -66,8 +52,8 @@ class _Result:
     planned: PlanReady | None = None
     ended: list[BatchOutcome] = field(default_factory=list)
 
-    def see(self, event: Event) -> None:
-        """Keeps what is needed to tell of a run that is cut off."""
+    def observe(self, event: Event) -> None:
+        """Keeps the facts that a document of a terminated run needs."""
         match event:
             case PlanReady():
                 if self.planned is None:
@@ -80,8 +66,8 @@ class _Result:
             case BatchStarted():
                 pass
 
-    def cut_off(self, signal: str) -> None:
-        """Terminated by a signal: what was done until then is told all the same."""
+    def terminate(self, signal: str) -> None:
+        """Adds the work up to the signal that terminated the run."""
         self.codes.add(EXIT_FAILED)
         self.error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
         if self.planned is None:
@@ -123,7 +109,7 @@ class _Result:
     help="Only this operation; may be repeated.",
 )
 @click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
-@click.option("--force", is_flag=True, help="Rewrite healthy partitions of TABLE too, and skip back-off.")
+@click.option("--force", is_flag=True, help="Also rewrite healthy partitions of TABLE, and ignore back-off.")
 @overrides_option
 @command
 def run(
@@ -135,17 +121,19 @@ def run(
     force: bool,
     overrides: dict[str, str],
 ) -> int:
-    """Maintain tables: resume what was left, then do what is due, worst first.
+    """Maintain tables: resume unfinished batches, then do the due work, worst first.
 
-    With partitions named, their data only; else the whole cycle, manifests, snapshots and orphan
-    files included.
+    Without --partition, run all operations: data, manifests, snapshots and orphan files. With it, only
+    the operations on data of these partitions.
     """
     from iceberg_maint.report.console import draw_outcome
     from iceberg_maint.report.progress import RunProgress
 
-    wanted = tuple(o for o in CYCLE if o.value in operations) or (DATA_OPERATIONS if partitions else CYCLE)
-    if partitions and not set(wanted) <= set(DATA_OPERATIONS):
-        raise click.UsageError("--partition goes with operations on data only.")
+    chosen_operations = tuple(o for o in CYCLE if o.value in operations) or (
+        DATA_OPERATIONS if partitions else CYCLE
+    )
+    if partitions and not set(chosen_operations) <= set(DATA_OPERATIONS):
+        raise click.UsageError("--partition needs operations on data.")
     if partitions and len(names) != 1:
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
@@ -156,30 +144,30 @@ def run(
         session.warn_of_unlisted(chosen)
     run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     results: list[_Result] = []
-    left = max_batches
+    remaining = max_batches
 
     try:
         with terminated_by_signals(runtime.engine.cancel), RunProgress(session.logs()) as progress:
             for table in chosen:
                 result = _Result(table, named=bool(names))
                 results.append(result)
-                request = Request(run_id, frozenset(partitions) or None, left, force, wanted)
+                request = Request(run_id, frozenset(partitions) or None, remaining, force, chosen_operations)
                 _maintain_one(runtime, result, request, progress, session)
-                if left is not None:
-                    left = max(0, left - sum(len(o.batches) for o in result.outcomes))
+                if remaining is not None:
+                    remaining = max(0, remaining - sum(len(o.batches) for o in result.outcomes))
     except (Terminated, KeyboardInterrupt) as why:
-        # Spark takes SIGINT over once it has started, and raises KeyboardInterrupt.
+        # After its start Spark handles SIGINT and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
-        session.say(f"terminated by {signal}; finished batches stay, the next run goes on from there")
-        results[-1].cut_off(signal)
+        session.say(f"terminated by {signal}; finished batches stay, and the next run continues")
+        results[-1].terminate(signal)
 
     def draw(console: Any) -> None:
         for result in results:
-            for outcome in _telling(result.outcomes):
+            for outcome in _outcomes_to_draw(result.outcomes):
                 draw_outcome(console, outcome)
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
-    return gravest({code for r in results for code in r.codes})
+    return most_severe_exit({code for r in results for code in r.codes})
 
 
 def _maintain_one(
@@ -190,22 +178,22 @@ def _maintain_one(
     session: Session,
 ) -> None:
     table = result.table
-    progress.begin(str(table), None, "looking")
+    progress.begin(str(table), None, "measuring")
 
     def observe(event: Event) -> None:
-        result.see(event)
+        result.observe(event)
         _show(progress, event)
 
     try:
         maintain(table, request, runtime, observe)
-        _judge_exit(runtime, result, session)
+        _add_exit_codes(runtime, result, session)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         result.error = {"code": error.code, "message": error.message, "fix": error.fix}
-        # Dropped since the catalog listed it: nobody asked for it by name, nothing is wrong.
+        # Dropped after the catalog listed it. The caller did not name it, so this is no error.
         dropped = isinstance(error, UnknownTableError) and not result.named
         result.codes.add(EXIT_DONE if dropped else error.exit_code)
-    except Exception as error:  # noqa: BLE001 - one table's failure must not keep the others ill
+    except Exception as error:  # noqa: BLE001 - the failure of one table must not stop the others
         session.say(traceback.format_exc())
         line = f"{type(error).__name__}: {' '.join(str(error).split())}"
         session.say(f"{table}: unexpected {line}")
@@ -213,58 +201,39 @@ def _maintain_one(
         result.codes.add(EXIT_FAILED)
 
 
-def _telling(outcomes: list[OperationOutcome]) -> list[OperationOutcome]:
-    """What a person wants to read: operations that found something to do, else the last one."""
+def _outcomes_to_draw(outcomes: list[OperationOutcome]) -> list[OperationOutcome]:
+    """The outcomes that a person reads: operations with work; without any, the last one."""
     quiet = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
     return [o for o in outcomes if o.batches or o.reason not in quiet] or outcomes[-1:]
 
 
-def _judge_exit(runtime: Runtime, result: _Result, session: Session) -> None:
+def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None:
+    from iceberg_maint.report.refusals import refusal
+
     measured = runtime.ledger.health(result.table)
-    waiting = 0
+    unknown = 0
     if measured is not None:
-        waiting = sum(
+        unknown = sum(
             runtime.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits for o in CYCLE
         )
-    if waiting or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
+    if unknown or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(
-            f"{result.table}: ICM-121 {CODES['ICM-121']}; no file of it is deleted. "
-            f"Fix: iceberg-maint reconcile {result.table}."
+            f"{result.table}: ICM-121 {CODES['ICM-121']}; none of its files is deleted. "
+            f"Fix: run iceberg-maint reconcile {result.table}."
         )
         result.codes.add(EXIT_UNKNOWN)
-    said: set[Reason] = set()
+    reported: set[Reason] = set()
     for outcome in result.outcomes:
         if outcome.outcome is OutcomeStatus.FAILED:
             result.codes.add(EXIT_FAILED)
-        refusal = _REFUSALS.get(outcome.reason)
-        # What the policy leaves to another maintainer is no refusal, but a lease that is held is one.
-        left = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER
-        if refusal is not None and (left or outcome.outcome is OutcomeStatus.UNSUPPORTED):
-            if outcome.reason not in said:
-                words = _refused(outcome.reason, measured) or CODES[refusal]
-                session.say(f"{result.table}: {refusal} {words}.")
-            said.add(outcome.reason)
+        refused = refusal(str(result.table), outcome.reason, measured)
+        # Work that the policy leaves to another maintainer is no refusal. A held lease is one.
+        undone = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER
+        if refused is not None and (undone or outcome.outcome is OutcomeStatus.UNSUPPORTED):
+            if outcome.reason not in reported:
+                session.say(f"{result.table}: {refused}")
+            reported.add(outcome.reason)
             result.codes.add(EXIT_REFUSED)
-
-
-def _refused(reason: Reason, measured: Measured | None) -> str | None:
-    """What is refused in words, where more can be told than the code's."""
-    if reason is Reason.DROPPED_SOURCE and measured is not None:
-        specs = ", ".join(map(str, measured.specs_losing_values))
-        return (
-            f"the column by which partition spec {specs} partitions live files was dropped, and Iceberg loses "
-            "their partitions in any commit that copies their manifests: deleted rows come back. Fix: set "
-            "commit.manifest-merge.enabled=false on the table at once, for other writers' commits, and write "
-            "the table anew (INSERT OVERWRITE of all of it, or a new table)"
-        )
-    if reason is not Reason.FOREIGN_MAINTAINER or measured is None or not measured.foreign:
-        return None
-    newest = measured.foreign[0]
-    return (
-        f"{newest.maintainer} rewrote files of the table in snapshot {newest.snapshot_id}; two maintainers "
-        f"undo each other's work. Fix: stop it, or set foreign_maintainers.mode to coexist or ignore; "
-        f"see iceberg-maint why {measured.table}"
-    )
 
 
 def _show(progress: RunProgress, event: Event) -> None:

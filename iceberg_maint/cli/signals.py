@@ -1,4 +1,4 @@
-"""Stopping in order: SIGTERM and SIGINT stop the engine and raise once."""
+"""Orderly termination: the first SIGTERM or SIGINT stops the engine and raises."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import NoReturn
 
 
 class Terminated(BaseException):
-    """The process was asked to stop. No `Exception`: nothing may handle it as a failure."""
+    """A signal terminates the process. No `Exception`: no handler may treat it as a failure."""
 
 
 @contextlib.contextmanager
 def terminated_by_signals(cancel: Callable[[], None]) -> Iterator[None]:
-    """Within the body the first SIGTERM or SIGINT calls `cancel` and raises Terminated; later ones
-    are ignored, so that what is being put in order is not interrupted.
+    """Within the body the first SIGTERM or SIGINT calls `cancel` and raises Terminated.
+
+    Later signals are ignored, so that they do not interrupt the orderly end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -29,7 +30,7 @@ def terminated_by_signals(cancel: Callable[[], None]) -> Iterator[None]:
         if stopping:
             return
         stopping = True
-        # Off the main thread: it may be inside the very call that must be cancelled.
+        # In another thread: the main thread may be inside the call that must be cancelled.
         threading.Thread(target=_quietly(cancel), name="cancel", daemon=True).start()
         _terminate(number)
 

@@ -1,4 +1,4 @@
-"""Prove a commit again: verify."""
+"""The command `verify`: proves a commit again."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ _COLOURS = {VerificationStatus.PROVED: "green", VerificationStatus.DIFFERENT: "r
 @click.command()
 @click.argument("name", metavar="TABLE")
 @click.option(
-    "--snapshot", "snapshot_id", type=int, help="The snapshot to prove; else the newest one of ours."
+    "--snapshot",
+    "snapshot_id",
+    type=int,
+    help="Snapshot to prove; default: the newest snapshot of this program.",
 )
 @command
 def verify(session: Session, name: str, snapshot_id: int | None) -> int:
-    """Prove again that a maintenance commit of TABLE changed no row, by reading what it removed and
-    what it added.
+    """Prove again that a maintenance commit of TABLE changed no row, from the files that it removed
+    and added.
     """
     runtime = session.runtime()
     table = runtime.find(name)
-    found = find_commit(runtime.catalogs[table.catalog].pin(table), snapshot_id)
-    verdict = found if isinstance(found, Verification) else runtime.spark.verifier().verify(found)
+    commit = find_commit(runtime.catalogs[table.catalog].pin(table), snapshot_id)
+    verdict = commit if isinstance(commit, Verification) else runtime.spark.verifier().verify(commit)
 
     def draw(console: Any) -> None:
         from rich.markup import escape
 
         colour = _COLOURS.get(verdict.status, "yellow")
-        of = "" if verdict.snapshot_id is None else f" snapshot {verdict.snapshot_id}"
+        snapshot = "" if verdict.snapshot_id is None else f" snapshot {verdict.snapshot_id}"
         console.print(
-            f"[bold]{escape(verdict.table)}[/]{of}: [{colour}]{verdict.status}[/]: {escape(verdict.detail)}"
+            f"[bold]{escape(verdict.table)}[/]{snapshot}: [{colour}]{verdict.status}[/]: {escape(verdict.detail)}"
         )
 
     session.emit(_document(verdict), draw)

@@ -1,1 +1,1 @@
-"""The Dagster layer, thin: when to maintain is Dagster's; what to do is decided in `core`."""
+"""The Dagster layer. Dagster decides when to maintain; `core` decides what to do."""

@@ -1,4 +1,4 @@
-"""The gate of automation: which partitions maintenance would be started for right now."""
+"""Automation conditions: the partitions and tables for which Dagster starts maintenance."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.runtime import Runtime
 
 MAX_RANGES = 8
-"""Contiguous pieces requested per table and tick; each becomes one run."""
+"""Contiguous ranges requested per table and tick at most; each becomes one run."""
 MAX_PARTITIONS = 500
-"""Partitions requested per table and tick."""
+"""Partitions requested per table and tick at most."""
 
 _FAILED = AssetCheckExecutionRecordStatus.FAILED
 
@@ -28,8 +28,11 @@ def pick_ranges(
     max_ranges: int = MAX_RANGES,
     max_partitions: int = MAX_PARTITIONS,
 ) -> set[str]:
-    """Of the contiguous pieces of due partitions, in Dagster's order, the heaviest within the
-    caps. `due` maps partition → score. Scattered partitions would start one run each."""
+    """The contiguous ranges of due partitions with the highest scores, within both limits.
+
+    `order` is Dagster's order of the partitions; `due` maps partition → score. Every range becomes one
+    run, so scattered partitions need one run each.
+    """
     pieces: list[list[str]] = []
     open_piece = False
     for partition in order:
@@ -48,9 +51,9 @@ def pick_ranges(
 class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
     """True for the partitions that `core.decisions.decide` would run, from stored health and history.
 
-    It stands first in the condition, so that healthy tables cost one look at the ledger and no
-    query of Dagster's storage. Back-off, quarantine, pauses, blackout hours, budgets and leases
-    are part of the decision.
+    Dagster evaluates it first. A healthy table therefore costs one query of the ledger and no query
+    of Dagster's storage. The decision includes back-off, quarantine, pauses, blackout hours, budgets
+    and leases.
     """
 
     def __init__(self, table: TableId, runtime: Runtime, translator: IcebergTranslator) -> None:
@@ -64,12 +67,12 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         return (
-            "due by policy, not in back-off, quarantine or pause, not leased; at most "
-            f"{MAX_RANGES} ranges and {MAX_PARTITIONS} partitions per tick"
+            "Due by policy, not in back-off, quarantine or pause, not leased; at most "
+            f"{MAX_RANGES} ranges and {MAX_PARTITIONS} partitions per tick."
         )
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Narrows the candidates to what is due."""
+        """Narrows the candidates to the due partitions."""
         due = self.due()
         if not due:
             return dg.AutomationResult(context, true_subset=context.get_empty_subset())
@@ -82,7 +85,7 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
         )
 
     def due(self) -> dict[str, float]:
-        """Partition → score of what would run now."""
+        """Partition → score of the partitions that would run now."""
         measured = self._runtime.ledger.health(self._table)
         if measured is None:
             return {}
@@ -93,12 +96,13 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
 
 
 class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
-    """True when the last evaluation of a check of housekeeping failed and nothing holds the
-    operation it asks for back: no pause, blackout, back-off, quarantine or lease.
+    """True if the last evaluation of a housekeeping check failed and nothing delays its operation: no
+    pause, blackout, back-off, quarantine or lease.
 
-    The ledger is asked first. Each check counts for its own operation only: else one in back-off
-    would start runs for another that is not due. (`any_checks_match` with `allow`, once per check,
-    does not do: it cuts down the asset graph's own set of checks at its first evaluation.)
+    It queries the ledger first. Each check counts for its own operation only. Otherwise a check whose
+    operation is in back-off would start runs for another operation that is not due. (One
+    `any_checks_match` with `allow` per check is no alternative: its first evaluation removes checks from
+    the asset graph's own set.)
     """
 
     def __init__(self, table: TableId, runtime: Runtime, translator: IcebergTranslator) -> None:
@@ -115,11 +119,11 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         return (
-            "a check failed, and its operation is enabled, not in back-off, quarantine or pause, not leased"
+            "A check failed, and its operation is enabled, not in back-off, quarantine or pause, not leased."
         )
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """All or nothing: the asset has no partitions."""
+        """True or false for the whole asset: it has no partitions."""
         due = self.due(context.asset_graph_view.instance)
         subset = context.candidate_subset if due else context.get_empty_subset()
         return dg.AutomationResult(context, true_subset=subset)
@@ -144,17 +148,21 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
 def maintenance_condition(
     table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
-    """Due, and a check says so, or could not say, or none says anything, and not already on its way.
+    """Due, not in progress, and a check failed, could not be evaluated, or no check was evaluated.
 
     Dagster knows no check of a partition that was observed between the launch of a run and its
-    materialization: it takes the evaluation planned or made last, which is older than that.
+    materialization: it uses the newest evaluation that was planned or made, and that one is older.
     """
     failed = dg.AutomationCondition.check_failed() | dg.AutomationCondition.execution_failed()
     checks = dg.AssetSelection.checks(*(translator.get_check_key(table, name) for name in PARTITION_CHECKS))
-    says_so = dg.AutomationCondition.any_checks_match(failed).allow(checks).with_label("a check failed")
-    says_nothing = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(checks)
+    any_check_failed = (
+        dg.AutomationCondition.any_checks_match(failed).allow(checks).with_label("a check failed")
+    )
+    no_check_evaluated = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(
+        checks
+    )
     return (
         MaintenanceDue(table, runtime, translator)
-        & (says_so | says_nothing)
+        & (any_check_failed | no_check_evaluated)
         & ~dg.AutomationCondition.in_progress()
     )

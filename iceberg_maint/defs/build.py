@@ -1,4 +1,4 @@
-"""Builds the definitions: one function of values, so that it can be called any number of times."""
+"""Builds the definitions with one function of values, which can be called any number of times."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ def build_definitions(
 ) -> dg.Definitions:
     """Assets, checks, observe job, sensors and schedule for the tables of this shard.
 
-    `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`); `shard` is
-    (index, count) of this code location; `automation` says whether sensors and schedule are on
-    at the first load; `configuration` is the file that the lake was made of. Connects to nothing.
-    A table that cannot be an asset is left out and told of, in the log and by the sensor; raises
-    what was wrong with the first when none can be.
+    `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
+    (index, count) of this code location. `automation` says whether sensors and schedule run after the
+    first load. `configuration` is the file that configured the lake. The function opens no connection.
+
+    A table that cannot be an asset is left out; the log and the sensor `table_changes` report it. If no
+    table can be an asset, raises the error of the first.
     """
-    # Partitioned checks are preview and the sensor in user code is beta in Dagster; both are chosen
-    # knowingly, and a thousand tables would say so two thousand times at every start.
+    # Dagster marks partitioned checks as preview and the sensor in user code as beta. We use both on
+    # purpose. A thousand tables would log two thousand warnings at every start.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -85,37 +86,37 @@ def _build(
     automation: bool,
 ) -> dg.Definitions:
     index, count = shard
-    mine = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    assets, left_out = _assets(mine, runtime, translator)
+    shard_tables = tuple(sorted(t for t in tables if in_shard(t, index, count)))
+    assets, left_out = _assets(shard_tables, runtime, translator)
     for table, why in left_out.items():
         _log.error("table %s is left out: %s", table, runtime.masked(str(why)))
     if left_out and not assets:
         raise next(iter(left_out.values()))
-    loaded = tuple(t for t in mine if t not in left_out)
+    asset_tables = tuple(t for t in shard_tables if t not in left_out)
     executor = build_executor(runtime.ledger)
-    job = build_observe_job(loaded, runtime, translator, executor)
-    running = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
-    on_time = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
+    job = build_observe_job(asset_tables, runtime, translator, executor)
+    sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
+    schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
     changes = build_changes_sensor(
         job,
-        loaded,
+        asset_tables,
         left_out,
         runtime,
         table_list,
         configuration,
         lambda table: in_shard(table, index, count),
         lambda location, why: reload_location(webserver_url, location, why),
-        running,
+        sensor_status,
     )
     return dg.Definitions(
         assets=assets,
         jobs=[job],
         sensors=[
             changes,
-            build_lost_runs_sensor(runtime.ledger, running),
-            *build_automation_sensors(loaded, translator, running),
+            build_lost_runs_sensor(runtime.ledger, sensor_status),
+            *build_automation_sensors(asset_tables, translator, sensor_status),
         ],
-        schedules=[build_observe_schedule(job, loaded, observe_cron, on_time)],
+        schedules=[build_observe_schedule(job, asset_tables, observe_cron, schedule_status)],
         resources={
             SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
                 LazySession(runtime), description="The process's Spark session, started at the first batch."
@@ -128,28 +129,30 @@ def _build(
 def _assets(
     tables: Sequence[TableId], runtime: Runtime, translator: IcebergTranslator
 ) -> tuple[list[dg.AssetsDefinition], Mapping[TableId, Exception]]:
-    """The assets of the tables, and what is wrong with a table that cannot have them: Dagster
-    loads all definitions or none."""
+    """The assets of the tables, and the error of every table that cannot have them.
+
+    Dagster loads all definitions or none.
+    """
     assets: list[dg.AssetsDefinition] = []
     left_out: dict[TableId, Exception] = {}
-    named: dict[object, TableId] = {}
+    owners: dict[object, TableId] = {}
     for table in tables:
         try:
             for name in _names(table, translator):
-                if (other := named.setdefault(name, table)) != table:
-                    raise dg.DagsterInvalidDefinitionError(f"{name} in Dagster is also that of {other}")
-            both = [
+                if (other := owners.setdefault(name, table)) != table:
+                    raise dg.DagsterInvalidDefinitionError(f"{name} in Dagster also belongs to {other}")
+            table_assets = [
                 build(table, runtime, translator) for build in (build_table_asset, build_housekeeping_asset)
             ]
         except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
             left_out[table] = why
         else:
-            assets += both
+            assets += table_assets
     return assets, left_out
 
 
 def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
-    """What no two tables may share."""
+    """The names that no two tables may share."""
     return (
         translator.get_asset_key(table),
         translator.get_housekeeping_key(table),
@@ -161,13 +164,15 @@ def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
 
 
 class LazySession:
-    """Dagster's lazy holder of the session, made at the first batch: its settings name jars of
-    this machine, which a run without work does not need."""
+    """Spark resource that is configured at the first batch.
+
+    Its settings name jars of this machine. A run without work does not need them.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     @cached_property
     def spark_session(self) -> Any:
-        """The process's Spark session. Static settings hold from the first access on."""
+        """The process's Spark session. The first access fixes the static settings."""
         return LazyPySparkResource(spark_config=dict(self._runtime.spark.conf())).spark_session

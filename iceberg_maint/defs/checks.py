@@ -1,7 +1,7 @@
-"""Asset checks: what `core.health.thresholds` finds, as Dagster's check evaluations.
+"""Asset checks: the findings of `core.health.thresholds` as check evaluations of Dagster.
 
-Partitioned evaluations must name the materialization they judge, or Dagster shows them as
-missing; the class for that is not public, so only this module knows it.
+A partitioned evaluation must name the materialization that it evaluates. Otherwise Dagster shows the
+check as missing. The class for that is not public; only this module uses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.defs.limits import limits
-from iceberg_maint.defs.metadata import label, upkeep_metadata
+from iceberg_maint.defs.metadata import housekeeping_check_metadata, label
 from iceberg_maint.defs.names import (
     HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
@@ -36,27 +36,29 @@ from iceberg_maint.ports.ledger import Report
 from iceberg_maint.runner.assess import Assessment
 
 MAX_FAILING = 500
-"""Failing partitions told to Dagster per table and survey, the worst ones; it bears about 30
-evaluations per second. Equal to what automation requests per tick at most."""
+"""Failing partitions reported to Dagster per table and observation at most, worst first.
+
+Dagster stores about 30 evaluations per second. Automation requests at most this many partitions per tick.
+"""
 STALLED_AFTER = 2
-"""Attempts in a row without effect, or without an answer, that fail `no_progress`."""
+"""Number of attempts in a row without effect, or without a report, that fails `no_progress`."""
 
 _DESCRIPTIONS = {
-    Check.SMALL_FILES.value: "Few enough small files that a rewrite would not pay.",
-    Check.DELETE_FILES.value: "Few enough deletes that readers do not suffer.",
-    Check.LAYOUT.value: "Files sorted well enough that readers can skip most of them.",
-    QUARANTINE_CHECK: "No partition is held for a person.",
-    NO_PROGRESS_CHECK: "The table can be read, and maintenance of it has an effect.",
-    Check.MANIFESTS.value: "Few enough manifests, well enough grouped, for quick planning.",
-    Check.SNAPSHOTS.value: "No snapshot is kept longer than its retention and its holders ask.",
-    Check.ORPHAN_FILES.value: "Storage was looked through for orphan files not long ago.",
+    Check.SMALL_FILES.value: "There are too few small files to gain from a rewrite.",
+    Check.DELETE_FILES.value: "There are few enough deletes for fast reads.",
+    Check.LAYOUT.value: "Files are sorted well enough for readers to skip most of them.",
+    QUARANTINE_CHECK: "No partition is quarantined.",
+    NO_PROGRESS_CHECK: "The table can be read, and its maintenance has an effect.",
+    Check.MANIFESTS.value: "Manifests are few and well grouped enough for quick planning.",
+    Check.SNAPSHOTS.value: "No snapshot is kept longer than its retention and its holders require.",
+    Check.ORPHAN_FILES.value: "Storage was searched for orphan files recently.",
 }
 
 
 def check_specs(
     table: TableId, partitions: dg.PartitionsDefinition, translator: IcebergTranslator
 ) -> list[dg.AssetCheckSpec]:
-    """The checks of one table; the partitioned ones on the table's own partitions."""
+    """The checks of one table. The partitioned ones use the table's own partitions."""
     key = translator.get_asset_key(table)
     return [
         dg.AssetCheckSpec(
@@ -77,18 +79,20 @@ def partition_evaluations(
     now_ms: int,
     partitions: Collection[str],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The partitioned checks of these partitions; failing ones last, because Dagster's list
-    shows a check as its last evaluation went. Partitions without files pass."""
+    """The partitioned checks of these partitions. Partitions without files pass.
+
+    Failing checks come last, because Dagster's list shows the last evaluation of a check.
+    """
     key = translator.get_asset_key(measured.table)
     targets = _targets(instance, key, partitions)
     passing: list[dg.AssetCheckEvaluation] = []
     failing: list[dg.AssetCheckEvaluation] = []
     for partition in sorted(partitions):
-        found = _findings(measured, policy, now_ms, partition)
+        findings = _findings(measured, policy, now_ms, partition)
         health = measured.partitions.get(partition)
         for name in PARTITION_CHECKS:
             compared = tuple(limits(name, health, policy)) if health is not None else ()
-            evaluation = _evaluation(key, name, partition, found, compared, targets.get(partition))
+            evaluation = _evaluation(key, name, partition, findings, compared, targets.get(partition))
             (passing if evaluation.passed else failing).append(evaluation)
     yield from passing
     yield from failing
@@ -102,8 +106,11 @@ def outdated(
     now_ms: int,
     candidates: Sequence[str],
 ) -> list[str]:
-    """Partitions whose check state in Dagster is not what the health says: failing `candidates`
-    (worst first, capped) that are not shown as failing, and shown failures that have passed."""
+    """Partitions whose checks in Dagster differ from their health.
+
+    These are the `candidates` (worst first, at most `MAX_FAILING`) that fail and that Dagster does not
+    show as failing, and the partitions that Dagster shows as failing and that pass.
+    """
     keys = [translator.get_check_key(measured.table, name) for name in PARTITION_CHECKS]
     shown: dict[tuple[str, str], bool] = {}
     for info in instance.event_log_storage.get_asset_check_partition_info(keys):
@@ -115,18 +122,18 @@ def outdated(
             shown[info.partition_key, info.check_key.name] = False
         elif current and status is AssetCheckExecutionRecordStatus.SUCCEEDED:
             shown[info.partition_key, info.check_key.name] = True
-    out = []
+    partitions = []
     for partition in candidates[:MAX_FAILING]:
-        found = _findings(measured, policy, now_ms, partition)
-        wanted = {name: not any(f.check == name for f in found) for name in PARTITION_CHECKS}
-        if any(not passes and shown.get((partition, name)) is not False for name, passes in wanted.items()):
-            out.append(partition)
+        findings = _findings(measured, policy, now_ms, partition)
+        passing = {name: not any(f.check == name for f in findings) for name in PARTITION_CHECKS}
+        if any(not passes and shown.get((partition, name)) is not False for name, passes in passing.items()):
+            partitions.append(partition)
     for (partition, name), passes in shown.items():
-        if not passes and partition not in out:
-            found = _findings(measured, policy, now_ms, partition)
-            if not any(f.check == name for f in found):
-                out.append(partition)
-    return out
+        if not passes and partition not in partitions:
+            findings = _findings(measured, policy, now_ms, partition)
+            if not any(f.check == name for f in findings):
+                partitions.append(partition)
+    return partitions
 
 
 def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> list[dg.AssetCheckSpec]:
@@ -138,34 +145,37 @@ def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> l
 
 
 def housekeeping_evaluations(
-    seen: Assessment, translator: IcebergTranslator, last_pass: Report | None
+    assessment: Assessment, translator: IcebergTranslator, last_pass: Report | None
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The checks of the operations of housekeeping that `seen` decided on. What is turned off or
-    the owner forbids passes; the metadata shows what would go before it does, and who holds it.
-    `last_pass` is the table's last orphan pass: storage is not asked."""
-    for decision in seen.decisions:
+    """The checks of the housekeeping operations that `assessment` decided on.
+
+    A check passes if its operation is turned off or the table's owner forbids it. The metadata shows
+    what would be removed, and what holds it. `last_pass` is the table's last orphan pass; the function
+    does not read storage.
+    """
+    for decision in assessment.decisions:
         operation = decision.operation
         if operation not in CHECK_OF:
             continue
-        found = [f for p in decision.partitions for f in p.findings]
-        idle = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
+        findings = [f for p in decision.partitions for f in p.findings]
+        turned_off = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
         doubt = decision.evidence.get("clocks")
-        passed = (not found or idle) and doubt is None
+        passed = (not findings or turned_off) and doubt is None
         name = CHECK_OF[operation].value
-        told = "; ".join(map(_sentence, found)) or (
-            SENTENCES[decision.reason] if idle else _DESCRIPTIONS[name]
+        description = "; ".join(map(_sentence, findings)) or (
+            SENTENCES[decision.reason] if turned_off else _DESCRIPTIONS[name]
         )
         if doubt is not None:
-            told = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {told}"
+            description = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
-            told += _waiting(last_pass)
+            description += _waiting(last_pass)
         yield dg.AssetCheckEvaluation(
-            asset_key=translator.get_housekeeping_key(seen.state.table),
+            asset_key=translator.get_housekeeping_key(assessment.state.table),
             check_name=name,
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
-            description=told,
-            metadata=upkeep_metadata(seen, decision, last_pass),
+            description=description,
+            metadata=housekeeping_check_metadata(assessment, decision, last_pass),
         )
 
 
@@ -175,21 +185,21 @@ def _waiting(last_pass: Report | None) -> str:
     files = sum(h.files for h in (last_pass.outcome.held or ()))
     waiting = f" {files} files are in the trash or wait for approval." if files else ""
     refused = last_pass.outcome.reason is Reason.REFUSED
-    told = last_pass.outcome.message if refused else sign(last_pass.outcome.unlogged)
-    return f"{waiting} {told}".rstrip()
+    message = last_pass.outcome.message if refused else sign(last_pass.outcome.unlogged)
+    return f"{waiting} {message}".rstrip()
 
 
 def table_evaluations(
     table: TableId, translator: IcebergTranslator, history: TableHistory
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The table checks, from what the ledger remembers."""
-    held = sorted(p for p, h in history.partitions.items() if h.quarantined)
+    """The table checks, from the ledger's history."""
+    quarantined = sorted(p for p, h in history.partitions.items() if h.quarantined)
     yield _table_evaluation(
         table,
         translator,
         QUARANTINE_CHECK,
-        held,
-        f"held for a person, see iceberg-maint release: {_some(held)}",
+        quarantined,
+        f"Quarantined until a person runs iceberg-maint release: {_shortened(quarantined)}.",
         dg.AssetCheckSeverity.ERROR,
     )
     stalled = sorted(
@@ -197,9 +207,9 @@ def table_evaluations(
         for p, h in history.partitions.items()
         if not h.quarantined and max(h.ineffective, h.crashes) >= STALLED_AFTER
     )
-    why = f"{STALLED_AFTER} or more attempts in a row without effect: {_some(stalled)}"
+    why = f"{STALLED_AFTER} or more attempts in a row without effect: {_shortened(stalled) or 'none'}."
     if history.unknown_commits:
-        why = f"{history.unknown_commits} commit(s) neither confirmed nor refuted. {why}"
+        why = f"{history.unknown_commits} commit(s) are neither confirmed nor refuted. {why}"
     yield _table_evaluation(
         table,
         translator,
@@ -214,7 +224,7 @@ def log_evaluations(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     evaluations: Iterable[dg.AssetCheckEvaluation],
 ) -> None:
-    """Logs evaluations from any op. Dagster takes them, though its annotation leaves them out."""
+    """Logs evaluations from any op. Dagster accepts them, although its annotation does not name them."""
     for evaluation in evaluations:
         context.log_event(cast("Any", evaluation))
 
@@ -222,7 +232,7 @@ def log_evaluations(
 def unreadable_evaluation(
     table: TableId, translator: IcebergTranslator, error: str
 ) -> dg.AssetCheckEvaluation:
-    """`no_progress` of a table that could not be surveyed."""
+    """The failed check `no_progress` of a table that could not be read."""
     return _table_evaluation(
         table, translator, NO_PROGRESS_CHECK, [error], error, dg.AssetCheckSeverity.ERROR
     )
@@ -256,24 +266,24 @@ def _evaluation(
     key: dg.AssetKey,
     name: str,
     partition: str,
-    found: tuple[Finding, ...],
+    findings: tuple[Finding, ...],
     compared: tuple[tuple[str, float, float], ...],
     target: AssetCheckEvaluationTargetMaterializationData | None,
 ) -> dg.AssetCheckEvaluation:
-    mine = [f for f in found if f.check == name]
-    grave = any(f.severity is Severity.ERROR for f in mine)
+    own_findings = [f for f in findings if f.check == name]
+    severe = any(f.severity is Severity.ERROR for f in own_findings)
     metadata = {}
-    shown = [(f.metric, f.value, f.threshold) for f in mine] or compared
-    for metric, value, threshold in shown:
+    numbers = [(f.metric, f.value, f.threshold) for f in own_findings] or compared
+    for metric, value, threshold in numbers:
         metadata[label(metric)] = dg.MetadataValue.float(float(value))
         metadata[label(f"{metric}_threshold")] = dg.MetadataValue.float(float(threshold))
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=name,
         partition=partition,
-        passed=not mine,
-        severity=dg.AssetCheckSeverity.ERROR if grave or not mine else dg.AssetCheckSeverity.WARN,
-        description="; ".join(_sentence(f) for f in mine) or _DESCRIPTIONS[name],
+        passed=not own_findings,
+        severity=dg.AssetCheckSeverity.ERROR if severe or not own_findings else dg.AssetCheckSeverity.WARN,
+        description="; ".join(_sentence(f) for f in own_findings) or _DESCRIPTIONS[name],
         metadata=metadata,
         target_materialization_data=target,
     )
@@ -282,21 +292,26 @@ def _evaluation(
 def _targets(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[str]
 ) -> dict[str, AssetCheckEvaluationTargetMaterializationData]:
-    """Each partition's latest materialization: without it Dagster takes the evaluation for one of
-    an older state and shows the check as missing."""
+    """Each partition's latest materialization.
+
+    Without it Dagster assigns the evaluation to an older state and shows the check as missing.
+    """
     latest = instance.get_latest_storage_id_by_partition(
         key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
     )
     if not latest:
         return {}
-    wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(latest.values()))
-    found = {r.storage_id: r for r in instance.fetch_materializations(wanted, limit=len(latest)).records}
+    latest_ids = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(latest.values()))
+    records = instance.fetch_materializations(latest_ids, limit=len(latest)).records
+    materializations = {r.storage_id: r for r in records}
     return {
         partition: AssetCheckEvaluationTargetMaterializationData(
-            storage_id=storage_id, run_id=found[storage_id].run_id, timestamp=found[storage_id].timestamp
+            storage_id=storage_id,
+            run_id=materializations[storage_id].run_id,
+            timestamp=materializations[storage_id].timestamp,
         )
         for partition, storage_id in latest.items()
-        if storage_id in found
+        if storage_id in materializations
     }
 
 
@@ -304,7 +319,7 @@ def _sentence(finding: Finding) -> str:
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
 
 
-def _some(partitions: Sequence[str]) -> str:
+def _shortened(partitions: Sequence[str]) -> str:
     shown = ", ".join(partitions[:5])
     rest = len(partitions) - 5
     return f"{shown} and {rest} more" if rest > 0 else shown

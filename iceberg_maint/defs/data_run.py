@@ -1,4 +1,4 @@
-"""The maintenance of a table's data, told to Dagster partition by partition while it happens."""
+"""Maintains a table's data and reports each partition to Dagster when it ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from iceberg_maint.core.outcomes.outcome import (
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy
-from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
+from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
@@ -28,8 +29,11 @@ _DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, R
 
 
 class MaintenanceRun(TableRun):
-    """Runs `maintain` for the partitions of a Dagster run and logs each one's materialization
-    after its last committed batch, so that a crash loses none of what was done."""
+    """Runs `maintain` for the partitions of a Dagster run.
+
+    It logs a partition's materialization after the partition's last committed batch, so that a crash
+    loses no report of committed work.
+    """
 
     def __init__(
         self,
@@ -45,15 +49,15 @@ class MaintenanceRun(TableRun):
         self._open: dict[str, set[str]] = {}
         self._batches: dict[str, list[BatchOutcome]] = {}
         self._before: dict[str, PartitionHealth] = {}
-        self._told: set[str] = set()
+        self._materialized: set[str] = set()
         self._evaluated: set[str] = set()
 
     def __call__(self) -> None:
-        """Raises Failure when a batch failed or its commit is unknown, RetryRequested for what
-        passes by itself; interrupts pass through."""
+        """Raises Failure if a batch failed or its commit is unknown, RetryRequested for an error that
+        ends by itself. Interrupts pass through."""
         context = self._context
         requested = _requested(context)
-        with failures_told(context, self._runtime):
+        with report_failures(context, self._runtime):
             if not context.selected_asset_keys:
                 assess(self._table, self._runtime)
                 self._evaluate_all(requested or frozenset())
@@ -61,7 +65,7 @@ class MaintenanceRun(TableRun):
             outcomes = self._maintain(requested)
         self._finish(combine_outcomes(outcomes), requested)
 
-    # while it runs
+    # during the run
 
     def _observe(self, event: Event) -> None:
         log = self._context.log
@@ -86,7 +90,7 @@ class MaintenanceRun(TableRun):
     def _batch_ended(self, event: BatchEnded) -> None:
         outcome = event.outcome
         line = f"batch {outcome.batch_id}: {outcome.outcome} ({outcome.reason}) {outcome.message}".rstrip()
-        (self._context.log.info if outcome.outcome in WELL else self._context.log.error)(line)
+        (self._context.log.info if outcome.outcome in SUCCESSFUL else self._context.log.error)(line)
         finished = []
         cursors = cursor_metadata(self._runtime.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
         for partition in outcome.partitions:
@@ -94,15 +98,15 @@ class MaintenanceRun(TableRun):
             self._batches.setdefault(partition, []).append(outcome)
             waiting = self._open.get(partition, set())
             waiting.discard(outcome.batch_id)
-            if not waiting and self._well(partition):
+            if not waiting and self._succeeded(partition):
                 self._materialize_batches(partition, event.after[partition], cursors)
                 finished.append(partition)
         self._evaluate(finished)
 
-    def _well(self, partition: str) -> bool:
-        """Whether the partition's batches went well; a stale one counts by its successor."""
+    def _succeeded(self, partition: str) -> bool:
+        """Whether all batches of the partition succeeded. The successor of a stale batch counts in its place."""
         counting = [b for b in self._batches.get(partition, ()) if b.reason is not Reason.STALE]
-        return bool(counting) and all(b.outcome in WELL for b in counting)
+        return bool(counting) and all(b.outcome in SUCCESSFUL for b in counting)
 
     def _materialize_batches(self, partition: str, after: PartitionHealth, cursors: Metadata) -> None:
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
@@ -112,17 +116,17 @@ class MaintenanceRun(TableRun):
         )
 
     def _materialize(self, partition: str, metadata: Metadata) -> None:
-        self._told.add(partition)
+        self._materialized.add(partition)
         self._context.log_event(dg.AssetMaterialization(self._key, partition=partition, metadata=metadata))
 
-    # afterwards
+    # after the run
 
     def _finish(self, outcome: OperationOutcome, requested: frozenset[str] | None) -> None:
         log = self._context.log
         measured = self._runtime.ledger.health(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
         for partition, status, reason in outcome.partitions:
-            if partition in self._told or (requested is not None and partition not in requested):
+            if partition in self._materialized or (requested is not None and partition not in requested):
                 continue
             health = measured.partitions.get(partition) if measured else None
             ended = any(b.reason is not Reason.STALE for b in self._batches.get(partition, ()))
@@ -135,10 +139,11 @@ class MaintenanceRun(TableRun):
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
                 failures.append(f"{partition}: {status} ({reason}) {self._message(partition)}".rstrip())
             elif status is OutcomeStatus.UNSUPPORTED:
-                log.error(f"{partition}: UNSUPPORTED ({reason}): {SENTENCES[reason]}; left as it is")
+                why = refusal(str(self._table), reason, measured) or f"{SENTENCES[reason]}."
+                log.error(f"{partition}: UNSUPPORTED ({reason}): {why}")
             else:
                 retry = retry or reason is Reason.LEASE_HELD
-                log.warning(f"{partition}: left ({reason}): {SENTENCES[reason]}")
+                log.warning(f"{partition}: not maintained ({reason}): {SENTENCES[reason]}")
         self._evaluate_all(requested if requested is not None else frozenset(self._batches))
         self._end(outcome, failures, waits=retry)
 

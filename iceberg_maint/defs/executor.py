@@ -1,4 +1,4 @@
-"""The executor of our runs: Dagster's in-process one, whose run says in the ledger that it lives.
+"""The executor of our runs: Dagster's in-process executor with a run heartbeat in the ledger.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
 """
@@ -15,35 +15,35 @@ from iceberg_maint.runner.lease import run_heartbeat
 
 
 def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
-    """One process per run, so that one run has one Spark session; configured as Dagster's own."""
+    """One process per run, so that one run has one Spark session. It has the configuration of Dagster's own."""
 
     def make(context: dg.InitExecutorContext) -> dg.Executor:
         create = dg.in_process_executor.executor_creation_fn
-        assert create is not None  # Dagster's own has one
-        return LivingExecutor(create(context), ledger)
+        assert create is not None  # Dagster's in-process executor has one
+        return HeartbeatExecutor(create(context), ledger)
 
     return dg.ExecutorDefinition(
         name=dg.in_process_executor.name,
         config_schema=dg.in_process_executor.config_schema.as_field(),
         executor_creation_fn=make,
-        description="Executes all steps in one process, which says in the ledger that it lives.",
+        description="Executes all steps in one process and records a heartbeat in the ledger.",
     )
 
 
-class LivingExecutor(dg.Executor):
-    """Executes by another executor; what `lost_runs` listens to lasts as long as the execution."""
+class HeartbeatExecutor(dg.Executor):
+    """Executes with another executor, and records the heartbeat that `lost_runs` reads."""
 
     def __init__(self, inner: dg.Executor, ledger: Ledger) -> None:
         self._inner, self._ledger = inner, ledger
 
     @property
     def retries(self) -> RetryMode:
-        """As the other's."""
+        """The retry mode of the other executor."""
         return self._inner.retries
 
     def execute(
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
-        """Dagster's events, from the first on in a run that is heard."""
+        """Yields Dagster's events. The heartbeat starts before the first."""
         with run_heartbeat(self._ledger, plan_context.run_id):
             yield from self._inner.execute(plan_context, execution_plan)

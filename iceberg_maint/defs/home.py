@@ -1,4 +1,4 @@
-"""The files of a DAGSTER_HOME, as the package brings them."""
+"""The files of a DAGSTER_HOME, from the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One housekeeping asset per table: manifests, snapshots and orphan files, after the table's data.
+"""One housekeeping asset per table: manifests, snapshots and orphan files, downstream of the table's data.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
@@ -22,7 +22,7 @@ from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_eva
 from iceberg_maint.defs.metadata import cursor_metadata, housekeeping_metadata
 from iceberg_maint.defs.stored_health import last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
-from iceberg_maint.defs.table_run import WELL, TableRun, failures_told
+from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.runner.assess import assess
@@ -35,7 +35,7 @@ _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
 def build_housekeeping_asset(
     table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AssetsDefinition:
-    """The asset with its checks. It shares the table's pool, so it never runs beside its data's."""
+    """The asset with its checks. It shares the pool of the table's asset, so the two never run at the same time."""
     spec = dg.AssetSpec(
         translator.get_housekeeping_key(table),
         deps=[translator.get_asset_key(table)],
@@ -61,7 +61,7 @@ def build_housekeeping_asset(
         HousekeepingRun(
             context, table, runtime, translator, lambda: context.resources.pyspark.spark_session
         )()
-        yield from ()  # what was done is logged; a function that returns would claim all of it
+        yield from ()  # The run logs its materialization. A function that returns would materialize the asset.
 
     return housekeep_table
 
@@ -69,8 +69,8 @@ def build_housekeeping_asset(
 def housekeeping_condition(
     table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
-    """A check says that an operation is due, nothing holds that operation back, and neither the
-    data nor the housekeeping of the table is under way."""
+    """A check requests an operation, nothing delays that operation, and neither the data nor the
+    housekeeping of the table is in progress."""
     return (
         HousekeepingDue(table, runtime, translator)
         & ~dg.AutomationCondition.in_progress()
@@ -79,26 +79,26 @@ def housekeeping_condition(
 
 
 class HousekeepingRun(TableRun):
-    """Runs `maintain` for a table's housekeeping; the materialization tells what each operation did."""
+    """Runs `maintain` for a table's housekeeping. The materialization reports what each operation did."""
 
     operations = HOUSEKEEPING_OPERATIONS
 
     def __call__(self) -> None:
-        """Raises Failure when an operation failed or its commit is unknown, RetryRequested for
-        what passes by itself; interrupts pass through."""
+        """Raises Failure if an operation failed or its commit is unknown, RetryRequested for an error
+        that ends by itself. Interrupts pass through."""
         outcomes: tuple[OperationOutcome, ...] = ()
-        with failures_told(self._context, self._runtime):
+        with report_failures(self._context, self._runtime):
             if self._context.selected_asset_keys:
                 outcomes = self._maintain()
-            seen = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
-            last_pass = last_orphan_pass(self._runtime, seen.state.uuid)
-            log_evaluations(self._context, housekeeping_evaluations(seen, self._translator, last_pass))
+            assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+            last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
+            log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
             if outcomes:
-                cursors = self._runtime.ledger.cursors(seen.state.uuid)
-                self._materialize(outcomes, seen.policy, last_pass, cursors)
+                cursors = self._runtime.ledger.cursors(assessment.state.uuid)
+                self._materialize(outcomes, assessment.policy, last_pass, cursors)
         if outcomes:
             whole = combine_outcomes(outcomes)
-            failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in WELL]
+            failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]
             failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
             self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)
 
@@ -107,8 +107,8 @@ class HousekeepingRun(TableRun):
         if isinstance(event, PlanReady):
             log.info(f"{event.plan.operation}, plan {event.plan.plan_id}: {len(event.plan.batches)} batches")
         elif isinstance(event, BatchEnded):
-            tell = log.info if event.outcome.outcome in WELL else log.error
-            tell(_sentence(event.outcome))
+            write = log.info if event.outcome.outcome in SUCCESSFUL else log.error
+            write(_sentence(event.outcome))
 
     def _materialize(
         self,
@@ -117,7 +117,7 @@ class HousekeepingRun(TableRun):
         last_pass: Report | None,
         cursors: Mapping[str, Cursor],
     ) -> None:
-        if not _kept(outcomes):
+        if not _complete(outcomes):
             return
         hold_seconds = policy.remove_orphan_files.hold_seconds
         metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
@@ -127,23 +127,26 @@ class HousekeepingRun(TableRun):
         )
 
 
-def _kept(outcomes: Sequence[OperationOutcome]) -> bool:
-    """Whether something ran, or nothing that is turned on had anything to do. What is paused, held
-    back, refused or only advised is not claimed to be kept."""
+def _complete(outcomes: Sequence[OperationOutcome]) -> bool:
+    """Whether a batch ran, or no operation that is turned on was due.
+
+    A paused, delayed, refused or only advised operation makes the housekeeping incomplete.
+    """
     if any(o.batches for o in outcomes):
         return True
-    idle = [o for o in outcomes if o.reason is not Reason.DISABLED]
-    return bool(idle) and all(
-        o.outcome is OutcomeStatus.NO_OP and (o.reason in _NOTHING_TO_DO or _gains_nothing(o)) for o in idle
+    enabled = [o for o in outcomes if o.reason is not Reason.DISABLED]
+    return bool(enabled) and all(
+        o.outcome is OutcomeStatus.NO_OP and (o.reason in _NOTHING_TO_DO or _gains_nothing(o))
+        for o in enabled
     )
 
 
 def _gains_nothing(outcome: OperationOutcome) -> bool:
-    """Whether it was due, and its plan came out empty."""
+    """Whether the operation was due and its plan was empty."""
     return any(reason is Reason.NO_GAIN for _, _, reason in outcome.partitions)
 
 
 def _sentence(batch: BatchOutcome) -> str:
-    counted = ", ".join(f"{value} {name}" for name, value in batch.counts.items() if value)
-    what = "table" if batch.partitions == (WHOLE_TABLE,) else ", ".join(batch.partitions)
-    return f"batch {batch.batch_id} of the {what}: {batch.outcome} ({batch.reason}) {counted} {batch.message}".rstrip()
+    counts = ", ".join(f"{value} {name}" for name, value in batch.counts.items() if value)
+    scope = "table" if batch.partitions == (WHOLE_TABLE,) else ", ".join(batch.partitions)
+    return f"batch {batch.batch_id} of the {scope}: {batch.outcome} ({batch.reason}) {counts} {batch.message}".rstrip()

@@ -1,4 +1,4 @@
-"""The Dagster instance: refused settings, pool limits, and what is under way."""
+"""The Dagster instance: refused settings, pool limits, unfinished runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FIX = "copy dagster.yaml of this project into DAGSTER_HOME; 'iceberg-maint init
 
 
 def check_instance(instance: dg.DagsterInstance) -> None:
-    """Raises RefusedError ICM-117 when a crashed run would block its table, ICM-116 when SQLite
-    storage would be written by several runs at once."""
+    """Raises RefusedError ICM-117 if a crashed run would block its table, ICM-116 if several runs would
+    write SQLite storage at once."""
     if not instance.run_monitoring_enabled:
         raise RefusedError(
             "ICM-117",
@@ -43,14 +43,14 @@ def check_instance(instance: dg.DagsterInstance) -> None:
         raise RefusedError(
             "ICM-116",
             f"Dagster stores its runs in SQLite and concurrency.runs.max_concurrent_runs is "
-            f"{queue.max_concurrent_runs}; SQLite bears one run at a time.",
+            f"{queue.max_concurrent_runs}. SQLite supports one run at a time.",
             "set it to 1, or give Dagster a PostgreSQL storage.",
         )
 
 
 def check_home() -> str:
-    """Checks the instance that DAGSTER_HOME names and says which it is; raises what
-    `check_instance` raises."""
+    """Checks the instance that DAGSTER_HOME names and describes it. Raises what `check_instance`
+    raises."""
     with dg.DagsterInstance.get() as instance:
         check_instance(instance)
         return f"{instance.root_directory}, {type(instance.event_log_storage).__name__}"
@@ -59,8 +59,11 @@ def check_home() -> str:
 def initialize_pools(
     instance: dg.DagsterInstance, tables: Iterable[TableId], translator: IcebergTranslator
 ) -> None:
-    """Makes the tables' pools known: the first dequeue that meets an unknown pool does not hold
-    runs back (dagster's queue reads the limits before it initializes them)."""
+    """Initializes the limits of the tables' pools.
+
+    Dagster's queue reads the limits before it initializes them. Without this the first dequeue of an
+    unknown pool would not limit its runs.
+    """
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
         return
@@ -70,7 +73,7 @@ def initialize_pools(
 
 
 def busy_assets(instance: dg.DagsterInstance) -> Callable[[dg.AssetKey], bool]:
-    """Whether an unfinished run or backfill may touch an asset, as of now."""
+    """Returns a function: whether an unfinished run or backfill may change an asset, as of this call."""
     busy: set[dg.AssetKey] = set()
     everything = False
     for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):

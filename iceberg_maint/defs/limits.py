@@ -1,4 +1,4 @@
-"""What a check of a partition compares, for one that passes: a failing one has its findings."""
+"""The comparisons of a partition's check, for a check that passes. A failing check has findings instead."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from iceberg_maint.core.policy.data import Policy
 
 
 def limits(check: str, health: PartitionHealth, policy: Policy) -> Iterator[tuple[str, float, float]]:
-    """(metric, value, threshold) of what the check compares, by the names of its findings; the
-    threshold is the lowest that is set, and what has none is left out."""
+    """(metric, value, threshold) of each comparison, with the names of the check's findings.
+
+    The threshold is the lowest one that is set. A metric without a threshold is left out.
+    """
     rewrite, layout = policy.rewrite_data_files, policy.layout
     if check == Check.SMALL_FILES:
         yield "small_files", health.small_files, rewrite.min_input_files

@@ -1,7 +1,7 @@
-"""Metadata of events: typed and namespaced `iceberg_maint/…`, so that the UI plots the numbers.
+"""Metadata of events, typed and with labels `iceberg_maint/…`, so that the UI plots the numbers.
 
-Table-level labels start with `table_`: Dagster draws one line per label, and a partition's
-number must not share a line with its table's.
+Labels of a table start with `table_`. Dagster draws one line per label, so a partition's number must not
+have the label of its table's number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from iceberg_maint.runner.assess import Assessment
 
 NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20
-"""Rows of the health page's table, partitions named of a cursor, and partition observations per survey at most."""
+"""Rows of the table on the health page, partitions named of a cursor, and partition observations per table at most."""
 _COMPARED = ("data_files", "small_files", "delete_files", "data_bytes", "delete_ratio")
 _TIMES = (
     "last_change_ms",
@@ -49,7 +49,7 @@ def label(name: str) -> str:
 
 
 def partition_metadata(health: PartitionHealth, decision: PartitionDecision | None) -> Metadata:
-    """What is observed of one partition."""
+    """Metadata of one partition's observation."""
     data = _numbers(partition_metrics(health), "")
     if decision is not None:
         data[label("verdict")] = dg.MetadataValue.text(decision.verdict.value)
@@ -113,9 +113,9 @@ def batch_metadata(
     batches: Sequence[BatchOutcome],
     run_id: str,
 ) -> Metadata:
-    """What the batches of one run did to one partition.
+    """Metadata of one partition's materialization: the result of its batches in one run.
 
-    Figures of a batch that holds several partitions are that batch's, and say so in their name.
+    A batch may hold several partitions. Labels that start with `batch_` are figures of whole batches.
     """
     first, last = batches[0], batches[-1]
     data: Metadata = {}
@@ -146,7 +146,7 @@ def batch_metadata(
 
 
 def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -> Metadata:
-    """A requested partition that needs nothing."""
+    """Metadata of a requested partition without work."""
     metrics = partition_metrics(health)
     return {label(f"{name}_after"): _number(metrics[name]) for name in _COMPARED} | {
         label("outcome"): dg.MetadataValue.text(OutcomeStatus.NO_OP.value),
@@ -155,10 +155,14 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
     }
 
 
-def upkeep_metadata(seen: Assessment, decision: Decision, last_pass: Report | None) -> Metadata:
-    """What a check of housekeeping tells: metrics against thresholds, the decision, who holds
-    snapshots back, and what would be rewritten, expired or removed; the last as `last_pass`, the
-    last orphan pass, left it."""
+def housekeeping_check_metadata(
+    assessment: Assessment, decision: Decision, last_pass: Report | None
+) -> Metadata:
+    """Metadata of a housekeeping check.
+
+    It contains metrics and thresholds, the decision, the holders of snapshots, and what would be
+    rewritten, expired or removed. Orphans are those that the last orphan pass, `last_pass`, reported.
+    """
     data: Metadata = {
         label("verdict"): dg.MetadataValue.text(decision.verdict.value),
         label("reason"): _reason(decision.reason),
@@ -169,7 +173,7 @@ def upkeep_metadata(seen: Assessment, decision: Decision, last_pass: Report | No
     for name, value in sorted(decision.evidence.items()):
         data[label(name)] = dg.MetadataValue.text(value)
     if decision.operation == Operation.EXPIRE_SNAPSHOTS:
-        expire = [seen.state.snapshot_by_id(i) for i in seen.retention.expire]
+        expire = [assessment.state.snapshot_by_id(i) for i in assessment.retention.expire]
         records = [
             dg.TableRecord(
                 {"snapshot": str(s.snapshot_id), "operation": s.operation, "committed": _utc(s.timestamp_ms)}
@@ -179,14 +183,16 @@ def upkeep_metadata(seen: Assessment, decision: Decision, last_pass: Report | No
         ]
         columns = [dg.TableColumn(c, "string") for c in ("snapshot", "operation", "committed")]
         data[label("would_expire")] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-        data[label("expirable_refs")] = dg.MetadataValue.text(", ".join(seen.retention.expire_refs) or "none")
+        data[label("expirable_refs")] = dg.MetadataValue.text(
+            ", ".join(assessment.retention.expire_refs) or "none"
+        )
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
-        data |= _orphan_pass_metadata(last_pass, seen.policy.remove_orphan_files.hold_seconds)
+        data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
     return data
 
 
 def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
-    """The last orphan pass, and what goes at a later one: how much, since when, from when on."""
+    """The last orphan pass, and the files that a later pass may remove: number, size and times."""
     text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {SENTENCES[last.outcome.reason]}"
     data: Metadata = {
         label("looked_for_orphans"): dg.MetadataValue.timestamp(last.recorded_ms / 1000),
@@ -199,8 +205,11 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
 
 
 def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Metadata:
-    """What an orphan pass left in the trash or for a person to approve, when each mark may be swept,
-    and some of the paths; nothing of what is not known."""
+    """The orphans that a pass has left in the trash or for a person to approve.
+
+    It contains the time from which each mark may be swept, and some of the paths. Empty if the pass
+    reported none of this.
+    """
     if held is None:
         return {}
     marks = [
@@ -235,8 +244,8 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
 def housekeeping_metadata(
     outcomes: Sequence[OperationOutcome], last_pass: Report | None, hold_seconds: int, run_id: str
 ) -> Metadata:
-    """What each operation of housekeeping did in one run, counted, and what orphans are to go; of a
-    run without an orphan pass of its own as the last one left them."""
+    """Metadata of the housekeeping asset's materialization: the counts of each operation in one run, and
+    the orphans that the last orphan pass has left."""
     data: Metadata = {label("run_id"): dg.MetadataValue.text(run_id)}
     for outcome in outcomes:
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {SENTENCES[outcome.reason]}"
@@ -255,7 +264,7 @@ def _utc(at_ms: int) -> str:
 
 
 def worst_partitions(measured: Measured, decision: Decision) -> dg.TableMetadataValue:
-    """The worst partitions with their numbers and what is decided, as a table."""
+    """A table of the worst partitions with their numbers and decisions."""
     ranked = [p for p in rank(decision) if p.partition in measured.partitions]
     columns = ("data_files", "small_files", "delete_files", "delete_ratio")
     records = []
@@ -325,7 +334,7 @@ def _plain(value: object) -> int | float:
         return value
     if isinstance(value, float):
         return round(value, 6)
-    raise TypeError(f"{value!r} is no number")
+    raise TypeError(f"{value!r} is no number.")
 
 
 def _reason(reason: Reason) -> dg.TextMetadataValue:
@@ -335,7 +344,7 @@ def _reason(reason: Reason) -> dg.TextMetadataValue:
 def _proof_text(batch: BatchOutcome) -> str:
     proof = batch.proof
     if proof is None:
-        raise ValueError(f"batch {batch.batch_id} has no proof")
+        raise ValueError(f"Batch {batch.batch_id} has no proof.")
     verdict = "equal" if proof.equal else "UNEQUAL"
     return (
         f"{proof.level} {verdict}: {proof.input_records} rows read = {proof.output_records} written "

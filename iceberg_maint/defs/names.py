@@ -5,16 +5,16 @@ from __future__ import annotations
 from iceberg_maint.core.model.reasons import CHECKS_OF_PARTITIONS, CHECKS_OF_TABLES
 
 PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_PARTITIONS)
-"""Names of the partitioned checks, which automation reacts to."""
+"""Names of the partitioned checks, which start automation."""
 QUARANTINE_CHECK = "quarantine"
 NO_PROGRESS_CHECK = "no_progress"
 TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK)
-"""Names of the unpartitioned checks, which tell a person."""
+"""Names of the unpartitioned checks, which inform a person."""
 HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_TABLES)
-"""Names of the housekeeping asset's checks, which automation reacts to."""
+"""Names of the housekeeping asset's checks, which start automation."""
 
 ENGINE_TAG = "iceberg_maint/engine"
 """Run tag that counts Spark sessions against the limit in `dagster.yaml`."""
 FORCE_TAG = "iceberg_maint/force"
-"""Run tag with value `true`: rewrites requested partitions even when they are healthy."""
+"""Run tag with value `true`: rewrites requested partitions even if they are healthy."""
 OBSERVE_JOB = "observe_iceberg"

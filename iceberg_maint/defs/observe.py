@@ -1,4 +1,4 @@
-"""The observe job: measures tables, keeps their partition keys, and tells Dagster their health.
+"""The observe job: measures tables, updates their partition keys, and reports their health to Dagster.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
@@ -33,12 +33,15 @@ from iceberg_maint.runner.assess import Assessment, assess
 from iceberg_maint.runner.runtime import Runtime
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
-"""An unchanged table is looked at again after this time: deletes age, and policy may change."""
+"""An unchanged table is measured again after this time: deletes age, and the policy may change."""
 
 
 class ObserveConfig(dg.Config):
-    """What to look at. `tables`: full names, empty for all of this code location;
-    `changed_only`: leave out what has not changed since it was last measured."""
+    """The tables to measure.
+
+    `tables`: full names; empty for all tables of this code location. `changed_only`: leave out tables
+    that have not changed since the last measurement.
+    """
 
     tables: list[str] = []  # noqa: RUF012 - pydantic copies defaults
     changed_only: bool = True
@@ -50,14 +53,14 @@ def build_observe_job(
     translator: IcebergTranslator,
     executor: dg.ExecutorDefinition,
 ) -> dg.JobDefinition:
-    """One op over all tables: a run start costs more than measuring a table."""
+    """One op over all tables: the start of a run costs more than the measurement of a table."""
 
     @dg.op(name="observe_tables")
     def observe_tables(context: dg.OpExecutionContext, config: ObserveConfig) -> None:
-        wanted = set(config.tables)
-        chosen = [t for t in tables if not wanted or str(t) in wanted]
-        for name in sorted(wanted - {str(t) for t in chosen}):
-            context.log.warning(f"{name}: no table of this code location; left out")
+        names = set(config.tables)
+        chosen = [t for t in tables if not names or str(t) in names]
+        for name in sorted(names - {str(t) for t in chosen}):
+            context.log.warning(f"{name} is no table of this code location; it is left out.")
         initialize_pools(context.instance, chosen, translator)
         Observation(context, tables, runtime, translator).observe(chosen, changed_only=config.changed_only)
 
@@ -74,8 +77,8 @@ def build_observe_job(
 
 
 class Observation:
-    """One pass over tables of those that are `loaded`. A table that cannot be read is reported and
-    does not stop others."""
+    """One pass over some of the `loaded` tables. A table that cannot be read is reported and does not
+    stop the others."""
 
     def __init__(
         self,
@@ -92,8 +95,8 @@ class Observation:
         self._busy = busy_assets(context.instance)
 
     def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
-        """Raises Failure when none of what is due could be read, and no other table of the code
-        location is known to be readable: a few broken ones have their own checks."""
+        """Raises Failure if no due table could be read, and no other table of the code location is known
+        to be readable. A single broken table has its own check."""
         failed = 0
         todo = self._due(tables) if changed_only else tables
         for table in todo:
@@ -106,10 +109,10 @@ class Observation:
                 self._unreadable(table, why)
         self._context.log.info(f"{len(tables)} tables, {len(todo)} measured or tried, {failed} unreadable")
         if failed and failed == len(todo) and not self._reads_any_but(todo):
-            raise dg.Failure(f"none of {failed} tables could be read", allow_retries=False)
+            raise dg.Failure(f"None of {failed} tables could be read.", allow_retries=False)
 
     def _reads_any_but(self, tables: Sequence[TableId]) -> bool:
-        """Whether another table is as it was when it was last measured, says its catalog."""
+        """Whether the pointer of another table in its catalog is the pointer that was measured last."""
         others = set(self._loaded).difference(tables)
         pointers = read_pointers(self._runtime, others)
         return any(
@@ -118,8 +121,10 @@ class Observation:
         )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
-        """Tables that changed, are new to the ledger or to Dagster, or were seen long ago. What a
-        silent catalog holds is due too, so that its error shows."""
+        """Tables that changed, are new to the ledger or to Dagster, or were measured long ago.
+
+        The tables of a catalog that does not answer are due too, so that its error becomes visible.
+        """
         known = {k.table: k for k in self._runtime.ledger.known_tables()}
         pointers = read_pointers(self._runtime, tables)
         oldest_ms = self._runtime.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
@@ -134,69 +139,75 @@ class Observation:
 
     def _observe_table(self, table: TableId) -> None:
         before = self._runtime.ledger.health(table)
-        whole = assess(table, self._runtime, CYCLE)
-        seen = whole.only(DATA_OPERATIONS)
-        self._sync_partitions(seen.measured)
-        self._log_partitions(seen, before)
-        self._log_checks(seen)
-        last_pass = last_orphan_pass(self._runtime, whole.state.uuid)
-        cursors = self._runtime.ledger.cursors(whole.state.uuid)
-        log_evaluations(self._context, housekeeping_evaluations(whole, self._translator, last_pass))
-        # Last, and under labels of its own: Dagster plots the last hundred events of an asset.
+        assessment = assess(table, self._runtime, CYCLE)
+        data = assessment.only(DATA_OPERATIONS)
+        self._sync_partitions(data.measured)
+        self._log_partitions(data, before)
+        self._log_checks(data)
+        last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
+        cursors = self._runtime.ledger.cursors(assessment.state.uuid)
+        log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
+        # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(table),
-                description=f"{seen.decision.verdict.value} ({seen.decision.reason.value})",
-                metadata=table_metadata(seen.measured, seen.policy, seen.history, seen.decision, cursors),
+                description=f"{data.decision.verdict.value} ({data.decision.reason.value})",
+                metadata=table_metadata(data.measured, data.policy, data.history, data.decision, cursors),
             )
         )
 
     def _sync_partitions(self, measured: Measured) -> None:
-        """Adds keys at once; retires them only by the ledger's word and never under a run."""
+        """Adds new keys. Deletes keys that the ledger has retired, unless a run uses the asset."""
         name = self._translator.get_partitions_name(measured.table)
-        have = set(self._instance.get_dynamic_partitions(name))
-        if new := sorted(set(measured.partitions) - have):
+        known = set(self._instance.get_dynamic_partitions(name))
+        if new := sorted(set(measured.partitions) - known):
             self._instance.add_dynamic_partitions(name, new)
-        retired = have & set(self._runtime.ledger.retired_partitions(measured.table))
+        retired = known & set(self._runtime.ledger.retired_partitions(measured.table))
         retired -= set(measured.partitions)
         if not retired or self._busy(self._translator.get_asset_key(measured.table)):
             return
         for key in sorted(retired):
             self._instance.delete_dynamic_partition(name, key)
 
-    def _log_partitions(self, seen: Assessment, before: Measured | None) -> None:
-        """The worst unhealthy partitions, then changed ones; few, or they would push the trends
-        off Dagster's plots."""
+    def _log_partitions(self, assessment: Assessment, before: Measured | None) -> None:
+        """Observes the worst unhealthy partitions, then changed ones.
+
+        Only few: Dagster plots the last hundred events of an asset.
+        """
         old = before.partitions if before is not None else {}
-        measured = seen.measured.partitions
-        ranked = [p for p in rank(seen.decision) if p.partition in measured]
-        sick = [p for p in ranked if p.findings]
+        measured = assessment.measured.partitions
+        ranked = [p for p in rank(assessment.decision) if p.partition in measured]
+        unhealthy = [p for p in ranked if p.findings]
         changed = [
             p
             for p in ranked
             if not p.findings and p.partition in old and old[p.partition] != measured[p.partition]
         ]
-        for p in reversed((sick + changed)[:WORST_PARTITIONS]):
+        for p in reversed((unhealthy + changed)[:WORST_PARTITIONS]):
             self._context.log_event(
                 dg.AssetObservation(
-                    self._translator.get_asset_key(seen.measured.table),
+                    self._translator.get_asset_key(assessment.measured.table),
                     partition=p.partition,
                     metadata=partition_metadata(measured[p.partition], p),
                 )
             )
 
-    def _log_checks(self, seen: Assessment) -> None:
+    def _log_checks(self, assessment: Assessment) -> None:
         now_ms = self._runtime.clock.now_ms()
-        sick = [p.partition for p in rank(seen.decision) if p.findings]
-        stale = outdated(self._instance, self._translator, seen.measured, seen.policy, now_ms, sick)
+        unhealthy = [p.partition for p in rank(assessment.decision) if p.findings]
+        stale = outdated(
+            self._instance, self._translator, assessment.measured, assessment.policy, now_ms, unhealthy
+        )
         evaluations = partition_evaluations(
-            self._instance, self._translator, seen.measured, seen.policy, now_ms, stale
+            self._instance, self._translator, assessment.measured, assessment.policy, now_ms, stale
         )
         log_evaluations(self._context, evaluations)
-        log_evaluations(self._context, table_evaluations(seen.measured.table, self._translator, seen.history))
+        log_evaluations(
+            self._context, table_evaluations(assessment.measured.table, self._translator, assessment.history)
+        )
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
-        """The catalog says there is no such table; its partitions stay until it is unlisted."""
+        """The catalog has no such table. Its partitions stay until the table list drops it."""
         self._context.log.warning(f"{table}: {self._runtime.masked(str(why))}")
         if table not in self._runtime.catalog_of(table).tables():
             self._runtime.ledger.forget_table(table)

@@ -1,4 +1,4 @@
-"""When: the sensors and the schedule.
+"""The sensors and the schedule: when to observe and to maintain.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
 """
@@ -20,29 +20,31 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_SENSOR = 200
-"""A user-code automation sensor takes 500 assets at most, two per table, and its tick has a minute."""
+"""An automation sensor in user code accepts 500 assets at most, two per table. Its tick may take a minute."""
 TABLES_PER_RUN = 400
-"""Tables observed by one run at most."""
+"""Tables per observe run at most."""
 REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
 CHANGES_INTERVAL_SECONDS = 60
-"""Between two looks at what has changed."""
+"""Seconds between two comparisons of the tables with their catalogs."""
 AUTOMATION_INTERVAL_SECONDS = 30
-"""Between two looks at what is due, which cost the ledger a query per table."""
+"""Seconds between two evaluations of automation. Each evaluation queries the ledger once per table."""
 
 _UNDER_WAY = "an observe run is queued or running"
 
 Reload = Callable[[str | None, str], str]
-"""Asks Dagster to load the code location of this name again, and why; says in a sentence what came
-of it."""
+"""Requests a reload of the code location of this name, for this cause, and returns the result as a
+sentence."""
 
 
 def build_automation_sensors(
     tables: Sequence[TableId], translator: IcebergTranslator, status: dg.DefaultSensorStatus
 ) -> list[dg.AutomationConditionSensorDefinition]:
-    """Sensors over all tables. They run in the code location: the daemon would not see our own
-    condition and never evaluate it."""
+    """Automation sensors over all tables.
+
+    They run in the code location: the daemon does not know our own condition and would never evaluate it.
+    """
     return [
         dg.AutomationConditionSensorDefinition(
             f"maintenance_{number}",
@@ -66,12 +68,12 @@ def build_observe_schedule(
     cron: str,
     status: dg.DefaultScheduleStatus,
 ) -> dg.ScheduleDefinition:
-    """Observes what changed, whether or not the sensor saw it."""
+    """Observes changed tables, also those that the sensor missed."""
 
     @dg.schedule(
         name="observe_schedule",
-        description="Requests an observation of all tables, of which a run measures those that changed "
-        "or were last measured long ago.",
+        description="Requests an observation of all tables. The run measures the tables that changed or were "
+        "last measured long ago.",
         job=job,
         cron_schedule=cron,
         default_status=status,
@@ -101,18 +103,16 @@ def build_changes_sensor(
     reload: Reload,
     status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
-    """Notices, from the catalogs' own listing and pointers, new, gone and changed tables, and says
-    what is wrong with those of this code location that were left out of it. Notices, too, when the
-    configuration is no longer what is loaded.
+    """Follows the catalogs' lists and pointers for new, dropped and changed tables, and the
+    configuration file for changes. Reports the tables that were left out of this code location.
 
-    What has been handled is the ledger's to know; the cursor only tells a person how far the
-    last tick came.
+    The ledger knows which changes were measured. The cursor only informs a person about the last tick.
     """
 
     @dg.sensor(
         name="table_changes",
         description=(
-            "Follows the catalogs' list of tables and the configuration file, and requests an observation "
+            "Follows the catalogs' lists of tables and the configuration file, and requests an observation "
             "of the tables that changed."
         ),
         job=job,
@@ -163,13 +163,15 @@ def follow_table_list(
     belongs: Callable[[TableId], bool],
     reload: Callable[[], str],
 ) -> list[str]:
-    """Compares the catalogs with the table list and with what is loaded; rewrites the list and
-    asks for a reload where they differ. A catalog that does not answer keeps its tables. Views
-    are not listed by catalogs. Returns what a person should know."""
-    listed, silent = list_catalogs(runtime.catalogs)
-    messages = [f"catalog {name} does not answer: {runtime.masked(str(why))}" for name, why in silent.items()]
+    """Compares the catalogs with the table list and with the loaded tables. Returns messages for a person.
+
+    If they differ, rewrites the list and requests a reload. A catalog that does not answer keeps its
+    tables. Catalogs do not list views.
+    """
+    listed, errors = list_catalogs(runtime.catalogs)
+    messages = [f"catalog {name} does not answer: {runtime.masked(str(why))}" for name, why in errors.items()]
     stored = frozenset(_stored(path))
-    now = listed | {t for t in stored | set(tables) if t.catalog in silent}
+    now = listed | {t for t in stored | set(tables) if t.catalog in errors}
     if now != stored:
         write_table_list(path, now)
         messages += [f"new table {t}" for t in sorted(now - stored)]
@@ -185,7 +187,7 @@ def _stored(path: Path) -> tuple[TableId, ...]:
     try:
         return read_table_list(path) or ()
     except IcebergMaintError:
-        return ()  # Written anew below.
+        return ()  # The caller writes the list again.
 
 
 def _observe_request(tables: Sequence[TableId], run_key: str) -> dg.RunRequest:

@@ -1,4 +1,4 @@
-"""Shard: the share of the tables that one code location holds."""
+"""Shards: the share of the tables that one code location loads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
 
 
 def in_shard(table: TableId, index: int, count: int) -> bool:
-    """Whether the table belongs to code location `index` of `count` (from 0), stable by name."""
+    """Whether the table belongs to code location `index` of `count` (from 0). Depends on its name only."""
     return int(digest(str(table))[:12], 16) % count == index
 
 
@@ -20,5 +20,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     if index.isdecimal() and count.isdecimal() and int(index) < int(count):
         return int(index), int(count)
     raise ConfigurationError(
-        "ICM-100", f"{SHARD_VARIABLE} is '{text}'.", "write i/n with 0 <= i < n, for example 0/4."
+        "ICM-100",
+        f"{SHARD_VARIABLE} is '{text}'. It must be i/n with 0 <= i < n.",
+        "set it to, for example, 0/4.",
     )

@@ -1,4 +1,4 @@
-"""What the Dagster layer decides from stored health, without a look at the table itself."""
+"""Decisions of the Dagster layer from stored health, without reading the table."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _log = logging.getLogger(__name__)
 
 
 def read_pointers(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, str]:
-    """Pointers of the tables whose catalog answers; one round per catalog."""
+    """Metadata pointers of the tables whose catalog answers; one request per catalog."""
     by_catalog: dict[str, list[TableId]] = {}
     for table in tables:
         by_catalog.setdefault(table.catalog, []).append(table)
-    found: dict[TableId, str] = {}
+    pointers: dict[TableId, str] = {}
     for name, members in by_catalog.items():
         try:
-            found.update(runtime.catalog_of(members[0]).pointers(members))
+            pointers.update(runtime.catalog_of(members[0]).pointers(members))
         except IcebergMaintError as why:
             _log.warning("catalog %s gives no pointers: %s", name, runtime.masked(str(why)))
-    return found
+    return pointers
 
 
 def stored_policy(runtime: Runtime, measured: Measured) -> Policy:
-    """The effective policy as of the stored health."""
+    """The effective policy with the properties of the stored health."""
     return runtime.policy_for(measured.table, measured.maintenance_properties)
 
 
 def stored_decision(runtime: Runtime, measured: Measured) -> tuple[TableHistory, Decision]:
-    """The history of the table's data in the ledger and the decision on it; the catalog is not asked."""
+    """The history of the table's data in the ledger, and the decision from stored health; reads no catalog."""
     return decide_stored(measured, stored_policy(runtime, measured), runtime.ledger, runtime.clock.now_ms())
 
 
 def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:
-    """Whether nothing stored holds this operation of housekeeping back."""
+    """Whether nothing stored delays this operation of housekeeping."""
     history = runtime.ledger.history(measured.table_uuid, str(measured.table), operation)
     policy = stored_policy(runtime, measured)
     if operation in REMOVING_OPERATIONS and _clocks_disagree(runtime, measured):
@@ -57,11 +57,11 @@ def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:
 
 
 def _clocks_disagree(runtime: Runtime, measured: Measured) -> bool:
-    """Whether a run would be refused for its clocks, as far as is stored."""
+    """Whether a run would be refused for its clocks, as far as the ledger shows."""
     updated_ms = measured.table_health.last_change_ms
     return disagreement(read_clocks(runtime.clock, runtime.ledger, updated_ms=updated_ms)) is not None
 
 
 def last_orphan_pass(runtime: Runtime, table_uuid: str) -> Report | None:
-    """What the table's last orphan pass reported, whoever ran it."""
+    """The report of the table's last orphan pass, from any run."""
     return runtime.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)

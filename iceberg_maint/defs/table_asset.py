@@ -1,4 +1,4 @@
-"""One asset per table, partitioned as the table is; maintaining it is its materialization.
+"""One asset per table, with the table's partitions. Its materialization maintains the table.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
@@ -19,9 +19,9 @@ SPARK_RESOURCE = "pyspark"
 
 
 def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTranslator) -> dg.AssetsDefinition:
-    """The asset with its checks: one op, because a pool holds for one op and because the checks
-    are evaluated batch by batch. `can_subset` makes every output optional: what was not
-    maintained is not claimed."""
+    """The asset with its checks, as one op: a pool limits one op, and the checks are evaluated batch by
+    batch. `can_subset` makes every output optional, so that only maintained partitions are materialized.
+    """
     partitions = dg.DynamicPartitionsDefinition(name=translator.get_partitions_name(table))
     spec = dg.AssetSpec(
         translator.get_asset_key(table),
@@ -47,8 +47,8 @@ def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTrans
     )
     def maintain_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         MaintenanceRun(context, table, runtime, translator, lambda: context.resources.pyspark.spark_session)()
-        # A generator that yields nothing: a function that returns would be taken to have
-        # materialized every requested partition.
+        # A generator that yields nothing. Dagster would take a function that returns as a materialization
+        # of every requested partition.
         yield from ()
 
     return maintain_table

@@ -1,4 +1,4 @@
-"""One run of Dagster's over one table: `maintain` called, told while it happens, and its end."""
+"""One Dagster run over one table: calls `maintain`, reports its events, and ends the run."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.names import FORCE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
+from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
-"""For what passes by itself: an unreachable catalog, another run's lease, a Spark that will not
-start. It is applied by hand: as the op's `retry_policy` Dagster would apply it to Terminate too
-(op_execution_error_boundary), which is final here. Failed batches have the ledger's back-off."""
-WELL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
-"""What is reported as it happens without an error."""
-_PASSING_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
+"""Retries of errors that end by themselves: an unreachable catalog, another run's lease, a Spark that does
+not start.
+
+The code applies it, not the op's `retry_policy`: Dagster would then also retry a terminated run
+(op_execution_error_boundary), which is final here. Failed batches wait by the ledger's back-off.
+"""
+SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
+"""Outcomes that are logged without an error."""
+_TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
 class TableRun(ABC):
-    """A run of Dagster's that maintains one table; its kinds say of what they tell, and when."""
+    """A Dagster run that maintains one table. Subclasses choose the operations and report the events."""
 
     operations: Sequence[Operation] = DATA_OPERATIONS
 
@@ -44,9 +48,9 @@ class TableRun(ABC):
         self._runtime = runtime.on_session(session)
 
     def _maintain(self, partitions: frozenset[str] | None = None) -> tuple[OperationOutcome, ...]:
-        """The kind's operations, on these partitions or on all."""
+        """Maintains these partitions, or all, with the operations of the class."""
         context = self._context
-        # Each of Dagster's retries within a run owns a lease of its own.
+        # Each retry of Dagster within a run has its own lease.
         retry = f"-{context.retry_number}" if context.retry_number else ""
         request = Request(
             run_id=context.run.run_id + retry,
@@ -58,14 +62,15 @@ class TableRun(ABC):
 
     @abstractmethod
     def _observe(self, event: Event) -> None:
-        """Tells Dagster what has just happened."""
+        """Reports an event to Dagster."""
 
     def _end(self, outcome: OperationOutcome, failures: Sequence[str], *, waits: bool) -> None:
-        """Says how it ended. Raises Failure where something failed or a commit is unknown,
-        RetryRequested where it `waits` for what passes by itself."""
-        self._context.log.info(
-            f"{self._table}: {outcome.outcome} ({outcome.reason}): {SENTENCES[outcome.reason]}"
-        )
+        """Logs the outcome. Raises Failure if an operation failed or a commit is unknown, RetryRequested
+        if the run `waits` for a cause that ends by itself."""
+        why = f"{SENTENCES[outcome.reason]}."
+        if outcome.outcome is OutcomeStatus.UNSUPPORTED:
+            why = str(self._refusal(outcome.reason) or why)
+        self._context.log.info(f"{self._table}: {outcome.outcome} ({outcome.reason}): {why}")
         if failures or outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
             raise dg.Failure(
                 f"{self._table}: {outcome.outcome} ({outcome.reason}). "
@@ -73,30 +78,32 @@ class TableRun(ABC):
                 allow_retries=False,
             )
         if waits:
-            retry_later(
-                self._context, outcome.message or f"{self._table}: {SENTENCES[Reason.LEASE_HELD]}", None
-            )
+            why = outcome.message or f"{self._table}: {self._refusal(Reason.LEASE_HELD)}"
+            retry_later(self._context, why, None)
+
+    def _refusal(self, reason: Reason) -> RefusedError | None:
+        return refusal(str(self._table), reason, self._runtime.ledger.health(self._table))
 
 
 @contextmanager
-def failures_told(context: dg.AssetExecutionContext, runtime: Runtime) -> Iterator[None]:
-    """Turns what is raised into Failure, or RetryRequested for what passes by itself, without
-    secrets. Interrupts pass through."""
+def report_failures(context: dg.AssetExecutionContext, runtime: Runtime) -> Iterator[None]:
+    """Turns errors into Failure, or into RetryRequested if they end by themselves, without secrets.
+    Interrupts pass through."""
     try:
         yield
     except IcebergMaintError as error:
         why = runtime.redacted_error(error)
-        if error.code in _PASSING_CODES:
+        if error.code in _TRANSIENT_CODES:
             retry_later(context, str(why), why)
         raise dg.Failure(str(why), allow_retries=False) from why
-    except Exception as error:  # noqa: BLE001 - a hiccup is tried again, three times in all
+    except Exception as error:  # noqa: BLE001 - a transient error is retried, three attempts in all
         why = runtime.redacted_error(error)
         retry_later(context, f"{type(why).__name__}: {why}", why)
 
 
 def retry_later(context: dg.AssetExecutionContext, why: str, cause: Exception | None) -> NoReturn:
-    """Asks Dagster for a retry after a growing wait. Raises RetryRequested."""
-    context.log.warning(f"{why} Tried again {RETRIES.max_retries} times at most.")
+    """Requests a retry after a growing wait. Raises RetryRequested."""
+    context.log.warning(f"{why} Dagster retries at most {RETRIES.max_retries} times.")
     raise dg.RetryRequested(
         max_retries=RETRIES.max_retries,
         seconds_to_wait=RETRIES.calculate_delay(context.retry_number + 1),

@@ -1,4 +1,4 @@
-"""Translator: what a table is called and how it is described in Dagster."""
+"""Translator: names and descriptions of tables in Dagster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from iceberg_maint.defs.names import FORCE_TAG
 
 _HOUSEKEEPING = "housekeeping"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
-"""What a part of an asset key may be made of: Dagster names outputs and checks after it
-(`AssetKey.to_python_identifier`, which bears a dot too; only the parts encoded here have one)."""
+"""The characters of a part of an asset key. Dagster derives names of outputs and checks from it
+(`AssetKey.to_python_identifier`, which accepts a dot too; only parts that are encoded here have one)."""
 _PARTS_OF_A_TABLE = 3
 """The fewest parts a table has; a namespace of that many could be a table too."""
 
@@ -22,8 +22,8 @@ _PARTS_OF_A_TABLE = 3
 class IcebergTranslator:
     """Maps a table to its asset key, group, owners, tags, kinds, description, partitions and pool.
 
-    Assets, checks, sensors and jobs ask the translator and nothing else. Subclass it, override what
-    should differ, and pass an instance to `build_definitions`:
+    Assets, checks, sensors and jobs take these names from the translator only. Subclass it, override
+    methods, and pass an instance to `build_definitions`:
 
         class LakeTranslator(IcebergTranslator):
             def get_owners(self, table: TableId) -> Sequence[str]:
@@ -38,11 +38,11 @@ class IcebergTranslator:
         """Parts before every asset key, which keep them apart from the keys of assets that load the tables."""
 
     def get_asset_key(self, table: TableId) -> dg.AssetKey:
-        """`prefix / catalog / namespace… / table`, each part as it is spelled where Dagster takes that.
+        """`prefix / catalog / namespace… / table`, with each part as in the catalog if Dagster accepts it.
 
-        Another part is spelled in plain letters, with a dot and a digest of its spelling in the catalog.
-        So is a table named `housekeeping` whose namespace could be a table. Keys of different tables
-        differ.
+        Another part becomes plain letters, a dot and a digest of its name in the catalog. The same holds
+        for a table named `housekeeping` whose namespace could be a table. Different tables have different
+        keys.
         """
         parts = [p if _PLAIN.fullmatch(p) else _encoded(p) for p in table.parts]
         if table.name == _HOUSEKEEPING and len(table.parts) > _PARTS_OF_A_TABLE:
@@ -80,17 +80,17 @@ class IcebergTranslator:
     def get_description(self, table: TableId) -> str:
         """Description of the table's asset."""
         return (
-            f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is left as "
-            f"it is unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
-            "order in which the partitions were first seen."
+            f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is not "
+            f"changed unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
+            "order in which the partitions were first observed."
         )
 
     def get_housekeeping_description(self, table: TableId) -> str:
         """Description of the table's housekeeping asset."""
         return (
-            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, each as its policy "
-            "says. What would go stands in the metadata of the checks before it does: of `snapshots` "
-            "what would expire, of `orphan_files` what lies in the trash and when it may be swept."
+            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, maintained by its "
+            "policy. The metadata of the checks shows in advance what would be removed: `snapshots` shows the "
+            "snapshots that would expire, `orphan_files` the trash and when it may be swept."
         )
 
     def get_metadata(self, table: TableId) -> Mapping[str, object]:
@@ -110,7 +110,7 @@ class IcebergTranslator:
         return f"housekeep__{slug(table)}"
 
     def get_pool(self, table: TableId) -> str:
-        """Pool shared by everything that commits maintenance to the table; its limit is one."""
+        """Pool of all ops that commit maintenance to the table; its limit is one."""
         return f"iceberg_table__{slug(table)}"
 
 
@@ -123,7 +123,7 @@ def slug(table: TableId) -> str:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a name, hexadecimal, also of one that is no valid Unicode."""
+    """SHA-256 of a name, hexadecimal. The name need not be valid Unicode."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

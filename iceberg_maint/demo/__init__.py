@@ -1,4 +1,4 @@
-"""The demo: a lake that real writers made sick, healed before your eyes, proved row for row."""
+"""The demo: maintains a lake of real writers, and compares every row before and after."""
 
 from iceberg_maint.demo.main import Report, open_lake, run
 

@@ -13,11 +13,11 @@ from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 from iceberg_maint.runner.runtime import Runtime
 
 Built = Callable[[DemoTable, float], None]
-"""Told after each table, with the seconds it took."""
+"""Called after each table, with its build time in seconds."""
 
 
 def make_catalog(config: Config) -> Catalog:
-    """The lake's catalog for its writers, made with the demo's namespace when it is missing."""
+    """The lake's catalog for its writers. Creates the demo's namespace if it is missing."""
     connection = config.catalogs[CATALOG]
     catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
     catalog.create_namespace_if_not_exists(NAMESPACE)
@@ -25,12 +25,12 @@ def make_catalog(config: Config) -> Catalog:
 
 
 def writers_of(config: Config, runtime: Runtime, place: Place, scale: Scale) -> Writers:
-    """Writers for the lake's catalog. They share its address with the maintainer, nothing else."""
+    """Writers for the lake's catalog. They share only its address with the maintainer."""
     return Writers(make_catalog(config), runtime.spark.session, place, scale)
 
 
 def build_lake(config: Config, runtime: Runtime, place: Place, scale: Scale, built: Built) -> None:
-    """Writes every table. The mark at the end tells a whole lake from one that was interrupted."""
+    """Writes every table. The file at the end distinguishes a complete lake from an interrupted build."""
     writers = writers_of(config, runtime, place, scale)
     for table in TABLES:
         started = time.monotonic()

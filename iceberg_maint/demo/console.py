@@ -1,4 +1,4 @@
-"""What the demos' own commands share: a console to print on, and how they end."""
+"""Code that the demos' commands share: the console and the exit code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
 
 
 def printed(demo: Callable[[Console], bool], width: int) -> int:
-    """Runs a demo that tells whether all was as it should be; its exit code. What is not printed to a
-    terminal is so many columns wide."""
+    """Runs a demo, which returns whether all results were as expected. Returns the exit code.
+
+    Output that goes to no terminal has `width` columns.
+    """
     try:
         good = demo(Console(width=None if sys.stdout.isatty() else width, highlight=False))
     except IcebergMaintError as refusal:

@@ -1,4 +1,4 @@
-"""The demo's second code location: the job that keeps making the lake sick."""
+"""The demo's second code location: the job that adds small files to the lake."""
 
 import os
 
@@ -11,5 +11,5 @@ defs = build_loader(
     "demo_ingest",
     lambda: ingest(os.environ),
     CRON,
-    "Appends another day of flights and weather in small files, so that there is something to heal.",
+    "Appends another day of flights and weather in small files, so that maintenance becomes due.",
 )

@@ -1,4 +1,4 @@
-"""The second reader: DuckDB, which shares no code with Spark, PyIceberg or this project."""
+"""An independent reader: DuckDB, which shares no code with Spark, PyIceberg or this project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXTENSIONS = ("avro", "iceberg")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows before and after, and how many of each have no equal on the other side."""
+    """Numbers of rows before and after, and of the rows on each side that the other side lacks."""
 
     rows_before: int
     rows_after: int
@@ -25,11 +25,11 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether both hold the same rows, each as often."""
+        """Whether both sides hold the same rows, each equally often."""
         return self.rows_before == self.rows_after and self.missing == 0 and self.unexpected == 0
 
 
-class SecondReader:
+class DuckDBReader:
     """Reads tables by their metadata file. Raises ConfigurationError ICM-100 without DuckDB."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class SecondReader:
         except ImportError as why:
             raise ConfigurationError(
                 "ICM-100",
-                "the demo needs the packages duckdb, duckdb-extension-iceberg and -avro.",
+                "The demo needs the packages duckdb, duckdb-extension-iceberg and duckdb-extension-avro.",
                 INSTALL,
             ) from why
         self._db: Any = duckdb.connect(
@@ -56,7 +56,7 @@ class SecondReader:
         return self._count(f"SELECT count(*) FROM read_parquet({_text(str(parquet))})")
 
     def compare(self, parquet: Path, metadata_location: str) -> Comparison:
-        """Row for row: multiset difference both ways over all columns, NULL equal to NULL."""
+        """Compares all rows: multiset difference in both directions over all columns; NULL equals NULL."""
         return self._compare(
             f"SELECT * FROM read_parquet({_text(str(parquet))})", f"SELECT * FROM {scan(metadata_location)}"
         )
@@ -67,16 +67,16 @@ class SecondReader:
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM {rows}")
 
     def highest(self, column: str) -> int | None:
-        """The highest value of a column of whole numbers in what was taken; None without rows."""
-        found = self._db.execute(f'SELECT max("{column}") FROM taken').fetchone()[0]
-        return None if found is None else int(found)
+        """The highest value of a column of integers in the rows of `take`; None without rows."""
+        highest = self._db.execute(f'SELECT max("{column}") FROM taken').fetchone()[0]
+        return None if highest is None else int(highest)
 
     def compare_taken(self, query: str) -> Comparison:
-        """The rows of a query of DuckDB's, as "before", with what was taken."""
+        """Compares the rows of a DuckDB query, as "before", with the rows of `take`."""
         return self._compare(query, "SELECT * FROM taken")
 
     def close(self) -> None:
-        """Ends the reader."""
+        """Closes the connection."""
         self._db.close()
 
     def _compare(self, before: str, after: str) -> Comparison:
@@ -92,8 +92,8 @@ class SecondReader:
 
 
 def scan(metadata_location: str, snapshot_id: int | None = None) -> str:
-    """The SQL expression with which DuckDB reads a table's metadata file, at one of its snapshots
-    or, without one, at the current one."""
+    """The SQL expression that reads a table's metadata file in DuckDB, at this snapshot or at the current
+    one."""
     at = "" if snapshot_id is None else f", snapshot_from_id = {snapshot_id}::UBIGINT"
     return f"iceberg_scan({_text(unquote(urlsplit(metadata_location).path))}{at})"
 
@@ -105,11 +105,11 @@ def _text(value: str) -> str:
 def _extension_file(name: str) -> str:
     spec = importlib.util.find_spec(f"duckdb_extension_{name}")
     folders = [Path(p) for p in spec.submodule_search_locations or ()] if spec else []
-    found = sorted(f for folder in folders for f in folder.glob(f"extensions/*/{name}.duckdb_extension"))
-    if not found:
+    files = sorted(f for folder in folders for f in folder.glob(f"extensions/*/{name}.duckdb_extension"))
+    if not files:
         raise ConfigurationError(
             "ICM-100",
-            f"the demo needs the package duckdb-extension-{name}.",
+            f"The demo needs the package duckdb-extension-{name}.",
             INSTALL,
         )
-    return str(found[-1])
+    return str(files[-1])

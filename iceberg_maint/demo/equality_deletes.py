@@ -1,4 +1,4 @@
-"""Change data capture by Iceberg's own Java writers: equality deletes, as Flink leaves them."""
+"""Change data capture with Iceberg's Java writers: equality deletes as Flink writes them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def append_upserts(
     gone: Sequence[Row] = (),
     summary: Mapping[str, str] | None = None,
 ) -> None:
-    """Commits one row delta: the rows of these keys are deleted by equality delete files, one per
-    partition, and the given ones are added. Of the keys in `gone` nothing is added. `summary` goes
-    into the snapshot's.
+    """Commits one row delta. Equality delete files, one per partition, delete the keys of `rows` and `gone`.
+    Data files add `rows`. `summary` goes into the snapshot's summary.
 
-    Values are texts, 32-bit integers, doubles and None; keys are distinct and not null. The table is
-    partitioned by columns of the key as they are, or not at all.
+    Values are strings, 32-bit integers, doubles and None; keys are distinct and not null. The table has
+    identity partitions on columns of the key, or no partitions.
     """
     bridge = Bridge(session)
     table = bridge.load_table(table_name)

@@ -1,4 +1,4 @@
-"""Heals the lake through the Dagster definitions that production runs, tick by tick."""
+"""Maintains the lake with the Dagster definitions of production, tick by tick."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.config.load import CONFIG_VARIABLE
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.demo.in_process import Headless, Requested
+from iceberg_maint.demo.in_process import InProcessDagster, Requested
 from iceberg_maint.demo.workspace import Place
 from iceberg_maint.runner.runtime import Runtime
 
 MAX_TICKS = 10
-"""A lake that is not healed by then is not going to be; the daemon would go on."""
+"""Ticks at most. The daemon would continue, but a lake that needs more has a fault."""
 
 Step = Callable[[int, Requested, bool, tuple[Record, ...]], None]
-"""Told after each run: the tick, what was requested, whether Dagster calls the run a success, and
-the ledger's records of it."""
+"""Called after each run with the tick, the request, whether the run succeeded in Dagster, and the ledger's
+records of it."""
 
 
 @dataclass(slots=True)
 class Healing:
-    """What happened. `settled` says whether a tick came that requested nothing."""
+    """The runs of a demo. `settled`: the last tick requested nothing."""
 
     ticks: int = 0
     settled: bool = False
@@ -31,49 +31,50 @@ class Healing:
     failed_runs: list[str] = field(default_factory=list)
 
 
-def open_headless(runtime: Runtime, place: Place, *, housekeeping: bool = False) -> Headless:
-    """The production definitions on the lake's own Dagster instance, with `housekeeping` or for the
-    data alone.
+def open_in_process(runtime: Runtime, place: Place, *, housekeeping: bool = False) -> InProcessDagster:
+    """The production definitions on the lake's Dagster instance, with `housekeeping` or for the data only.
 
-    Points this process's environment at the lake, as `make dev` does for the daemon.
+    Sets this process's environment variables to the lake, as `make dev` does for the daemon.
     """
-    # Dagster says so of partitioned checks and of our automation sensor; both are chosen knowingly.
+    # Dagster warns of partitioned checks and of our automation sensor. We use both on purpose.
     warnings.filterwarnings("ignore", message=r".*is currently in (preview|beta).*")
     os.environ[CONFIG_VARIABLE] = str(place.config)
     os.environ["DAGSTER_HOME"] = str(place.dagster_home)
-    # Not earlier: importing the module builds the definitions from the environment.
+    # Imported here, because the import builds the definitions from the environment.
     from iceberg_maint.definitions import definitions_from
 
     defs = definitions_from(os.environ)
-    return Headless(defs, place.dagster_home, runtime.tables(), housekeeping=housekeeping)
+    return InProcessDagster(defs, place.dagster_home, runtime.tables(), housekeeping=housekeeping)
 
 
-def heal(runtime: Runtime, headless: Headless, step: Step) -> Healing:
-    """Evaluates automation and runs what it requests, until it requests nothing."""
+def heal(runtime: Runtime, dagster: InProcessDagster, step: Step) -> Healing:
+    """Evaluates automation and runs its requests until there are none."""
     healing = Healing()
     while not healing.settled and healing.ticks < MAX_TICKS:
-        healing.settled = not heal_once(runtime, headless, healing, step)
+        healing.settled = not heal_once(runtime, dagster, healing, step)
     return healing
 
 
-def heal_once(runtime: Runtime, headless: Headless, healing: Healing, step: Step) -> bool:
-    """One tick: evaluates automation and runs what it requests. Whether it requested anything."""
+def heal_once(runtime: Runtime, dagster: InProcessDagster, healing: Healing, step: Step) -> bool:
+    """One tick: evaluates automation and runs its requests. Returns whether there were any."""
     healing.ticks += 1
-    requested = headless.tick()
+    requested = dagster.tick()
     for request in requested:
-        _run(runtime, headless, request, healing, step)
+        _run(runtime, dagster, request, healing, step)
     return bool(requested)
 
 
-def _run(runtime: Runtime, headless: Headless, request: Requested, healing: Healing, step: Step) -> None:
-    done = headless.run(request.table, request.partitions)
+def _run(
+    runtime: Runtime, dagster: InProcessDagster, request: Requested, healing: Healing, step: Step
+) -> None:
+    result = dagster.run(request.table, request.partitions)
     known = {r.record_id for r in healing.records}
     records = tuple(
         r
         for r in reversed(runtime.ledger.records(str(request.table), 100))
-        if r.run_id.startswith(done.run_id) and r.record_id not in known
+        if r.run_id.startswith(result.run_id) and r.record_id not in known
     )
     healing.records += records
-    if not done.success:
-        healing.failed_runs.append(done.run_id)
-    step(healing.ticks, request, done.success, records)
+    if not result.success:
+        healing.failed_runs.append(result.run_id)
+    step(healing.ticks, request, result.success, records)

@@ -1,6 +1,6 @@
-"""Dagster without its daemon: observe, evaluate automation, run what it requests, in this process.
+"""Dagster without its daemon: observes, evaluates automation and runs its requests in this process.
 
-The definitions and the instance are the ones the daemon uses; only who turns the crank differs.
+The definitions and the instance are those of the daemon.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from iceberg_maint.defs.translator import IcebergTranslator
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
-# Dagster's console logger tells every event; who turns the crank by hand shows its own progress.
+# Dagster's console logger prints every event. The demo prints its own progress.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What automation requests of one table: partitions as one contiguous range of Dagster's order
-    or, without any, its housekeeping."""
+    """One request of automation: a contiguous range of a table's partitions in Dagster's order, or without
+    partitions its housekeeping."""
 
     table: TableId
     partitions: tuple[str, ...] = ()
@@ -39,9 +39,11 @@ class RunResult:
     success: bool
 
 
-class Headless:
-    """Turns the crank of one set of definitions on one instance. `housekeeping`: whether a tick
-    takes up what is requested of that too, after all data."""
+class InProcessDagster:
+    """Evaluates and runs one set of definitions on one instance.
+
+    `housekeeping`: whether a tick also returns requests of housekeeping, after those of data.
+    """
 
     def __init__(
         self,
@@ -60,18 +62,18 @@ class Headless:
         self._cursor: Any = None
 
     def close(self) -> None:
-        """Lets go of the instance's databases."""
+        """Closes the instance's databases."""
         self._instance.dispose()
 
     def observe(self) -> RunResult:
         """Runs the observe job over every table."""
         job = self._definitions.resolve_job_def(OBSERVE_JOB)
         config = {"ops": {"observe_tables": {"config": {"changed_only": False}}}, **_QUIET}
-        done = job.execute_in_process(run_config=config, instance=self._instance, raise_on_error=False)
-        return RunResult(done.run_id, done.success)
+        result = job.execute_in_process(run_config=config, instance=self._instance, raise_on_error=False)
+        return RunResult(result.run_id, result.success)
 
     def tick(self) -> tuple[Requested, ...]:
-        """Evaluates the automation conditions once; what they request, nothing is run."""
+        """Evaluates the automation conditions once and returns their requests. Runs nothing."""
         result = dg.evaluate_automation_conditions(self._definitions, self._instance, cursor=self._cursor)
         self._cursor = result.cursor
         data = [
@@ -81,15 +83,17 @@ class Headless:
                 table, result.get_requested_partitions(self._translator.get_asset_key(table))
             )
         ]
-        keep = [t for t in self._tables if result.get_num_requested(self._translator.get_housekeeping_key(t))]
-        return (*data, *map(Requested, keep if self._housekeeping else ()))
+        housekeeping = [
+            t for t in self._tables if result.get_num_requested(self._translator.get_housekeeping_key(t))
+        ]
+        return (*data, *map(Requested, housekeeping if self._housekeeping else ()))
 
     def run(self, table: TableId, partitions: Sequence[str]) -> RunResult:
-        """Materializes a range of partitions or, without any, the table's housekeeping: the asset's
-        own code, in this process."""
+        """Materializes a range of partitions, or without partitions the table's housekeeping, in this
+        process with the code of the asset."""
         job = self._definitions.resolve_implicit_global_asset_job_def()
         span = {_RANGE_START: partitions[0], _RANGE_END: partitions[-1]} if partitions else {}
-        done = job.execute_in_process(
+        result = job.execute_in_process(
             run_config=_QUIET,
             instance=self._instance,
             asset_selection=[
@@ -100,10 +104,10 @@ class Headless:
             tags={**span, ENGINE_TAG: "spark"},
             raise_on_error=False,
         )
-        return RunResult(done.run_id, done.success)
+        return RunResult(result.run_id, result.success)
 
     def partitions(self, table: TableId) -> tuple[str, ...]:
-        """The table's partition keys as Dagster knows them, in its order."""
+        """The table's partition keys in Dagster, in Dagster's order."""
         return tuple(self._instance.get_dynamic_partitions(self._translator.get_partitions_name(table)))
 
     def _ranges(self, table: TableId, requested: Collection[str | None]) -> Iterator[tuple[str, ...]]:

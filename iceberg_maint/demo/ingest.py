@@ -1,4 +1,4 @@
-"""Keeps the demo lake sick: another day of flights and weather, in small appends."""
+"""Adds work to the demo lake: another day of flights and weather, in small appends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from iceberg_maint.demo import sources
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
 
 APPENDS = 6
-"""Appends per table and call: enough small files to make a partition due."""
+"""Appends per table and call: enough small files that a partition becomes due."""
 _YEAR = timedelta(days=365)
 
 
 def ingest(environ: Mapping[str, str]) -> list[str]:
-    """Appends one day, a year later than the last time it was flown, to the lake that
-    $ICEBERG_MAINT_CONFIG names. Says what was appended where."""
+    """Appends one day, with dates a year later, to the lake that $ICEBERG_MAINT_CONFIG names. Returns a
+    sentence per table."""
     connection = load_config(None, environ).catalogs[CATALOG]
     catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
     return [
@@ -33,7 +33,7 @@ def _append(catalog: Catalog, name: str, rows: pa.Table) -> str:
     table = catalog.load_table((NAMESPACE, name))
     days = list(sources.days(rows))
     snapshot = table.current_snapshot()
-    # Every commit moves the day on, so that no state has to be kept.
+    # The sequence number chooses the day, so that the job needs no state.
     number = (snapshot.sequence_number or 0) if snapshot else 0
     day = _a_year_later(days[number % len(days)])
     for batch in sources.slices(day, APPENDS):

@@ -1,4 +1,4 @@
-"""A scheduled job around a function that loads data: what fills a lake, beside what keeps it.
+"""A scheduled job around a function that loads data, for a code location beside the maintainer.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
@@ -9,8 +9,8 @@ import dagster as dg
 
 
 def build_loader(name: str, load: Callable[[], Sequence[str]], cron: str, description: str) -> dg.Definitions:
-    """A job of one op, on a schedule that is on from the first load. `load` says in sentences what
-    it loaded; they go to the run's log."""
+    """A job of one op, and its schedule, which runs from the first load on. `load` returns sentences for the
+    run's log."""
 
     @dg.op(name=f"{name}_load", description=description)
     def load_data(context: dg.OpExecutionContext) -> None:

@@ -1,4 +1,4 @@
-"""The demo from its first row to its last proof."""
+"""The demo: builds the lake, maintains it, and compares all rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.console import Console
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report, sources
 from iceberg_maint.demo.build import build_lake
-from iceberg_maint.demo.duckdb_reader import SecondReader
-from iceberg_maint.demo.heal import Healing, heal, open_headless
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
+from iceberg_maint.demo.heal import Healing, heal, open_in_process
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import Place, place, table_id
@@ -26,7 +26,7 @@ from iceberg_maint.wiring import build
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo showed."""
+    """The results of the demo."""
 
     place: Place
     healing: Healing
@@ -35,11 +35,11 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether every table ended as it should, by runs that all succeeded."""
+        """Whether every table ended as expected and every run succeeded."""
         return self.healing.settled and not self.healing.failed_runs and all(t.good for t in self.tables)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The JSON document of `demo`."""
         return {
             "good": self.good,
             "data": str(self.place.root),
@@ -57,26 +57,26 @@ class Report:
 
 
 def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None) -> Report:
-    """Builds the lake in `root` unless it is there, heals it, and proves that no row changed.
+    """Builds the lake in `root` if it is missing, maintains it, and proves that no row changed.
 
-    Raises ConfigurationError ICM-100 for a folder with something else in it and without the packages
-    of the demo, RefusedError ICM-103 without a Java.
+    Raises ConfigurationError ICM-100 for a folder with other content or without the demo's packages,
+    RefusedError ICM-103 without a Java.
     """
     started = time.monotonic()
-    reader = SecondReader()
+    reader = DuckDBReader()
     runtime, where = open_lake(root, console, fresh=fresh, scale=scale)
-    report.heading(console, "Before", "measured from metadata; nothing was read from data files")
+    report.heading(console, "Before", "measured from metadata; no data file was read")
     before = _looks(runtime)
     report.looks(console, before)
-    for table, seen in before.items():
-        reader.copy(seen.measured.metadata_location, _copy(where, table))
-    console.print("\nA second reader (DuckDB) has copied every table's rows, deletes applied.")
+    for table, state in before.items():
+        reader.copy(state.measured.metadata_location, _copy(where, table))
+    console.print("\nDuckDB has copied the rows of every table, with deletes applied.")
     healing = _heal(runtime, where, console)
-    report.heading(console, "After", "the second reader compares row for row (EXCEPT ALL, both ways)")
+    report.heading(console, "After", "DuckDB compares all rows (EXCEPT ALL, in both directions)")
     results = _judge(runtime, where, before, reader)
     reader.close()
     report.results(console, results)
-    report.heading(console, "Housekeeping", "manifests, snapshots, and files that nothing reaches")
+    report.heading(console, "Housekeeping", "manifests, snapshots and orphan files")
     report.housekeeping(console, results)
     demo = Report(where, healing, results, time.monotonic() - started)
     report.ending(console, where, results, good=demo.good, seconds=demo.seconds)
@@ -86,7 +86,7 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
 def open_lake(
     root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None
 ) -> tuple[Runtime, Place]:
-    """The lake of this folder, built when it is missing, incomplete or asked for afresh."""
+    """Opens the lake in this folder. Builds it if it is missing or incomplete, or with `fresh`."""
     sources.check()
     where = place(root)
     if fresh or (where.config.exists() and not where.built.exists()):
@@ -94,9 +94,9 @@ def open_lake(
     config = where.prepare(os.environ)
     runtime = build(config)
     if where.built.exists():
-        console.print(f"The lake in {where.root} is there already (--fresh builds it anew).")
+        console.print(f"The lake in {where.root} exists (--fresh builds a new one).")
     else:
-        report.heading(console, "Building the lake", f"real rows by real writers, into {where.root}")
+        report.heading(console, "Building the lake", f"real rows by real writers, in {where.root}")
         build_lake(
             config,
             runtime,
@@ -108,18 +108,18 @@ def open_lake(
 
 
 def _heal(runtime: Runtime, where: Place, console: Console) -> Healing:
-    report.heading(console, "Healing", "Dagster's own assets, checks and automation, in this process")
-    headless = open_headless(runtime, where, housekeeping=True)
+    report.heading(console, "Healing", "Dagster's assets, checks and automation, in this process")
+    dagster = open_in_process(runtime, where, housekeeping=True)
     try:
-        headless.observe()
+        dagster.observe()
 
         def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
             report.run(console, tick, request, records, success=success)
 
-        healing = heal(runtime, headless, step)
-        headless.observe()
+        healing = heal(runtime, dagster, step)
+        dagster.observe()
     finally:
-        headless.close()
+        dagster.close()
     return healing
 
 
@@ -128,13 +128,13 @@ def _looks(runtime: Runtime) -> dict[DemoTable, Look]:
 
 
 def _judge(
-    runtime: Runtime, where: Place, before: Mapping[DemoTable, Look], reader: SecondReader
+    runtime: Runtime, where: Place, before: Mapping[DemoTable, Look], reader: DuckDBReader
 ) -> tuple[TableResult, ...]:
     results = []
-    for table, seen in before.items():
+    for table, look_before in before.items():
         after = look(runtime, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
-        results.append(judge(table, seen, after, rows))
+        results.append(judge(table, look_before, after, rows))
     return tuple(results)
 
 

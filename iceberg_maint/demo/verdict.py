@@ -1,4 +1,4 @@
-"""What became of each table, judged from the table: before against after."""
+"""The verdict on each table, from its state before and after."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from iceberg_maint.runner.runtime import Runtime
 
 
 class End(StrEnum):
-    """How a table ended. HEALED and UNTOUCHED are as they should be."""
+    """The final state of a table. HEALED and UNTOUCHED are good."""
 
     HEALED = "healed"
     UNTOUCHED = "untouched"
     SICK = "still sick"
-    TOUCHED = "touched, although it was not to be"
+    TOUCHED = "changed, although it must not change"
     ROWS_DIFFER = "ROWS DIFFER"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One table at one moment: its data, and which operations of housekeeping are due. `held` are the
-    orphans in its trash, as the last pass left them."""
+    """One table at one time: its data, and the due operations of housekeeping. `held` are the orphans that
+    the last pass has left in the trash."""
 
     measured: Measured
     decision: Decision
-    upkeep: tuple[str, ...] = ()
+    housekeeping: tuple[str, ...] = ()
     held: tuple[HeldOrphans, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The JSON document."""
         total = self.measured.total()
         return {
             "snapshot": self.measured.snapshot_id,
@@ -52,7 +52,7 @@ class Look:
             "delete_ratio": total.delete_ratio,
             "snapshots": self.measured.table_health.snapshots,
             "manifests": self.measured.table_health.manifests,
-            "housekeeping": list(self.upkeep),
+            "housekeeping": list(self.housekeeping),
             "trashed_files": sum(h.files for h in self.held),
             "decision": self.decision.verdict.value,
             "reason": self.decision.reason.value,
@@ -60,7 +60,7 @@ class Look:
 
     @property
     def due(self) -> int:
-        """Partitions that ought to be maintained, whether or not that is supported."""
+        """Number of partitions that need maintenance, supported or not."""
         return sum(1 for p in self.decision.partitions if p.verdict in (Verdict.RUN, Verdict.REFUSE))
 
 
@@ -76,11 +76,11 @@ class TableResult:
 
     @property
     def good(self) -> bool:
-        """Whether the table ended as it should."""
+        """Whether the final state is good."""
         return self.end in (End.HEALED, End.UNTOUCHED)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The JSON document."""
         return {
             "table": self.table.full_name,
             "sick": self.table.sick,
@@ -98,14 +98,14 @@ class TableResult:
 
 
 def look(runtime: Runtime, table: TableId) -> Look:
-    """Measures and decides; changes nothing in the lake."""
-    seen = assess(table, runtime, CYCLE)
-    data, upkeep = seen.only(DATA_OPERATIONS), seen.only(HOUSEKEEPING_OPERATIONS)
-    last_pass = runtime.ledger.last_report(seen.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    """Measures a table and makes the decisions. Changes nothing in the lake."""
+    assessment = assess(table, runtime, CYCLE)
+    data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
+    last_pass = runtime.ledger.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
-        seen.measured,
+        assessment.measured,
         data.decision,
-        tuple(d.operation for d in upkeep.decisions if d.verdict is Verdict.RUN),
+        tuple(d.operation for d in housekeeping.decisions if d.verdict is Verdict.RUN),
         (last_pass.outcome.held or ()) if last_pass else (),
     )
 
@@ -121,6 +121,6 @@ def _end(table: DemoTable, before: Look, after: Look, rows: Comparison) -> End:
         return End.ROWS_DIFFER
     if table.name == CONTROL:
         return End.TOUCHED if touched or after.held else End.UNTOUCHED
-    if after.decision.verdict is not Verdict.SKIP or after.upkeep:
+    if after.decision.verdict is not Verdict.SKIP or after.housekeeping:
         return End.SICK
     return End.HEALED if touched else End.UNTOUCHED

@@ -1,4 +1,4 @@
-"""Where the demo lake lies, and the configuration file it is maintained by."""
+"""The folder of the demo lake and its configuration file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ spark:
 """
 _POLICY = """\
 defaults:
-  # A demo has no patience: the default waits five minutes after the first attempt that failed.
+  # The default waits five minutes after the first failed attempt.
   retry: {backoff_seconds: 30}
 tables:
   # Equality deletes are due after an hour by default; here they are due at once.
@@ -40,7 +40,7 @@ tables:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder of one demo lake and what lies in it."""
+    """The folder of one demo lake and its contents."""
 
     root: Path
 
@@ -56,24 +56,24 @@ class Place:
 
     @property
     def before(self) -> Path:
-        """Folder of the Parquet copies the second reader took before the healing."""
+        """Folder of DuckDB's Parquet copies from before the maintenance."""
         return self.root / "before"
 
     @property
     def sources(self) -> Path:
-        """Folder of data on its way into the lake."""
+        """Folder of source data for the lake."""
         return self.root / "sources"
 
     @property
     def built(self) -> Path:
-        """Exists once every table of the lake was written."""
+        """This file exists after every table of the lake was written."""
         return self.root / "built"
 
     def prepare(self, environ: Mapping[str, str]) -> Config:
-        """Makes the folders, writes the configuration where there is none, sets up the Dagster
-        instance as the project's `dagster.yaml` says, and loads the configuration.
+        """Creates the folders, writes the configuration if there is none, sets up the Dagster instance with
+        the project's `dagster.yaml`, and loads the configuration.
 
-        Raises ConfigurationError ICM-100 for a folder that holds something else or cannot be made.
+        Raises ConfigurationError ICM-100 for a folder with other content or that cannot be created.
         """
         refuse_other(self.root, self.config, "demo lake")
         for folder in (self.root, self.before, self.sources, self.dagster_home):
@@ -81,21 +81,20 @@ class Place:
         if not self.config.exists():
             write_config(self.config, "iceberg-maint demo", _POLICY)
         (self.dagster_home / INSTANCE).write_text(home_file(INSTANCE), encoding="utf-8")
-        # Dagster's UI would open with an invitation to its newsletter.
-        welcomed = self.dagster_home / ".nux" / "nux.yaml"
-        welcomed.parent.mkdir(exist_ok=True)
-        welcomed.write_text("seen: 1\n", encoding="utf-8")
+        # Without this file Dagster's UI opens with an invitation to its newsletter.
+        newsletter_file = self.dagster_home / ".nux" / "nux.yaml"
+        newsletter_file.parent.mkdir(exist_ok=True)
+        newsletter_file.write_text("seen: 1\n", encoding="utf-8")
         return load_config(self.config, environ)
 
     def clear(self) -> None:
-        """Removes the lake with everything in its folder; a folder that holds no lake stays."""
+        """Deletes the lake and everything in its folder. A folder without a lake stays."""
         if self.config.exists():
             shutil.rmtree(self.root)
 
 
 def refuse_other(root: Path, config: Path, what: str) -> None:
-    """Raises ConfigurationError ICM-100 for a folder with something in it that this configuration file
-    is not among."""
+    """Raises ConfigurationError ICM-100 for a folder that is not empty and lacks this configuration file."""
     if root.exists() and not root.is_dir():
         raise ConfigurationError("ICM-100", f"{root} is no folder.", "name another one with --data.")
     if root.exists() and any(root.iterdir()) and not config.exists():
@@ -105,18 +104,18 @@ def refuse_other(root: Path, config: Path, what: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder of the lake, and those above it. Raises ConfigurationError ICM-100 where it cannot."""
+    """Creates a folder of the lake and its parents. Raises ConfigurationError ICM-100 if this fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as why:
         raise ConfigurationError(
-            "ICM-100", f"{folder} cannot be made: {why.strerror}.", "name another folder with --data."
+            "ICM-100", f"{folder} cannot be created: {why.strerror}.", "name another folder with --data."
         ) from why
 
 
 def write_config(config: Path, command: str, policy: str) -> None:
-    """Writes the configuration of a lake in the file's own folder."""
-    text = f"# Written by `{command}`; the lake is maintained by it as any other would be.\n"
+    """Writes the configuration of the lake in the file's folder."""
+    text = f"# Written by `{command}`; the lake is maintained with it like any other lake.\n"
     config.write_text(f"{text}{_LAKE.format(root=config.parent)}{policy}", encoding="utf-8")
 
 

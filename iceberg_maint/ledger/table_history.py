@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.codec import loads
+from iceberg_maint.core.model.reasons import current_reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.ledger.leases import owner_of
@@ -178,7 +179,7 @@ def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[str, 
             crashes=r.crashes,
             not_before_ms=r.not_before_ms,
             quarantined=r.quarantined,
-            reason=r.reason,
+            reason=current_reason(r.reason),
         )
         for r in rows
     }

@@ -13,7 +13,7 @@ NOTHING_FOUND = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, or
 
 
 class FakeOrphanFiles:
-    """A fake `storage_ports.OrphanFiles` that returns the given work. `swept` records the `sweep`
+    """A fake `ports.storage.OrphanFiles` that returns the given work. `swept` records the `sweep`
     argument of each pass."""
 
     def __init__(self, work: OrphanWork = NOTHING_FOUND) -> None:

@@ -75,7 +75,7 @@ class OrphanPass:
         sweep: bool,
         holds: Callable[[], bool],
     ) -> OrphanWork:
-        """See `storage_ports.OrphanFiles`."""
+        """See `ports.storage.OrphanFiles`."""
         done = _Done()
         target, store = self._target(state, policy, in_flight), self._around.store(state)
         holds = AskedLease(holds, self._around.now_ms)
@@ -113,7 +113,7 @@ class OrphanPass:
         return tuple(trash_batches(target.prefixes, self._around.store(state)))
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
-        """See `storage_ports.OrphanFiles`."""
+        """See `ports.storage.OrphanFiles`."""
         target = self._target(state, policy, frozenset(), others=())
         store, reachability = self._around.store(state), self._around.reachability(state)
         return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))

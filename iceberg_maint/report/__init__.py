@@ -1,1 +1,1 @@
-"""What people and scripts see: JSON documents, tables, sentences. No decisions."""
+"""Output for people and scripts: JSON documents, tables, sentences. Makes no decisions."""

@@ -1,4 +1,4 @@
-"""Metric against threshold: every comparison a decision rests on, crossed or not."""
+"""Comparisons of metrics with thresholds: everything that a decision is based on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECTION = "rewrite_data_files"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric against the threshold that judges it; None is off. `rule` is ≥, > or <."""
+    """One metric and its threshold; a threshold of None is off. `rule` is ≥, > or <."""
 
     metric: str
     value: float
@@ -35,20 +35,24 @@ def compare(
     health: PartitionHealth,
     policy: RewriteDataFilesPolicy,
     target_bytes: int,
-    found: tuple[Finding, ...],
+    findings: tuple[Finding, ...],
     sources: Mapping[str, str],
     now_ms: int,
     layout: LayoutPolicy,
     merges: RewritePositionDeleteFilesPolicy,
     format_version: int,
 ) -> tuple[Comparison, ...]:
-    """Every threshold of the operations on data against what it judges.
+    """Compares every threshold of the operations on data with its metric.
 
-    Where there are enough small files and `found` still says nothing of them, the gain decides,
-    so it is shown too; so are the average size beside `max_files` and the age of equality deletes.
+    If there are enough small files and `findings` has none about them, the gain of a rewrite decided;
+    the result then contains the gain. It also contains the average file size if `max_files` is crossed,
+    and the age of equality deletes.
     """
-    small_found = any(f.threshold_key == f"{_SECTION}.min_input_files" for f in found)
-    rows = (*_files(health, policy, target_bytes, small_found=small_found), *_deletes(health, policy, now_ms))
+    small_files_due = any(f.threshold_key == f"{_SECTION}.min_input_files" for f in findings)
+    rows = (
+        *_files(health, policy, target_bytes, small_files_due=small_files_due),
+        *_deletes(health, policy, now_ms),
+    )
     named = ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
     return tuple(
         Comparison(metric, value, rule, limit, key, sources[key], _crosses(value, rule, limit))
@@ -64,10 +68,10 @@ _Row = tuple[str, float, str, float | None, str]
 
 
 def _files(
-    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int, *, small_found: bool
+    health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int, *, small_files_due: bool
 ) -> Iterator[_Row]:
     yield "small_files", health.small_files, "≥", policy.min_input_files, "min_input_files"
-    if health.small_files >= policy.min_input_files and not small_found:
+    if health.small_files >= policy.min_input_files and not small_files_due:
         gain = excess_files(health, policy, target_bytes)
         yield "files a rewrite would remove", gain, ">", policy.min_excess_files, "min_excess_files"
         share = gain / health.data_files if health.data_files else 0.0
@@ -103,7 +107,7 @@ def _position_deletes(
 
 
 def _overlap(health: PartitionHealth, policy: LayoutPolicy) -> Iterator[_Row]:
-    """Only of a table that is to be sorted."""
+    """Yields nothing for a table without a sort order."""
     if not policy.enabled or not health.sort_ranges:
         return
     ideal = ideal_overlap_depth(health)

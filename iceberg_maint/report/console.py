@@ -1,4 +1,4 @@
-"""Tables and lines for a person's terminal, by rich."""
+"""Tables and lines for a terminal, drawn with rich."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.work import table_work
 from iceberg_maint.ports.ledger import Cursor
-from iceberg_maint.report.explain import Why
+from iceberg_maint.report.explain import TableExplanation
 from iceberg_maint.report.formatting import duration, moment, number, sentence, size
-from iceberg_maint.report.housekeeping import draw_upkeep, planned_upkeep
+from iceberg_maint.report.housekeeping import draw_housekeeping, planned_housekeeping
 
 SHOWN_PARTITIONS = 20
 _COLOURS = {
@@ -51,7 +51,7 @@ def grid(*columns: str, title: str | None = None) -> Table:
 
 
 def draw_health(console: Console, measured: Measured) -> None:
-    """One table of `observe`."""
+    """Draws the health of one table for `observe`."""
     total = measured.total()
     health = measured.table_health
     console.print(
@@ -91,14 +91,14 @@ def draw_health(console: Console, measured: Measured) -> None:
 
 
 def draw_decision(console: Console, decision: Decision) -> None:
-    """A decision's partitions."""
+    """Draws a decision and its partitions."""
     console.print(
         f"[bold]{escape(decision.table)}[/] {decision.operation}: {word(decision.verdict.value)} "
         f"{decision.reason.value} - {sentence(decision.reason)}"
     )
-    shown = [p for p in decision.partitions if p.verdict is not Verdict.SKIP]
+    partitions = [p for p in decision.partitions if p.verdict is not Verdict.SKIP]
     table = grid("partition", "decision", "reason", "operation", "metric", ">value", ">threshold", "key")
-    for p in shown[:SHOWN_PARTITIONS]:
+    for p in partitions[:SHOWN_PARTITIONS]:
         finding = p.findings[0] if p.findings else None
         table.add_row(
             escape(p.partition),
@@ -110,18 +110,18 @@ def draw_decision(console: Console, decision: Decision) -> None:
             number(finding.threshold) if finding else "",
             finding.threshold_key if finding else "",
         )
-    if shown:
+    if partitions:
         console.print(table)
-    _and_more(console, len(shown))
+    _and_more(console, len(partitions))
 
 
 def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
-    """A plan's batches and leftovers."""
+    """Draws a plan's batches and leftovers."""
     if not plan.batches:
         console.print("plan: no batches")
     elif plan.operation in HOUSEKEEPING_OPERATIONS:
         for batch in plan.batches:
-            words = escape(planned_upkeep(table_work(batch.work)))
+            words = escape(planned_housekeeping(table_work(batch.work)))
             console.print(f"plan {plan.plan_id}: {words}, at snapshot {plan.snapshot_id}")
     else:
         time = "" if seconds is None else f", about {duration(seconds)}"
@@ -133,20 +133,20 @@ def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
         for batch in plan.batches:
             table.add_row(
                 batch.batch_id,
-                escape(_some(batch.partitions)),
+                escape(_shortened(batch.partitions)),
                 ", ".join(r.value for r in batch.reasons),
                 number(batch.input_files),
                 size(batch.input_bytes),
                 number(batch.expected_output_files),
             )
         console.print(table)
-    for left in plan.leftovers[:SHOWN_PARTITIONS]:
-        console.print(f"left over: {escape(left.partition)} - {sentence(left.reason)}")
+    for leftover in plan.leftovers[:SHOWN_PARTITIONS]:
+        console.print(f"left over: {escape(leftover.partition)} - {sentence(leftover.reason)}")
     _and_more(console, len(plan.leftovers))
 
 
 def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
-    """One operation of `run`."""
+    """Draws the outcome of one operation of `run`."""
     console.print(
         f"[bold]{escape(outcome.table)}[/] {outcome.operation}: {word(outcome.outcome.value)} "
         f"{outcome.reason.value} - {sentence(outcome.reason)}"
@@ -167,12 +167,12 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
             console.print(f"  {b.batch_id}: {escape(b.message)}")
 
 
-def draw_why(console: Console, why: Why) -> None:
-    """An explanation."""
+def draw_explanation(console: Console, why: TableExplanation) -> None:
+    """Draws the explanation of a table."""
     console.print(f"[bold]{escape(why.decision.table)}[/]: {escape(why.truth)}")
     console.print(f"next run: {word(why.decision.verdict.value)} {why.decision.reason.value}")
     if why.change:
-        console.print(f"for another decision: {escape(why.change)}")
+        console.print(f"to change the decision: {escape(why.change)}")
     if why.last is not None:
         o = why.last.outcome
         console.print(
@@ -208,16 +208,16 @@ def draw_why(console: Console, why: Why) -> None:
             )
         console.print(table)
         if p.change:
-            console.print(f"  for another decision: {escape(p.change)}")
+            console.print(f"  to change the decision: {escape(p.change)}")
     _and_more(console, len(why.partitions))
-    for upkeep in why.upkeep:
-        draw_upkeep(console, upkeep, _COLOURS)
+    for operation in why.housekeeping:
+        draw_housekeeping(console, operation, _COLOURS)
     console.print()
     draw_policy(console, why.values, why.sources)
 
 
 def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
-    """The last batch of each operation that is DONE."""
+    """Draws the last DONE batch of each operation."""
     if not cursors:
         return
     table = grid("cursor", "window", ">batches done", "batch", "partitions", "snapshot", "advanced")
@@ -227,7 +227,7 @@ def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
             c.plan_id or "",
             f"{number(c.window_done)} of {number(c.window_batches)}" if c.window_batches else "",
             c.batch_id,
-            escape(_some(c.partitions)),
+            escape(_shortened(c.partitions)),
             "" if c.snapshot_id is None else str(c.snapshot_id),
             moment(c.advanced_ms),
         )
@@ -235,7 +235,7 @@ def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
 
 
 def draw_policy(console: Console, values: Mapping[str, object], sources: Mapping[str, str]) -> None:
-    """Effective policy values and where they come from."""
+    """Draws effective policy values and their sources."""
     table = grid("policy key", "value", "from")
     for key, value in values.items():
         table.add_row(key, escape(number(value)), escape(sources[key]))
@@ -243,7 +243,7 @@ def draw_policy(console: Console, values: Mapping[str, object], sources: Mapping
 
 
 def draw_records(console: Console, records: tuple[Record, ...]) -> None:
-    """`history`."""
+    """Draws the records of `history`."""
     if not records:
         console.print("no records")
         return
@@ -268,7 +268,7 @@ def draw_records(console: Console, records: tuple[Record, ...]) -> None:
 
 
 def draw_rows(console: Console, columns: list[str], rows: list[list[Any]]) -> None:
-    """A plain table."""
+    """Draws a plain table."""
     table = grid(*columns)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
@@ -279,7 +279,7 @@ def _batch_row(b: BatchOutcome) -> list[str]:
     proof = "" if b.proof is None else f"{b.proof.level} {'equal' if b.proof.equal else 'UNEQUAL'}"
     return [
         b.batch_id,
-        escape(_some(b.partitions)),
+        escape(_shortened(b.partitions)),
         word(b.outcome.value),
         b.reason.value,
         f"{number(b.input_files)} → {number(b.output_files)}",
@@ -290,7 +290,7 @@ def _batch_row(b: BatchOutcome) -> list[str]:
     ]
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _shortened(names: tuple[str, ...]) -> str:
     if names == (WHOLE_TABLE,):
         return "the whole table"
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

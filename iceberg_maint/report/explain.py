@@ -1,4 +1,4 @@
-"""Why: the decision on a table or partition, explained with its evidence."""
+"""Explanation of the decision on a table or partition, with its evidence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.formatting import duration, moment, number, sentence
-from iceberg_maint.report.housekeeping import UpkeepWhy, resumption, upkeep_document
+from iceberg_maint.report.housekeeping import HousekeepingExplanation, housekeeping_document, resumption
 from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWhy:
-    """One partition explained: the decision, what was compared, what happened before, and what
-    would have to change for the decision to be another.
+class PartitionExplanation:
+    """Explanation of the decision on one partition: the comparisons, the history, the last outcome, and
+    the change that would lead to another decision.
     """
 
     decision: PartitionDecision
@@ -32,18 +32,19 @@ class PartitionWhy:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
-    """A table explained. `truth` is the one sentence on its data to read first; `upkeep` is what
-    concerns the table as a whole, one per operation; `cursors` are how far each operation has come."""
+class TableExplanation:
+    """Explanation of the decision on a table. `truth` is the one sentence to read first;
+    `housekeeping` has one explanation per operation on the table as a whole; `cursors` has the progress
+    of each operation."""
 
     decision: Decision
     truth: str
     change: str
-    partitions: tuple[PartitionWhy, ...]
+    partitions: tuple[PartitionExplanation, ...]
     values: Mapping[str, object]
     sources: Mapping[str, str]
     last: Record | None
-    upkeep: tuple[UpkeepWhy, ...] = ()
+    housekeeping: tuple[HousekeepingExplanation, ...] = ()
     cursors: tuple[Cursor, ...] = ()
 
 
@@ -63,14 +64,14 @@ def explain(
     history: TableHistory,
     last: Record | None,
     now_ms: int,
-    upkeep: tuple[UpkeepWhy, ...] = (),
+    housekeeping: tuple[HousekeepingExplanation, ...] = (),
     cursors: tuple[Cursor, ...] = (),
-) -> Why:
-    """The explanation of a decision taken on these values."""
+) -> TableExplanation:
+    """Explains a decision that was made on these values."""
     partitions = tuple(
         _partition(decision, p, measured, policy, sources, history, last, now_ms) for p in decision.partitions
     )
-    return Why(
+    return TableExplanation(
         decision,
         _truth(decision, history, now_ms),
         _table_change(decision, partitions, history),
@@ -78,13 +79,13 @@ def explain(
         policy_values(policy),
         sources,
         last,
-        upkeep,
+        housekeeping,
         cursors,
     )
 
 
-def why_document(why: Why) -> Document:
-    """`why` as JSON."""
+def explanation_document(why: TableExplanation) -> Document:
+    """The JSON document of `why`."""
     return {
         "table": why.decision.table,
         "snapshot": why.decision.snapshot_id,
@@ -107,7 +108,7 @@ def why_document(why: Why) -> Document:
             }
             for p in why.partitions
         ],
-        "housekeeping": [upkeep_document(u) for u in why.upkeep],
+        "housekeeping": [housekeeping_document(h) for h in why.housekeeping],
         "cursors": [cursor_document(c) for c in why.cursors],
         "last": None if why.last is None else record_document(why.last),
         "next": {
@@ -121,33 +122,33 @@ def why_document(why: Why) -> Document:
 
 def _partition(
     decision: Decision,
-    one: PartitionDecision,
+    partition_decision: PartitionDecision,
     measured: Measured,
     policy: Policy,
     sources: Mapping[str, str],
     history: TableHistory,
     last: Record | None,
     now_ms: int,
-) -> PartitionWhy:
-    health = measured.partitions.get(one.partition, PartitionHealth())
+) -> PartitionExplanation:
+    health = measured.partitions.get(partition_decision.partition, PartitionHealth())
     comparisons = compare(
         health,
         policy.rewrite_data_files,
         measured.target_file_size_bytes,
-        one.findings,
+        partition_decision.findings,
         sources,
         now_ms,
         policy.layout,
         policy.rewrite_position_delete_files,
         measured.format_version,
     )
-    past = history.of(one.partition)
-    return PartitionWhy(
-        one,
+    past = history.of(partition_decision.partition)
+    return PartitionExplanation(
+        partition_decision,
         comparisons,
         past,
-        _last_of(one.partition, last),
-        _change(decision.table, one, comparisons, past, now_ms),
+        _last_of(partition_decision.partition, last),
+        _change(decision.table, partition_decision, comparisons, past, now_ms),
     )
 
 
@@ -164,16 +165,16 @@ def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
     reasons = {p.reason for p in decision.partitions}
     due = len(decision.due())
     total = len(decision.partitions)
-    held = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
+    quarantined = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
     waiting = [p for p in decision.partitions if p.reason is Reason.BACK_OFF]
     if decision.verdict is Verdict.RUN:
-        rest = f" {held} more held in quarantine." if held else ""
-        return f"Sick: {due} of {total} partitions are due ({sentence(decision.reason)}).{rest}"
+        rest = f" {quarantined} more are quarantined." if quarantined else ""
+        return f"Unhealthy: {due} of {total} partitions are due ({sentence(decision.reason)}).{rest}"
     if decision.reason is Reason.PAUSED:
         note = f": {history.paused_reason}" if history.paused_reason else ""
         return f"Paused{note}."
     if Reason.QUARANTINED in reasons:
-        return f"Quarantined: {held} of {total} partitions are held for a person after repeated failures."
+        return f"Quarantined: {quarantined} of {total} partitions wait for a person after repeated failures."
     if waiting:
         until_ms = min(p.until_ms for p in waiting if p.until_ms is not None)
         return (
@@ -189,19 +190,21 @@ def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
         return f"Healthy: no threshold is crossed in any of {total} partitions."
     if decision.reason is Reason.FOREIGN_MAINTAINER:
         return _foreign(decision.evidence)
-    words = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
-    return f"{words[decision.verdict]}: {sentence(decision.reason)}."
+    headings = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
+    return f"{headings[decision.verdict]}: {sentence(decision.reason)}."
 
 
 def _foreign(evidence: Mapping[str, str]) -> str:
     return (
         f"Refused: {evidence['foreign_maintainer']} rewrote files of the table in snapshot "
         f"{evidence['foreign_snapshot']} at {moment(int(evidence['foreign_at_ms']))}; two maintainers undo "
-        f"each other's work. That counts until {moment(int(evidence['foreign_until_ms']))}."
+        f"each other's work. The refusal ends at {moment(int(evidence['foreign_until_ms']))}."
     )
 
 
-def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], history: TableHistory) -> str:
+def _table_change(
+    decision: Decision, partitions: tuple[PartitionExplanation, ...], history: TableHistory
+) -> str:
     table = decision.table
     if history.unknown_commits:
         return f"settle {history.unknown_commits} unconfirmed commits first: iceberg-maint reconcile {table}"
@@ -212,9 +215,9 @@ def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], hist
         Reason.DISABLED: "policy key rewrite_data_files.enabled: true",
         Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
         Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
-        Reason.DROPPED_SOURCE: "the files of these specs are written anew: see ICM-131",
+        Reason.DROPPED_SOURCE: "write the files of these specs again: see ICM-131",
         Reason.EMPTY: "data in the table",
-        Reason.FOREIGN_MAINTAINER: "the other maintainer is stopped, or policy key foreign_maintainers.mode: "
+        Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }
     if decision.reason in table_wide:
@@ -225,32 +228,32 @@ def _table_change(decision: Decision, partitions: tuple[PartitionWhy, ...], hist
 
 def _change(
     table: str,
-    one: PartitionDecision,
+    partition_decision: PartitionDecision,
     comparisons: tuple[Comparison, ...],
     past: PartitionHistory,
     now_ms: int,
 ) -> str:
-    at = f"{table} --partition '{one.partition}'"
-    if one.verdict is Verdict.RUN:
-        return f"nothing: the next run takes it (iceberg-maint run {at})"
-    if one.reason is Reason.HEALTHY:
-        return _until_sick(comparisons)
-    if one.reason is Reason.BACK_OFF and one.until_ms is not None:
-        wait = duration(max(0, one.until_ms - now_ms) / 1000)
-        return f"{wait} have to pass, or: iceberg-maint release {at}; last: {past.reason}"
-    if one.reason is Reason.QUARANTINED:
-        return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {at}"
-    if one.reason is Reason.HOT and one.until_ms is not None:
-        return f"no write until {moment(one.until_ms)}, or a lower windows.cold_after_seconds"
+    at = f"{table} --partition '{partition_decision.partition}'"
+    if partition_decision.verdict is Verdict.RUN:
+        return f"nothing: the next run maintains it (iceberg-maint run {at})"
+    if partition_decision.reason is Reason.HEALTHY:
+        return _thresholds_not_crossed(comparisons)
+    if partition_decision.reason is Reason.BACK_OFF and partition_decision.until_ms is not None:
+        wait = duration(max(0, partition_decision.until_ms - now_ms) / 1000)
+        return f"wait {wait}, or: iceberg-maint release {at}; last: {past.reason}"
+    if partition_decision.reason is Reason.QUARANTINED:
+        return f"remove the cause ({past.reason}), then: iceberg-maint release {at}"
+    if partition_decision.reason is Reason.RECENTLY_CHANGED and partition_decision.until_ms is not None:
+        return f"no write until {moment(partition_decision.until_ms)}, or a lower windows.cold_after_seconds"
     return {
-        Reason.UNSUPPORTED_KEY: "equality deletes applied by another engine, or the writer's key columns changed",
-        Reason.MEMORY: "more in equality_deletes.memory, or fewer deletes at once",
-        Reason.RUN_BUDGET: "the next run, or more in windows.max_partitions_per_run or windows.max_bytes_per_run",
-        Reason.HOUR_BUDGET: "the next hour, or more in windows.max_partitions_per_hour or windows.max_bytes_per_hour",
-    }.get(one.reason, "")
+        Reason.UNSUPPORTED_KEY: "apply the equality deletes with another engine, or change the writer's key columns",
+        Reason.MEMORY: "raise equality_deletes.memory, or lower windows.max_files_per_batch",
+        Reason.RUN_BUDGET: "the next run, or raise windows.max_partitions_per_run or windows.max_bytes_per_run",
+        Reason.HOUR_BUDGET: "the next hour, or raise windows.max_partitions_per_hour or windows.max_bytes_per_hour",
+    }.get(partition_decision.reason, "")
 
 
-def _until_sick(comparisons: tuple[Comparison, ...]) -> str:
+def _thresholds_not_crossed(comparisons: tuple[Comparison, ...]) -> str:
     parts = [
         f"{c.metric} {c.rule} {number(c.threshold)} (now {number(c.value)})"
         for c in comparisons

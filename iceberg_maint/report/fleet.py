@@ -1,4 +1,4 @@
-"""The fleet: every table's stored health and what was done to it."""
+"""The fleet: stored health and recorded work of every table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from iceberg_maint.report.json_documents import Document
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """One table: health as last stored, and what the counted records did to it."""
+    """One table: its last stored health, and the work of the counted records."""
 
     table: str
     data_files: int
@@ -37,23 +37,23 @@ class FleetRow:
     busy_seconds: float
 
 
-def fleet(healths: Iterable[Measured], records: Iterable[Record]) -> tuple[FleetRow, ...]:
-    """One row per table with stored health, most small and delete files first."""
+def fleet(health: Iterable[Measured], records: Iterable[Record]) -> tuple[FleetRow, ...]:
+    """One row per table with stored health. Tables with the most small files and delete files come first."""
     by_table: dict[str, list[Record]] = {}
     for record in records:
         by_table.setdefault(record.table, []).append(record)
-    rows = [_row(h, by_table.get(str(h.table), [])) for h in healths]
+    rows = [_row(measured, by_table.get(str(measured.table), [])) for measured in health]
     return tuple(sorted(rows, key=lambda r: (-r.small_files - r.delete_files, r.table)))
 
 
 def read_fleet(ledger: Ledger, limit: int) -> tuple[FleetRow, ...]:
-    """The fleet from stored health and the `limit` newest records."""
-    healths = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
-    return fleet(healths, ledger.records(None, limit))
+    """Reads the fleet from stored health and the `limit` newest records."""
+    health = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
+    return fleet(health, ledger.records(None, limit))
 
 
 def fleet_document(rows: tuple[FleetRow, ...]) -> Document:
-    """`report` as JSON: totals, then the tables."""
+    """The JSON document of `report`: totals, then tables."""
     from dataclasses import asdict
 
     tables = [asdict(r) for r in rows]
@@ -63,7 +63,7 @@ def fleet_document(rows: tuple[FleetRow, ...]) -> Document:
 
 
 def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
-    """`report` for a terminal."""
+    """Draws `report`."""
     columns = [
         "table",
         ">files",
@@ -79,7 +79,7 @@ def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
         ">wasted",
         ">time",
     ]
-    drawn = [
+    cells = [
         [
             r.table,
             number(r.data_files),
@@ -98,13 +98,13 @@ def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
         for r in rows
     ]
     console.print(f"{len(rows)} tables with stored health")
-    draw_rows(console, columns, drawn)
+    draw_rows(console, columns, cells)
 
 
 def _row(measured: Measured, records: list[Record]) -> FleetRow:
     total = measured.total()
     batches = [b for r in records for b in r.outcome.batches]
-    done = [b for b in batches if b.snapshot_after is not None]
+    committed = [b for b in batches if b.snapshot_after is not None]
     failed = [r for r in records if r.outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)]
     return FleetRow(
         table=str(measured.table),
@@ -117,9 +117,9 @@ def _row(measured: Measured, records: list[Record]) -> FleetRow:
         runs=len(records),
         failed_runs=len(failed),
         batches=len(batches),
-        files_removed=sum(b.input_files - b.output_files for b in done),
-        input_bytes=sum(b.input_bytes for b in done),
-        delete_files_removed=sum(b.delete_files_removed for b in done),
+        files_removed=sum(b.input_files - b.output_files for b in committed),
+        input_bytes=sum(b.input_bytes for b in committed),
+        delete_files_removed=sum(b.delete_files_removed for b in committed),
         wasted_bytes=sum(b.wasted_bytes for b in batches),
         busy_seconds=round(sum(b.seconds for b in batches), 3),
     )

@@ -1,4 +1,4 @@
-"""Numbers, times and reasons as people read them."""
+"""Numbers, times and reasons as text for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 
-# Select Graphic Rendition, which is all that is ever drawn with.
+# Select Graphic Rendition: the only escape sequences that drawing uses.
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -42,7 +42,7 @@ def moment(time_ms: int) -> str:
 
 
 def number(value: object) -> str:
-    """A metric or threshold; None is off."""
+    """A metric or threshold; None becomes `off`."""
     if value is None:
         return "off"
     if isinstance(value, bool):
@@ -57,13 +57,15 @@ def number(value: object) -> str:
 
 
 def escape_control_chars(text: str, *, styled: bool = False) -> str:
-    """The text with what would steer a terminal or turn its direction written out: names of tables
-    and what other engines wrote are anybody's text. `styled` leaves colours as they are."""
+    """Replaces characters that steer a terminal or change the text direction by their escapes.
+
+    Names of tables and texts of other engines may contain them. `styled` keeps colours.
+    """
     pieces = _STYLE.split(text) if styled else [text]
-    return "".join(piece if n % 2 else _written_out(piece) for n, piece in enumerate(pieces))
+    return "".join(piece if n % 2 else _escaped(piece) for n, piece in enumerate(pieces))
 
 
-def _written_out(text: str) -> str:
+def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

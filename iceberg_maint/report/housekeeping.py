@@ -1,4 +1,4 @@
-"""Upkeep explained: what is due of the table as a whole, since when, and who holds it."""
+"""Explanation of housekeeping: the operations on a table as a whole, what is due and what delays it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ from iceberg_maint.report.json_documents import Document
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepWhy:
-    """One operation of housekeeping explained. `held_by` names who keeps snapshots from expiring;
-    `next_ms` is when it is due by the clock, None where other thresholds decide. `last_pass` is what
-    the last orphan pass was refused for, or its sign of a second owner."""
+class HousekeepingExplanation:
+    """Explanation of one operation of housekeeping.
+
+    `held_by` names the holders that keep snapshots from expiring. `next_ms` is the time when the
+    operation is due again; None if other thresholds decide. `last_pass` is the refusal of the last
+    orphan pass, or its sign of a second owner.
+    """
 
     decision: Decision
     findings: tuple[Finding, ...]
@@ -44,32 +47,32 @@ class UpkeepWhy:
     last_pass: str = ""
 
 
-def explain_upkeep(
+def explain_housekeeping(
     decision: Decision,
     history: TableHistory,
     retention: Retention,
     policy: Policy,
     last_pass: BatchOutcome | None = None,
-) -> UpkeepWhy:
-    """The explanation of a decision that `core.decisions.housekeeping.decide_housekeeping` took on these values."""
+) -> HousekeepingExplanation:
+    """Explains a decision of `core.decisions.housekeeping.decide_housekeeping` on these values."""
     operation = decision.operation
     findings = tuple(f for p in decision.partitions for f in p.findings)
     every_seconds = {
         Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.every_seconds,
         Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.every_seconds,
     }.get(operation)
-    done = history.last_done_ms
-    held: tuple[str, ...] = ()
+    last_done_ms = history.last_done_ms
+    holders: tuple[str, ...] = ()
     if operation is Operation.EXPIRE_SNAPSHOTS:
-        held = tuple(f"{h.holder.value} {h.name} ({len(h.blocks)} snapshots)" for h in retention.blocking)
+        holders = tuple(f"{h.holder.value} {h.name} ({len(h.blocks)} snapshots)" for h in retention.blocking)
     past = history.of(WHOLE_TABLE)
-    return UpkeepWhy(
+    return HousekeepingExplanation(
         decision,
         findings,
         past,
-        done,
-        None if every_seconds is None or done is None else done + every_seconds * 1000,
-        held,
+        last_done_ms,
+        None if every_seconds is None or last_done_ms is None else last_done_ms + every_seconds * 1000,
+        holders,
         _change(decision, past),
         _last_pass(last_pass) if operation is Operation.REMOVE_ORPHAN_FILES else "",
     )
@@ -81,7 +84,7 @@ def _last_pass(last: BatchOutcome | None) -> str:
     return last.message if last.reason is Reason.REFUSED else sign(last.unlogged)
 
 
-def upkeep_document(why: UpkeepWhy) -> Document:
+def housekeeping_document(why: HousekeepingExplanation) -> Document:
     """One operation of housekeeping in `why --json`."""
     return {
         "operation": why.decision.operation,
@@ -97,7 +100,7 @@ def upkeep_document(why: UpkeepWhy) -> Document:
     }
 
 
-def draw_upkeep(console: Console, why: UpkeepWhy, colour: Mapping[str, str]) -> None:
+def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Mapping[str, str]) -> None:
     """One operation of housekeeping for a terminal."""
     verdict = why.decision.verdict.value
     console.print(
@@ -109,18 +112,18 @@ def draw_upkeep(console: Console, why: UpkeepWhy, colour: Mapping[str, str]) -> 
             f"  {f.metric} is {number(f.value)}, threshold {number(f.threshold)} ({f.threshold_key})"
         )
     if why.last_done_ms is not None:
-        due = "" if why.next_ms is None else f"; again from {moment(why.next_ms)}"
-        console.print(f"  last ended well: {moment(why.last_done_ms)}{due}")
+        due = "" if why.next_ms is None else f"; due again at {moment(why.next_ms)}"
+        console.print(f"  last success: {moment(why.last_done_ms)}{due}")
     if why.last_pass:
-        console.print(f"  the last pass: {escape(escape_control_chars(why.last_pass))}")
+        console.print(f"  last pass: {escape(escape_control_chars(why.last_pass))}")
     for holder in why.held_by:
         console.print(f"  held back by {escape(holder)}")
     if why.change:
-        console.print(f"  for another decision: {escape(why.change)}")
+        console.print(f"  to change the decision: {escape(why.change)}")
 
 
-def planned_upkeep(work: MetadataWork | RemoveOrphanFiles) -> str:
-    """What work on the table as a whole would do, in words."""
+def planned_housekeeping(work: MetadataWork | RemoveOrphanFiles) -> str:
+    """Describes what work on the table as a whole would do."""
     match work:
         case RewriteManifests():
             return f"regroup {number(len(work.manifests))} manifests"
@@ -128,31 +131,31 @@ def planned_upkeep(work: MetadataWork | RemoveOrphanFiles) -> str:
             refs = f" and refs {', '.join(work.refs)}" if work.refs else ""
             return f"expire {number(len(work.snapshots))} snapshots{refs}"
         case RemoveOrphanFiles():
-            sweep = "empty the trash past its hold, " if work.sweep else ""
-            return f"{sweep}look for orphan files and set them aside"
+            sweep = "delete trash past its hold, " if work.sweep else ""
+            return f"{sweep}search for orphan files and move them to the trash"
         case _:
             assert_never(work)
 
 
 def resumption(decision: Decision) -> str:
-    """What ends the pause that a decision tells of; a table's pause and the fleet's do not end each other."""
+    """What ends the pause of this decision. A table's pause and the fleet's pause end separately."""
     if decision.evidence.get("by") == "policy":
         return "policy key paused: false"
-    return f"iceberg-maint resume {decision.table}, or without a table where the whole fleet is paused"
+    return f"iceberg-maint resume {decision.table}, or without TABLE if the whole fleet is paused"
 
 
 def _change(decision: Decision, past: PartitionHistory) -> str:
     table, reason = decision.table, decision.reason
     if decision.verdict is Verdict.RUN:
-        return f"nothing: the next run takes it (iceberg-maint run {table} --operation {decision.operation})"
+        return f"nothing: the next run does it (iceberg-maint run {table} --operation {decision.operation})"
     if reason is Reason.DISABLED:
         return f"policy key {decision.evidence.get('key', '')}: true"
     if reason is Reason.GC_DISABLED:
-        return "only the table's owner should set gc.enabled=true"
+        return "the table's owner sets gc.enabled=true"
     if reason is Reason.CLOCKS_DISAGREE:
         return f"{FIX} {decision.evidence.get('clocks', '')}"
     if reason is Reason.QUARANTINED:
-        return f"a person looks at the cause ({past.reason}), then: iceberg-maint release {table}"
+        return f"remove the cause ({past.reason}), then: iceberg-maint release {table}"
     if reason is Reason.BACK_OFF and past.not_before_ms is not None:
         return (
             f"not before {moment(past.not_before_ms)}, or: iceberg-maint release {table}; last: {past.reason}"

@@ -1,4 +1,4 @@
-"""Orphan files and the trash, as documents and as people read them."""
+"""Orphan files and the trash: JSON documents, and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scan_document(
     needs_approval: bool,
     unlogged: UnloggedMetadata,
 ) -> Document:
-    """What `orphans scan` found."""
+    """The JSON document of `orphans scan`."""
     return {
         "table": table,
         "listed_files": counts.listed_files,
@@ -52,7 +52,7 @@ def scan_document(
 
 
 def orphan_document(orphan: Orphan) -> Document:
-    """One orphan file."""
+    """The JSON document of one orphan file."""
     return {
         "path": printable_path(orphan.path),
         "bytes": orphan.size_bytes,
@@ -63,7 +63,7 @@ def orphan_document(orphan: Orphan) -> Document:
 def mark_document(
     header: TrashBatchHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
 ) -> Document:
-    """One mark of the trash; `sweep_after_ms` is null for what was put back."""
+    """The JSON document of one mark of the trash; `sweep_after_ms` is null for restored files."""
     return {
         "mark_id": header.mark_id,
         "prefix": printable_path(header.prefix),
@@ -76,16 +76,16 @@ def mark_document(
     }
 
 
-def draw_scan(console: Console, found: Mapping[str, object], summary: OrphanSummary, limit: float) -> None:
-    """A scan, for people."""
+def draw_scan(console: Console, document: Mapping[str, object], summary: OrphanSummary, limit: float) -> None:
+    """Draws a scan."""
     from rich.markup import escape
 
-    files, listed = found["orphan_files"], found["listed_files"]
+    files, listed = document["orphan_files"], document["listed_files"]
     console.print(
-        f"[bold]{escape(str(found['table']))}[/]: {number(files)} of {number(listed)} files look orphaned, "
-        f"{size(_int(found['orphan_bytes']))} of {size(_int(found['listed_bytes']))}"
+        f"[bold]{escape(str(document['table']))}[/]: {number(files)} of {number(listed)} files look orphaned, "
+        f"{size(_int(document['orphan_bytes']))} of {size(_int(document['listed_bytes']))}"
     )
-    kept = found["kept"]
+    kept = document["kept"]
     if isinstance(kept, Mapping):
         console.print("kept: " + (", ".join(f"{why} {number(n)}" for why, n in kept.items()) or "none"))
     if summary.oldest_ms is None or summary.youngest_ms is None:
@@ -101,15 +101,15 @@ def draw_scan(console: Console, found: Mapping[str, object], summary: OrphanSumm
         for o in summary.largest
     ]
     draw_rows(console, ["largest files", "size", "last written"], largest)
-    if found["needs_approval"]:
+    if document["needs_approval"]:
         console.print(
-            f"[yellow]more than {limit:.0%}: a person must approve it[/]: "
-            f"iceberg-maint orphans trash {escape(str(found['table']))} --approve {found['digest']}"
+            f"[yellow]more than {limit:.0%}: a person must approve the move[/]: "
+            f"iceberg-maint orphans trash {escape(str(document['table']))} --approve {document['digest']}"
         )
 
 
 def draw_marks(console: Console, marks: list[Document]) -> None:
-    """The trash of a table, for people."""
+    """Draws the trash of a table."""
     from rich.markup import escape
 
     if not marks:

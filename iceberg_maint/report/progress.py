@@ -13,7 +13,7 @@ from iceberg_maint.report.formatting import escape_control_chars
 
 
 class RunProgress:
-    """Bars of batches on `console`; nothing at all where it is no terminal."""
+    """Progress bars of batches on `console`; shows nothing if `console` is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -38,22 +38,22 @@ class RunProgress:
         self._progress.stop()
 
     def begin(self, name: str, total: int | None, note: str = "") -> None:
-        """A new bar, the old one done with."""
+        """Replaces the current bar by a new one."""
         if self._task is not None:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(escape(escape_control_chars(name)), total=total, note=note)
 
     def note(self, text: str) -> None:
-        """What is being worked on."""
+        """Shows the current work."""
         if self._task is not None:
             self._progress.update(self._task, note=text)
 
     def total(self, count: int) -> None:
-        """How many steps there are."""
+        """Sets the number of steps."""
         if self._task is not None:
             self._progress.update(self._task, total=count)
 
     def step(self) -> None:
-        """One step done."""
+        """Advances the bar by one step."""
         if self._task is not None:
             self._progress.advance(self._task)

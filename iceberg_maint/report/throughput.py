@@ -1,4 +1,4 @@
-"""How long a backlog takes, from what earlier batches took."""
+"""Estimates the time for a backlog from the speed of earlier batches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def bytes_per_second(records: Iterable[Record]) -> float | None:
 
 
 def estimate_seconds(backlog_bytes: int, records: Iterable[Record]) -> float | None:
-    """Seconds the backlog takes at the speed of these records; 0 without a backlog, None when no
-    batch has been committed yet.
+    """Seconds for the backlog at the speed of these records; 0 without a backlog, None if no batch has
+    been committed yet.
     """
     if not backlog_bytes:
         return 0.0

@@ -19,7 +19,7 @@ from iceberg_maint.runner.runtime import Runtime
 _REJECTIONS = {
     Rejection.STALE: Reason.STALE,
     Rejection.CONFLICT: Reason.CONFLICT,
-    Rejection.REFUSED: Reason.GATE,
+    Rejection.REFUSED: Reason.GATE_REFUSED,
     Rejection.CLOCKS: Reason.CLOCKS_DISAGREE,
     Rejection.ERROR: Reason.ERROR,
 }

@@ -195,7 +195,7 @@ def _write_and_commit(
         return written
     if not written.proof.equal:
         detail = written.proof.detail
-        return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF, detail, written.proof, written)
+        return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF_MISMATCH, detail, written.proof, written)
     runtime.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
     context = CommitContext(
         token=attempt.token,
@@ -294,7 +294,7 @@ def _histories(
         return {p: refused(h, policy.retry, earliest_ms, ended.message) for p, h in past.items()}
     now_ms = runtime.clock.now_ms()
     why = ended.message or ended.reason.value
-    if ended.reason is Reason.LOST:
+    if ended.reason is Reason.REFS_LOST:
         return {p: quarantined_history(h, why) for p, h in past.items()}
     return {p: failed(h, policy.retry, now_ms, why) for p, h in past.items()}
 

@@ -63,7 +63,7 @@ def remove_orphans(
             f"ICM-122 {done.orphan_files} of {done.listed_files} files look orphaned; "
             f"approve by iceberg-maint orphans trash {batch.table} --approve {done.digest}"
         )
-        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL, message, work=done)
+        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=done)
     did = done.trashed_files + done.swept_files > 0
     status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
     return AttemptResult(status, batch.reasons[0], work=done)
@@ -122,7 +122,7 @@ def judge_expiry(
         return rejected(written, result)
     if result.lost:
         why = str(lost_error(batch.table, result.lost))
-        return AttemptResult(OutcomeStatus.FAILED, Reason.LOST, why, written.proof, written, result)
+        return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, why, written.proof, written, result)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot if state is not None and expired(work, state) else None
     if snapshot is None:

@@ -118,7 +118,7 @@ class Runtime:
         return tuple(sorted(t for catalog in self.catalogs.values() for t in catalog.tables()))
 
     def parse(self, name: str) -> TableId:
-        """The table a person names; the catalog may be left out when there is one.
+        """The table of this name. The name may omit the catalog if only one is configured.
 
         Raises UnknownTableError ICM-126 for a name that no configured catalog can have.
         """
@@ -135,9 +135,8 @@ class Runtime:
         return TableId(parts[0], tuple(parts[1:-1]), parts[-1])
 
     def find(self, name: str) -> TableId:
-        """The table a person names, which the catalog must list.
-
-        Raises UnknownTableError ICM-126 with the nearest names.
+        """The table of this name. Raises UnknownTableError ICM-126 with similar names if the catalog does not
+        list it.
         """
         table = self.parse(name)
         listed = self.catalogs[table.catalog].tables()

@@ -13,7 +13,7 @@ CONVERT, REWRITE, MERGE = DATA_OPERATIONS
 
 
 def hold(lake: Lake, operation: Operation, *partitions: str) -> None:
-    held = PartitionHistory(ineffective=4, quarantined=True, reason="proof")
+    held = PartitionHistory(ineffective=4, quarantined=True, reason="proof_mismatch")
     uuid = lake.catalog.pin(SICK).uuid
     lake.runtime.ledger.set_partition_history(uuid, operation, dict.fromkeys(partitions, held))
 

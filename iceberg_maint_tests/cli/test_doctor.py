@@ -69,7 +69,7 @@ def test_pattern_that_matches_no_table_is_a_warning(lake: Lake) -> None:
     lake.configure("tables: {'db.sik': {paused: true}, 'db.si*': {paused: true}}\n")
     result = lake.json("doctor", "--no-spark")
     warnings = [c["detail"] for c in result["checks"] if c["status"] == "warning"]
-    assert warnings == ["tables.'db.sik' matches no table"]
+    assert warnings == ["tables.'db.sik' matches no table."]
 
 
 def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
@@ -90,11 +90,11 @@ def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
         found = lake.json("doctor", "--no-spark", exit_code=exit_code)["checks"]
         return [c["detail"] for c in found if c["status"] == "warning"]
 
-    unused = ["tables.'lake.db.sik' matches no table"]
+    unused = ["tables.'lake.db.sik' matches no table."]
     assert warnings(0) == [
         *unused,
-        "tables.'more.*' matches no table",
-        "tables.'db.sick' matches no table",
+        "tables.'more.*' matches no table.",
+        "tables.'db.sick' matches no table.",
     ]
     more.unreachable = True
     assert warnings(2) == unused
@@ -176,7 +176,7 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(RefusedError, match="ICM-125"):
         _probe(file.as_uri())
-    assert _probe("s3://bucket/x") == "s3://bucket/x: not probed, Spark's own file system reaches it"
+    assert _probe("s3://bucket/x") == "s3://bucket/x: not probed, because only Spark's file system reaches it"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_dagster_home_that_is_no_instance_is_told_with_a_code(
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "none"))
     status, detail = checks(lake, "--no-spark", exit_code=2)["dagster"]
     assert status == "failed"
-    assert detail.startswith(f"ICM-100 DAGSTER_HOME is {tmp_path}/none, which cannot be used: ")
+    assert detail.startswith(f"ICM-100 DAGSTER_HOME {tmp_path}/none is no usable Dagster instance: ")
     assert "is not a directory or does not exist" in detail
 
 

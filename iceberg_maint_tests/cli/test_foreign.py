@@ -53,8 +53,8 @@ def test_why_tells_by_whom_and_until_when(lake: Lake) -> None:
     assert (
         "Apache Spark (application nightly) rewrote files of the table in snapshot 4711" in document["truth"]
     )
-    assert document["truth"].endswith("That counts until 2027-01-17 07:59:55 UTC.")
-    assert document["change"].startswith("the other maintainer is stopped")
+    assert document["truth"].endswith("The refusal ends at 2027-01-17 07:59:55 UTC.")
+    assert document["change"].startswith("stop the other maintainer")
     due = [p["reason"] for p in document["partitions"] if p["verdict"] == "REFUSE"]
     assert due == ["foreign_maintainer"] * 2
 
@@ -84,7 +84,7 @@ def test_coexistence_waits_until_partitions_are_cold_then_runs(lake: Lake) -> No
     rewritten_by_others(lake)
     lake.configure("defaults: {foreign_maintainers: {mode: coexist}}\n")
     partitions: dict[str, Any] = {p["partition"]: p for p in lake.json("why", "db.sick")["partitions"]}
-    assert {p["reason"] for p in partitions.values() if p["verdict"] == "DEFER"} == {"hot"}
+    assert {p["reason"] for p in partitions.values() if p["verdict"] == "DEFER"} == {"recently_changed"}
     assert lake("run", "db.sick").exit_code == 0
     assert lake.engine.batches == []
     lake.clock.ms += 3_600_000

@@ -87,7 +87,7 @@ def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
     reasons = {t["operations"][REWRITE]["reason"] for t in lake.json("run")["tables"]}
     assert reasons == {"paused"}
     assert lake.json("why", "db.sick")["change"] == (
-        "iceberg-maint resume lake.db.sick, or without a table where the whole fleet is paused"
+        "iceberg-maint resume lake.db.sick, or without TABLE if the whole fleet is paused"
     )
     lake("resume")
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
@@ -95,8 +95,8 @@ def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
 
 def test_resume_says_what_is_paused_still(lake: Lake) -> None:
     waits = (
-        "lake.db.sick has no pause of its own, but waits: the whole fleet is paused: [b]move[/b]; "
-        "'iceberg-maint resume' ends that\n"
+        "lake.db.sick has no pause of its own, but waits: the whole fleet is paused: [b]move[/b]. "
+        "Fix: run 'iceberg-maint resume'.\n"
     )
     assert lake("resume", "db.sick").stdout == "lake.db.sick was not paused\n"
     assert lake("resume").stdout == "the whole fleet was not paused\n"
@@ -124,10 +124,10 @@ def test_release_clears_back_off_and_quarantine_of_what_was_asked(lake: Lake) ->
     due = lake.json("why", "db.sick")["next"]["due_partitions"]
     assert due == ["day=1"]
     assert lake("release").stdout == "released: lake.db.sick day=2\n"
-    assert lake("release").stdout == "nothing was held\n"
+    assert lake("release").stdout == "no partition was quarantined or in back-off\n"
     result = lake("release", "db.sick", "--partition", "day=2")
     assert result.exit_code == 2
-    assert "ICM-126 lake.db.sick: partition 'day=2' is not held" in result.stderr
+    assert "ICM-126 lake.db.sick: partition 'day=2' is not in quarantine or back-off" in result.stderr
     assert lake("release", "--partition", "day=2").exit_code == 2
 
 

@@ -69,7 +69,7 @@ def test_reader_holds_snapshots_back_until_it_is_forgotten(aged: Lake) -> None:
     ("arguments", "says"),
     [
         (["set", "db.sick", "feed", "--snapshot", "99"], "has no snapshot 99"),
-        (["remove", "db.sick", "feed"], "has no reader 'feed'. Fix: registered are: none."),
+        (["remove", "db.sick", "feed"], "has no reader 'feed'. Fix: name one of these: none."),
         (["list", "db.sik"], "did you mean lake.db.sick"),
     ],
 )
@@ -117,6 +117,6 @@ def test_name_of_a_reader_that_would_hide_or_forge_is_refused(aged: Lake, reader
     error = aged.json("readers", "set", "db.sick", reader, exit_code=2)["error"]
     assert (error["code"], error["message"]) == (
         "ICM-100",
-        f"{reader!r} is no name of a reader: it must have characters, and only printable ones.",
+        f"{reader!r} is no name of a reader. A name must have printable characters only, and at least one.",
     )
     assert aged.json("readers", "list", "db.sick")["readers"] == []

@@ -124,7 +124,7 @@ def test_init_over_an_existing_file_is_refused_and_changes_nothing(tmp_path: Pat
     file.write_text("mine", "utf-8")
     result = init(tmp_path)
     assert result.exit_code == 2
-    assert f"ICM-100 {file} exists: init overwrites no file. Fix: name another folder" in result.stderr
+    assert f"ICM-100 {file} exists. init overwrites no file. Fix: name another folder" in result.stderr
     assert content(tmp_path) == {name: b"mine"}
 
 

@@ -145,7 +145,7 @@ def test_plan_of_chosen_partitions(lake: Lake) -> None:
 def test_why_tells_four_different_truths(lake: Lake) -> None:
     assert why(lake, "db.healthy")["truth"] == "Healthy: no threshold is crossed in any of 1 partitions."
     assert why(lake, "db.sick")["truth"] == (
-        "Sick: 2 of 3 partitions are due (enough small files to gain from a rewrite)."
+        "Unhealthy: 2 of 3 partitions are due (enough small files to gain from a rewrite)."
     )
     lake.engine.results = [REJECTED]
     lake("run", "db.sick")
@@ -164,7 +164,7 @@ def test_why_tells_four_different_truths(lake: Lake) -> None:
     hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
     hold(lake, "day=2", ineffective=4, quarantined=True, reason="proof unequal")
     held = why(lake, "db.sick")
-    assert held["truth"] == "Quarantined: 2 of 3 partitions are held for a person after repeated failures."
+    assert held["truth"] == "Quarantined: 2 of 3 partitions wait for a person after repeated failures."
     assert len({why(lake, "db.healthy")["change"], waiting["change"], held["change"]}) == 3
 
 
@@ -183,17 +183,17 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
     change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
     assert (
         change["day=1"]
-        == "nothing: the next run takes it (iceberg-maint run lake.db.sick --partition 'day=1')"
+        == "nothing: the next run maintains it (iceberg-maint run lake.db.sick --partition 'day=1')"
     )
     assert change["day=3"].startswith("due once small_files ≥ 5 (now 2), or delete_ratio ≥ 0.3 (now 0)")
     hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
     hold(lake, "day=2", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
     change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
     assert change["day=1"] == (
-        "a person looks at the cause (proof unequal), then: iceberg-maint release lake.db.sick --partition 'day=1'"
+        "remove the cause (proof unequal), then: iceberg-maint release lake.db.sick --partition 'day=1'"
     )
     assert change["day=2"] == (
-        "60 s have to pass, or: iceberg-maint release lake.db.sick --partition 'day=2'; last: conflict"
+        "wait 60 s, or: iceberg-maint release lake.db.sick --partition 'day=2'; last: conflict"
     )
 
 
@@ -207,7 +207,7 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
         ),
         (
             ["--set", "mode=advise"],
-            "Nothing to do: the policy's mode is advise: planned and reported, not executed.",
+            "Nothing to do: the policy's mode is advise: work is planned and reported, not executed.",
             "policy key mode: act",
         ),
         (
@@ -339,7 +339,7 @@ def test_why_of_a_partition_without_files_is_unknown(lake: Lake) -> None:
 
 def test_why_for_people_reads_as_text(lake: Lake) -> None:
     text = lake("why", "db.sick").stdout
-    assert "lake.db.sick: Sick: 2 of 3 partitions are due" in text
+    assert "lake.db.sick: Unhealthy: 2 of 3 partitions are due" in text
     assert "last run: none recorded" in text
     assert "rewrite_data_files.min_input_files" in text
 
@@ -357,4 +357,4 @@ def test_name_in_the_configuration_that_no_catalog_lists_is_told(lake: Lake, com
         "tables: {db.sik: {mode: advise}, lake.db.sick: {mode: advise}, 'db.no*': {mode: advise}}\n"
     )
     told = [line for line in lake(command).stderr.splitlines() if line.startswith("warning")]
-    assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog"]
+    assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog."]

@@ -124,9 +124,11 @@ def test_files_go_come_back_and_stay(
     assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
     assert isinstance(session.runtime().ledger, SqlLedger)
     [restored] = [
-        r for r in session.runtime().ledger.records(None, 10) if r.outcome.message.startswith("put back")
+        r for r in session.runtime().ledger.records(None, 10) if r.outcome.message.startswith("Restored")
     ]
-    assert restored.outcome.message == f"put back {ALL} files of {mark['mark_id']}; 0 are left in the trash"
+    assert (
+        restored.outcome.message == f"Restored {ALL} files of {mark['mark_id']}. 0 files stay in the trash."
+    )
 
 
 def test_sweep_after_the_hold_removes_one_mark_for_good(

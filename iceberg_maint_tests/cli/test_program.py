@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.cli.context import Session, gravest
+from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.root import COMMANDS
 
 
@@ -61,7 +61,7 @@ def test_real_table_is_observed_and_explained(real_lake: Path) -> None:
     assert observed["tables"][0]["health"]["small_files"] == 6
     shown = program("why", "db.events", home=real_lake)
     assert shown.returncode == 0
-    assert "lake.db.events: Sick: 1 of 1 partitions are due" in shown.stdout
+    assert "lake.db.events: Unhealthy: 1 of 1 partitions are due" in shown.stdout
     assert json.loads(program("tables", "--json", home=real_lake).stdout)["tables"][0]["verdict"] == "RUN"
 
 
@@ -142,12 +142,12 @@ def test_unexpected_error_exits_1_with_a_document() -> None:
     }
 
 
-def test_gravest_exit_code_holds() -> None:
-    assert gravest({0, 3, 1, 4, 2}) == 2
-    assert gravest({0, 3, 1, 4}) == 4
-    assert gravest({0, 3, 1}) == 1
-    assert gravest({0, 3}) == 3
-    assert gravest(set()) == 0
+def test_several_exit_codes_give_the_most_severe() -> None:
+    assert most_severe_exit({0, 3, 1, 4, 2}) == 2
+    assert most_severe_exit({0, 3, 1, 4}) == 4
+    assert most_severe_exit({0, 3, 1}) == 1
+    assert most_severe_exit({0, 3}) == 3
+    assert most_severe_exit(set()) == 0
 
 
 def every_command() -> Iterator[tuple[str, ...]]:

@@ -234,7 +234,10 @@ def test_interrupt_by_spark_s_own_handler_is_a_termination_too(lake: Lake) -> No
         (["run", "--force"], "--force needs a TABLE"),
         (["run", "--max-batches", "0"], "--max-batches"),
         (["run", "--operation", "vacuum"], "--operation"),
-        (["run", "db.sick", "--partition", "day=1", "--operation", "expire_snapshots"], "on data only"),
+        (
+            ["run", "db.sick", "--partition", "day=1", "--operation", "expire_snapshots"],
+            "needs operations on data",
+        ),
         (["run", "db.sick", "--set", "mode"], "--set mode: must be KEY=VALUE"),
         (["run", "db.sick", "--set", "mde=act"], "--set mde is unknown. Did you mean mode?"),
         (["run", "db.sik"], "did you mean lake.db.sick"),

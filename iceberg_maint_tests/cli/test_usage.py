@@ -28,8 +28,18 @@ from iceberg_maint_tests.cli.conftest import Lake
             "see iceberg-maint release --help.",
         ),
         ("--json orphans", None, "Usage: iceberg-maint orphans", "see iceberg-maint orphans --help."),
-        ("why db.sick --set mode --json", "ICM-100", "--set mode: must be KEY=VALUE.", "write both."),
-        ("--json why db.sick --set =3", "ICM-100", "--set =3: must be KEY=VALUE.", "write both."),
+        (
+            "why db.sick --set mode --json",
+            "ICM-100",
+            "--set mode is not KEY=VALUE.",
+            "write a policy key, = and a value.",
+        ),
+        (
+            "--json why db.sick --set =3",
+            "ICM-100",
+            "--set =3 is not KEY=VALUE.",
+            "write a policy key, = and a value.",
+        ),
     ],
 )
 def test_usage_error_is_a_document_where_one_is_asked_for(

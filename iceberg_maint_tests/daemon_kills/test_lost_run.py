@@ -30,7 +30,7 @@ def test_run_killed_with_its_code_server_and_daemon_is_failed_and_its_table_heal
         assert world.wait(lambda: world.lake.is_healed(NAME) and not world.left_behind(), 240)
         assert world.instance.get_run_by_id(killed.run_id).status is dg.DagsterRunStatus.FAILURE
         [told] = world.instance.all_logs(killed.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
-        assert "Nothing was heard of the run's process for" in str(told.message)
+        assert "The run's process has sent no heartbeat for" in str(told.message)
         assert world.lake.faults(NAME) == []
     finally:
         world.daemon.kill(Victim.ALL)

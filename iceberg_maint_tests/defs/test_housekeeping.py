@@ -125,7 +125,7 @@ def test_abnormal_share_waits_for_a_person_and_backs_off(world: World) -> None:
     world.observe()
     assert requested(world)
     assert housekeep(world).success
-    assert told(world)[-1]["remove_orphan_files"].startswith("UNSUPPORTED, approval: ")
+    assert told(world)[-1]["remove_orphan_files"].startswith("UNSUPPORTED, approval_required: ")
     assert passed(world)["orphan_files"] is False
     assert not requested(world)
     world.clock.sleep(301)

@@ -145,7 +145,7 @@ def test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read(sens
     assert sensor.status(run) is dg.DagsterRunStatus.FAILURE
     assert set(sensor.ledger.beats) == {"lost_runs"}
     [told] = sensor.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
-    assert "Nothing was heard of the run's process for 60 seconds" in str(told.message)
+    assert "The run's process has sent no heartbeat for 60 seconds" in str(told.message)
     assert sensor.tick().skip_message == "0 of 0 started runs are lost"
 
 

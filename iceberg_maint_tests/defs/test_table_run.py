@@ -11,10 +11,12 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from iceberg_maint.catalog.fake import UNPARTITIONED
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.partition_key import ALL
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.report.refusals import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
 
 NAMES = IcebergTranslator()
@@ -130,6 +132,15 @@ def test_unsupported_partition_is_not_materialized_and_its_check_fails(world: Wo
     assert world.maintain(T, key("d1"), key("d2")).success
     assert world.materialized(T) == {key("d2")}
     assert not world.evaluations("delete_files")[key("d1")].passed
+
+
+def test_unsupported_partition_logs_the_refusal_that_the_command_line_shows(
+    world: World, sick: Table, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sick.add("d1", 1, FileKind.EQUALITY_DELETES)
+    world.maintain(T, key("d1"))
+    refused = refusal(T, Reason.UNSUPPORTED_KEY, None)
+    assert f"{key('d1')}: UNSUPPORTED (unsupported_key): {refused}" in capfd.readouterr().err
 
 
 def test_failed_batch_fails_the_run_and_keeps_what_was_done(world: World, sick: Table) -> None:

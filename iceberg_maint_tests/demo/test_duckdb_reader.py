@@ -6,20 +6,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.demo.duckdb_reader import Comparison, SecondReader
+from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
 from iceberg_maint_tests.demo.conftest import SmallLake
 
 ROWS = pa.table({"id": [1, 1, 2, 3], "v": ["a", "a", None, "c"], "x": [0.5, 0.5, None, 2.0]})
 
 
 @pytest.fixture
-def reader() -> Iterator[SecondReader]:
-    reader = SecondReader()
+def reader() -> Iterator[DuckDBReader]:
+    reader = DuckDBReader()
     yield reader
     reader.close()
 
 
-def compare(lake: SmallLake, reader: SecondReader, tmp_path: Path, after: pa.Table) -> Comparison:
+def compare(lake: SmallLake, reader: DuckDBReader, tmp_path: Path, after: pa.Table) -> Comparison:
     """A table of ROWS, copied, then overwritten with `after`, compared."""
     table = lake.writers.catalog.create_table(("demo", "t"), ROWS.schema)
     table.append(ROWS)
@@ -29,7 +29,7 @@ def compare(lake: SmallLake, reader: SecondReader, tmp_path: Path, after: pa.Tab
 
 
 def test_same_rows_in_another_order_and_in_other_files_are_equal(
-    small_lake: SmallLake, reader: SecondReader, tmp_path: Path
+    small_lake: SmallLake, reader: DuckDBReader, tmp_path: Path
 ) -> None:
     found = compare(small_lake, reader, tmp_path, ROWS.take([3, 0, 2, 1]))
     assert found == Comparison(4, 4, 0, 0)
@@ -46,7 +46,7 @@ def test_same_rows_in_another_order_and_in_other_files_are_equal(
 )
 def test_lost_or_repeated_row_is_found(
     small_lake: SmallLake,
-    reader: SecondReader,
+    reader: DuckDBReader,
     tmp_path: Path,
     indices: list[int],
     missing: int,
@@ -59,7 +59,7 @@ def test_lost_or_repeated_row_is_found(
 
 @pytest.mark.parametrize(("column", "value"), [("v", ""), ("x", 0.0)])
 def test_null_that_became_a_value_is_found(
-    small_lake: SmallLake, reader: SecondReader, tmp_path: Path, column: str, value: object
+    small_lake: SmallLake, reader: DuckDBReader, tmp_path: Path, column: str, value: object
 ) -> None:
     rows = ROWS.to_pylist()
     rows[2][column] = value

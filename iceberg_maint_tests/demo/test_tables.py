@@ -52,7 +52,7 @@ def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLak
     tables.build_weather_by_day(small_lake.writers)
     seen = look(small_lake.runtime, table_id("weather_by_day"))
     assert seen.decision.verdict is Verdict.SKIP
-    assert seen.upkeep == ("rewrite_manifests", "expire_snapshots", "remove_orphan_files")
+    assert seen.housekeeping == ("rewrite_manifests", "expire_snapshots", "remove_orphan_files")
     health = seen.measured.table_health
     assert (health.snapshots, health.manifests) == (SMALL.weather_days, SMALL.weather_days)
     month_ago = time.time() - 29 * 86_400

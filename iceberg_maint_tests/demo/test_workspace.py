@@ -51,8 +51,8 @@ def test_place_that_can_be_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for root, says in (
         (tmp_path / "file", f"{tmp_path}/file is no folder."),
-        (tmp_path / "file" / "data", f"{tmp_path}/file/data cannot be made: Not a directory."),
-        (Path("/proc/nope"), "/proc/nope cannot be made: No such file or directory."),
+        (tmp_path / "file" / "data", f"{tmp_path}/file/data cannot be created: Not a directory."),
+        (Path("/proc/nope"), "/proc/nope cannot be created: No such file or directory."),
     ):
         with pytest.raises(ConfigurationError) as refusal:
             place(root).prepare(os.environ)

@@ -73,7 +73,7 @@ def test_why_of_a_healthy_table(config: Path) -> None:
 def test_why_of_a_sick_table(config: Path) -> None:
     found = why(config, "db.sick")
     assert (found["verdict"], found["reason"], found["last"]) == ("RUN", "small_files", None)
-    assert found["truth"].startswith("Sick: 3 of 3 partitions are due (")
+    assert found["truth"].startswith("Unhealthy: 3 of 3 partitions are due (")
     assert found["next"]["due_partitions"] == ["p=0", "p=1", "p=2"]
     crossed = [m for m in found["partitions"][0]["metrics"] if m["crossed"]]
     assert [(m["metric"], m["value"]) for m in crossed] == [("small_files", 6)]
@@ -93,7 +93,7 @@ def test_why_of_a_table_that_backs_off(config: Path) -> None:
 def test_why_of_a_quarantined_table(config: Path) -> None:
     found = why(config, "db.quarantined")
     assert (found["verdict"], found["reason"]) == ("DEFER", "quarantined")
-    assert found["truth"] == "Quarantined: 3 of 3 partitions are held for a person after repeated failures."
+    assert found["truth"] == "Quarantined: 3 of 3 partitions wait for a person after repeated failures."
     assert "iceberg-maint release lake.db.quarantined" in found["change"]
     sources = {v["key"]: (v["value"], v["source"]) for v in found["policy"]}
     assert sources["retry.quarantine_after"] == (

@@ -18,7 +18,7 @@ from typing import Any
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -178,8 +178,8 @@ class Lake:
         return self._kept / "pointers.json"
 
     @cached_property
-    def _reader(self) -> SecondReader:
-        return SecondReader()
+    def _reader(self) -> DuckDBReader:
+        return DuckDBReader()
 
     def _pointers(self) -> dict[str, tuple[str, str | None]]:
         with closing(sqlite3.connect(self.folder / "catalog.db", timeout=30)) as catalog:

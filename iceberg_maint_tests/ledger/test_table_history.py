@@ -207,3 +207,9 @@ def test_last_report_is_the_newest_of_the_operation_that_was_reported(ledger, le
     assert ledger.last_report(UUID, REWRITE) == last
     assert ledger.last_report(OTHER_UUID, REWRITE) is None
     assert ledger.last_report(UUID, "expire_snapshots") is None
+
+
+def test_back_off_stored_with_a_former_reason_shows_the_renamed_one(ledger: SqlLedger) -> None:
+    history = PartitionHistory(ineffective=4, quarantined=True, reason="proof")
+    ledger.set_partition_history(UUID, REWRITE, {"day=1": history})
+    assert ledger.history(UUID, NAME, REWRITE).of("day=1").reason == "proof_mismatch"

@@ -130,7 +130,7 @@ def test_failure_halfway_tells_what_was_moved(passes: Passes) -> None:
 def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -> None:
     strict = replace(passes, policy=section(max_orphan_ratio=0.01))
     outcome = strict.run()
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.APPROVAL)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED)
     digest = outcome.batches[0].message.rpartition(" ")[2]
     [waiting] = outcome.batches[0].held or ()
     assert (waiting.mark_id, waiting.marked_ms, waiting.files) == (digest, None, ALL)
@@ -144,7 +144,7 @@ def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -
 @pytest.mark.parametrize("approved", ["", "no digest", "-1-abc", "0-" + 64 * "0", "99999999999999999999-x"])
 def test_text_that_approves_nothing_moves_nothing(passes: Passes, approved: str) -> None:
     outcome = replace(passes, scope=Scope(approved=approved)).run()
-    assert (outcome.reason, passes.lake.trashed()) == (Reason.APPROVAL, 0)
+    assert (outcome.reason, passes.lake.trashed()) == (Reason.APPROVAL_REQUIRED, 0)
 
 
 def test_dropped_and_recreated_table_is_left_alone(passes: Passes) -> None:

@@ -349,7 +349,7 @@ def test_decoders_that_disagree_are_refused(run: Run, lake: Lake, monkeypatch: p
     monkeypatch.setattr(
         reachable_files, "read_live_entries", lossy(reachable_files.read_live_entries, "0007.parquet")
     )
-    with pytest.raises(RefusedError, match=r"ICM-122 lake.db.t: two ways .*0007.parquet"):
+    with pytest.raises(RefusedError, match=r"ICM-122 lake.db.t: two decoders .*0007.parquet"):
         run()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
-from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint_tests.program.kinds import of_python
 
 PyRow = Mapping[str, Any]
@@ -69,7 +69,7 @@ def _process() -> ProcessPoolExecutor:
 
 @cache
 def _duckdb() -> Any:
-    return SecondReader()._db
+    return DuckDBReader()._db
 
 
 def _by_duckdb(location: str, snapshot_id: int | None) -> list[PyRow]:

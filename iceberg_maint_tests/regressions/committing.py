@@ -195,8 +195,8 @@ COMMITTING = (
         "a run that is no longer heard in the ledger is failed",
         off(
             "defs/lost_runs.py",
-            "        return self.looks >= _LOOKS and now_ms - self.since_ms >= patience_seconds * 1000\n",
-            "        return False and patience_seconds\n",
+            "        return self.looks >= _LOOKS and now_ms - self.since_ms >= limit_seconds * 1000\n",
+            "        return False and limit_seconds\n",
             "defs/test_lost_runs.py::test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read",
         ),
     ),

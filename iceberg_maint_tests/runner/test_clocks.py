@@ -15,20 +15,20 @@ from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
 from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
-from iceberg_maint_tests.support.runner.housekeeping_loop import EXPIRE, REGROUP, UpkeepWorld
+from iceberg_maint_tests.support.runner.housekeeping_loop import EXPIRE, REGROUP, HousekeepingWorld
 from iceberg_maint_tests.support.runner.loop import SetClock
 
 MONTH_SECONDS = 30 * DAY_SECONDS
 REFUSED = (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
 
 
-def unharmed(world: UpkeepWorld, snapshots: list[int]) -> bool:
+def unharmed(world: HousekeepingWorld, snapshots: list[int]) -> bool:
     return world.ids() == snapshots and {r.name for r in world.now.state.refs} == {"main", "old"}
 
 
 @pytest.mark.parametrize("ahead_seconds", [MONTH_SECONDS, 301, -301, -MONTH_SECONDS])
 def test_machine_and_ledger_apart_expire_nothing(ahead_seconds: int) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.ledger_clock = SetClock(world.clock.ms)
     world.clock.sleep(ahead_seconds)
     snapshots = world.ids()
@@ -40,7 +40,7 @@ def test_machine_and_ledger_apart_expire_nothing(ahead_seconds: int) -> None:
 
 
 def test_force_does_not_expire_by_clocks_that_disagree() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.ledger_clock = SetClock(world.clock.ms - MONTH_SECONDS * 1000)
     snapshots = world.ids()
     outcome = world.run(operations=(EXPIRE,), force=True)
@@ -49,14 +49,14 @@ def test_force_does_not_expire_by_clocks_that_disagree() -> None:
 
 
 def test_clocks_within_five_minutes_expire() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.ledger_clock = SetClock(world.clock.ms - 299_000)
     assert world.run(operations=(EXPIRE,)).outcome is OutcomeStatus.IMPROVED
     assert len(world.ids()) == 1
 
 
 def test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_as_no_failure() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.store_clock = SetClock(world.clock.ms - MONTH_SECONDS * 1000)
     snapshots = world.ids()
     outcome = world.run(operations=(EXPIRE,))
@@ -71,7 +71,7 @@ def test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_
 
 
 def test_clock_set_between_the_plan_and_the_swap_expires_nothing() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.ledger_clock = SetClock(world.clock.ms)
     snapshots = world.ids()
     world.before_commit = lambda _batch: world.clock.sleep(MONTH_SECONDS)
@@ -81,7 +81,7 @@ def test_clock_set_between_the_plan_and_the_swap_expires_nothing() -> None:
 
 
 def test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is_accepted() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.run(operations=(EXPIRE,))
     world.append("p=a", 1)
     world.clock.sleep(-400)
@@ -94,7 +94,7 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is
 
 
 def test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.clock.up = Uptime("boot-1", 1000)
     world.run(operations=(EXPIRE,))
     world.append("p=a", 2)
@@ -111,7 +111,7 @@ def test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing() -> None:
 
 
 def test_table_updated_in_the_future_keeps_its_snapshots() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     snapshots = world.ids()
     world.change(last_updated_ms=world.clock.ms + 301_000)
     outcome = world.run(operations=(EXPIRE,))
@@ -121,7 +121,7 @@ def test_table_updated_in_the_future_keeps_its_snapshots() -> None:
 
 
 def test_rewrites_of_data_and_manifests_go_on_by_clocks_that_disagree() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.ledger_clock = SetClock(world.clock.ms - MONTH_SECONDS * 1000)
     assert world.run(operations=(Operation.REWRITE_DATA_FILES,)).outcome is OutcomeStatus.IMPROVED
     assert world.run(operations=(REGROUP,)).reason is not Reason.CLOCKS_DISAGREE
@@ -131,7 +131,7 @@ def test_rewrites_of_data_and_manifests_go_on_by_clocks_that_disagree() -> None:
 def test_ledger_forgets_records_only_by_clocks_that_agree(
     ahead_seconds: int, records: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.run(operations=(REGROUP,))
     world.run(operations=(EXPIRE,))
     with world.ledger._database.write(world.now.state.uuid) as conn:

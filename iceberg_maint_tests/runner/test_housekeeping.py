@@ -24,10 +24,10 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.assess import assess, make_plans
 from iceberg_maint_tests.support.runner.housekeeping_loop import (
     EXPIRE,
+    HOUSEKEEPING_POLICY,
     REGROUP,
-    UPKEEP,
-    UpkeepEngine,
-    UpkeepWorld,
+    HousekeepingEngine,
+    HousekeepingWorld,
 )
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, SetClock
 
@@ -44,7 +44,7 @@ LEDGER_STEPS = (
 STEPS = [f"{when}:{what}" for what in (*LEDGER_STEPS, "swap") for when in ("before", "after")]
 
 
-def check_done(world: UpkeepWorld, operation: Operation, before: list[int]) -> None:
+def check_done(world: HousekeepingWorld, operation: Operation, before: list[int]) -> None:
     """All that was due is done once, and nothing else; nothing is left open."""
     assert world.left_open(operation) == (0, 0)
     if operation is EXPIRE:
@@ -59,21 +59,21 @@ def check_done(world: UpkeepWorld, operation: Operation, before: list[int]) -> N
 @pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
 @pytest.mark.parametrize("step", STEPS)
 def test_housekeeping_killed_at_any_step_is_finished_by_the_next_run(step: str, operation: Operation) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     before = world.ids()
     process = Process(dies=step)
     with pytest.raises(Killed):
         world.run(process, operations=(operation,))
     assert step in process.seen
     world.expire_leases()
-    world.clock.sleep(UPKEEP.retry.crash_backoff_seconds)
+    world.clock.sleep(HOUSEKEEPING_POLICY.retry.crash_backoff_seconds)
     world.run(operations=(operation,))
     check_done(world, operation, before)
 
 
 @pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
 def test_housekeeping_killed_after_its_swap_is_not_repeated(operation: Operation) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     with pytest.raises(Killed):
         world.run(Process(dies="after:swap"), operations=(operation,))
     world.expire_leases()
@@ -86,7 +86,7 @@ def test_housekeeping_killed_after_its_swap_is_not_repeated(operation: Operation
 
 @pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
 def test_housekeeping_killed_before_its_swap_is_unknown_until_the_table_moves(operation: Operation) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     with pytest.raises(Killed):
         world.run(Process(dies="before:swap"), operations=(operation,))
     world.expire_leases()
@@ -100,7 +100,7 @@ def test_housekeeping_killed_before_its_swap_is_unknown_until_the_table_moves(op
 
 def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
     """Its token may yet appear after that snapshot, and is looked for from there."""
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     with pytest.raises(Killed):
         world.run(Process(dies="before:swap"), operations=(REGROUP,))
     world.expire_leases()
@@ -127,11 +127,13 @@ def test_plan_that_nobody_takes_up_holds_its_snapshot_as_long_as_snapshots_stay(
     days: float, stays: bool
 ) -> None:
     """An operation that was turned off, or left to another maintainer, never closes its plan."""
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"), force=True)
     world.expire_leases()
-    world.policy = replace(UPKEEP, rewrite_data_files=replace(UPKEEP.rewrite_data_files, enabled=False))
+    world.policy = replace(
+        HOUSEKEEPING_POLICY, rewrite_data_files=replace(HOUSEKEEPING_POLICY.rewrite_data_files, enabled=False)
+    )
     planned = world.ids()[-1]
     world.clock.sleep(30 * 86_400)  # the plan may be as young as what came after its snapshot
     world.append("p=a", 1)
@@ -144,8 +146,8 @@ def test_plan_that_nobody_takes_up_holds_its_snapshot_as_long_as_snapshots_stay(
 
 
 def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> None:
-    world = UpkeepWorld()
-    world.policy = replace(UPKEEP, mode=Mode.ADVISE)
+    world = HousekeepingWorld()
+    world.policy = replace(HOUSEKEEPING_POLICY, mode=Mode.ADVISE)
     before = world.now.state
     assert world.run(operations=(EXPIRE,)).reason is Reason.ADVISE
     assert world.now.state == before
@@ -154,8 +156,10 @@ def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> Non
 @pytest.mark.parametrize("expires", [True, False])
 def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: bool) -> None:
     """Where expiry is left to others, trash would else pile up for ever: each file is proved anew anyhow."""
-    world = UpkeepWorld()
-    world.policy = replace(UPKEEP, expire_snapshots=replace(UPKEEP.expire_snapshots, enabled=expires))
+    world = HousekeepingWorld()
+    world.policy = replace(
+        HOUSEKEEPING_POLICY, expire_snapshots=replace(HOUSEKEEPING_POLICY.expire_snapshots, enabled=expires)
+    )
     operations = (Operation.REMOVE_ORPHAN_FILES,)
     seen = assess(world.now.state.table, world.runtime(Process()), operations)
     assert seen.retention.expire != ()
@@ -163,22 +167,24 @@ def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: b
 
 
 def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = UpkeepWorld()
-    commit = UpkeepEngine.commit
+    world = HousekeepingWorld()
+    commit = HousekeepingEngine.commit
 
-    def losing(engine: UpkeepEngine, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
+    def losing(
+        engine: HousekeepingEngine, batch: Batch, written: Written, ticket: CommitContext
+    ) -> CommitResult:
         return replace(commit(engine, batch, written, ticket), lost=("tag v on snapshot 1",))
 
-    monkeypatch.setattr(UpkeepEngine, "commit", losing)
+    monkeypatch.setattr(HousekeepingEngine, "commit", losing)
     outcome = world.run(operations=(EXPIRE,))
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     assert "ICM-130 lake.db.t: with what expired went tag v on snapshot 1" in outcome.batches[0].message
     assert world.past(EXPIRE).quarantined
-    rarely = replace(UPKEEP.expire_snapshots, every_seconds=10**9)
+    rarely = replace(HOUSEKEEPING_POLICY.expire_snapshots, every_seconds=10**9)
     for swept in (False, True):
         # That nothing is to expire any more lets nothing go of what has.
         for expiry in (rarely, replace(rarely, enabled=False)):
-            world.policy = replace(UPKEEP, expire_snapshots=expiry)
+            world.policy = replace(HOUSEKEEPING_POLICY, expire_snapshots=expiry)
             seen = assess(TABLE, world.runtime(Process()), (EXPIRE,))
             assert (seen.retention.expire, seen.sweeps) == ((), swept)
         world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
@@ -187,31 +193,35 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
 class Careless:
     """A catalog that applies an expiry to whatever the table is by then, after `meanwhile` was done to it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[UpkeepWorld], object]) -> None:
-        swap = UpkeepEngine._swap
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[HousekeepingWorld], object]
+    ) -> None:
+        swap = HousekeepingEngine._swap
 
-        def careless(engine: UpkeepEngine, batch: Batch, ticket: CommitContext, _base: TableState) -> None:
+        def careless(
+            engine: HousekeepingEngine, batch: Batch, ticket: CommitContext, _base: TableState
+        ) -> None:
             engine.world.catalog.checks_commit_base = False
             meanwhile(engine.world)
             now = engine.world.now.state
             kept = tuple(r for r in now.refs if r.snapshot_id not in batch.work.snapshots)
             swap(engine, batch, ticket, replace(now, refs=kept))
 
-        monkeypatch.setattr(UpkeepEngine, "_swap", careless)
+        monkeypatch.setattr(HousekeepingEngine, "_swap", careless)
 
 
-def tag(world: UpkeepWorld) -> None:
+def tag(world: HousekeepingWorld) -> None:
     """Somebody tags the oldest snapshot."""
     world.change(refs=(*world.now.state.refs, Ref("audited", "tag", world.ids()[0])))
 
 
-def killed_after_its_swap(world: UpkeepWorld) -> None:
+def killed_after_its_swap(world: HousekeepingWorld) -> None:
     with pytest.raises(Killed):
         world.run(Process(dies="after:swap"), operations=(EXPIRE,))
     world.expire_leases()
 
 
-def last_record(world: UpkeepWorld) -> OperationOutcome:
+def last_record(world: HousekeepingWorld) -> OperationOutcome:
     (record,) = world.ledger.records(str(TABLE), 1)
     return record.outcome
 
@@ -220,7 +230,7 @@ def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_othe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A tag on a snapshot that expires is set at the moment of the swap, and the process dies after it."""
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     first = world.ids()[0]
     Careless(monkeypatch, tag)
     killed_after_its_swap(world)
@@ -228,7 +238,7 @@ def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_othe
     assert settled.settlement.status is CommitStatus.COMMITTED
     assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
     (told,) = last_record(world).batches
-    assert (told.outcome, told.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (told.outcome, told.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     message = f"ICM-130 {TABLE}: with what expired went tag audited on snapshot {first};"
     assert told.message == settled.settlement.why
     assert told.message.startswith(message)
@@ -241,7 +251,7 @@ def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_othe
 def test_expiry_whose_process_died_before_it_looked_lost_nothing_to_a_writer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     Careless(monkeypatch, lambda world: world.append("p=a", 1))
     killed_after_its_swap(world)
     (settled,) = world.reconcile()
@@ -251,7 +261,7 @@ def test_expiry_whose_process_died_before_it_looked_lost_nothing_to_a_writer(
 
 
 def test_expiry_whose_log_no_longer_reaches_back_waits_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     Careless(monkeypatch, tag)
     killed_after_its_swap(world)
     for _ in range(100):
@@ -261,12 +271,12 @@ def test_expiry_whose_log_no_longer_reaches_back_waits_for_a_person(monkeypatch:
     assert told.startswith(
         "the check for lost snapshots and refs failed: LookupError: the metadata log does not reach back to mem://v"
     )
-    assert last_record(world).reason is Reason.LOST
+    assert last_record(world).reason is Reason.REFS_LOST
     assert world.past(EXPIRE).quarantined
 
 
 def test_expiry_that_was_compared_with_its_base_has_lost_nothing_however_short_the_log() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     killed_after_its_swap(world)
     for _ in range(100):
         world.change()
@@ -275,7 +285,7 @@ def test_expiry_that_was_compared_with_its_base_has_lost_nothing_however_short_t
     assert world.past(EXPIRE) == PartitionHistory()
 
 
-def on_its_way(world: UpkeepWorld) -> tuple[int, ...]:
+def on_its_way(world: HousekeepingWorld) -> tuple[int, ...]:
     """An expiry whose process died when it had asked a catalog that compares no base: what it is to remove."""
     world.catalog.checks_commit_base = False
     with pytest.raises(Killed):
@@ -285,7 +295,7 @@ def on_its_way(world: UpkeepWorld) -> tuple[int, ...]:
     return stored.batch.work.snapshots
 
 
-def arrives(world: UpkeepWorld, expired: tuple[int, ...]) -> None:
+def arrives(world: HousekeepingWorld, expired: tuple[int, ...]) -> None:
     """The catalog applies an expiry to the table as it is by now."""
     state = world.now.state
     kept = tuple(s for s in state.snapshots if s.snapshot_id not in expired)
@@ -293,7 +303,7 @@ def arrives(world: UpkeepWorld, expired: tuple[int, ...]) -> None:
 
 
 def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     on_its_way(world)
     world.append("p=a", 1)
     world.ledger_clock = SetClock(world.ledger.now_ms())  # tries are dated by the database
@@ -308,7 +318,7 @@ def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
 
 def test_expiry_that_comes_late_is_told_with_what_it_took_though_its_batch_was_planned_anew() -> None:
     """A tag is set after the request was given up on, and what was planned meanwhile leaves its snapshot out."""
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     first = world.ids()[0]
     late = on_its_way(world)
     assert first in late
@@ -330,7 +340,7 @@ def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
     monkeypatch: pytest.MonkeyPatch, when: str, step: str
 ) -> None:
     """Whoever dies at it leaves the attempt to be settled, or the hold behind."""
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     Careless(monkeypatch, tag)
     killed_after_its_swap(world)
     with pytest.raises(Killed):
@@ -341,18 +351,18 @@ def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
     assert world.past(EXPIRE).quarantined
     assert world.left_open(EXPIRE) == (0, 0)
     told = [b.reason for r in world.ledger.records(str(TABLE), 9) for b in r.outcome.batches]
-    assert told == [Reason.LOST]
+    assert told == [Reason.REFS_LOST]
 
 
 def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     assert world.run(operations=(REGROUP, EXPIRE)).outcome is OutcomeStatus.IMPROVED
     assert len(world.ids()) == 2  # main's head of a second ago, and the rewrite of manifests
     assert len(world.now.state.manifests) == 1
 
 
 def test_open_batch_of_housekeeping_is_planned_anew() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"), operations=(EXPIRE,))
     world.expire_leases()
@@ -384,20 +394,20 @@ EXPIRY = ExpireSnapshots((1,), ("r",))
 def test_expiry_is_settled_by_what_it_meant_to_remove(
     work: ExpireSnapshots | None, base: str | None, may_come: bool, status: CommitStatus
 ) -> None:
-    state = replace(UpkeepWorld().now.state, metadata_location="here")
+    state = replace(HousekeepingWorld().now.state, metadata_location="here")
     assert settle_expiry(work, base, state, may_come=may_come).status is status
 
 
 def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:
-    world = UpkeepWorld()
+    world = HousekeepingWorld()
     world.run(operations=(REGROUP,))
     world.run(operations=(EXPIRE,))
     with world.ledger._database.write(world.now.state.uuid) as conn:
         conn.execute(update(batch_rows).values(updated_ms=0))
         conn.execute(update(record_rows).values(appended_ms=0))
     world.clock.ms = world.ledger.now_ms()
-    kept = replace(UPKEEP, ledger_keep_days=None)
-    for world.policy, records in ((kept, 3), (UPKEEP, 2)):
+    kept = replace(HOUSEKEEPING_POLICY, ledger_keep_days=None)
+    for world.policy, records in ((kept, 3), (HOUSEKEEPING_POLICY, 2)):
         world.append("p=a", 1)
         world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
         world.clock.sleep(2 * 86_400)

@@ -99,7 +99,7 @@ def test_stale_again_and_again_backs_off() -> None:
     ("rejection", "reason"),
     [
         (Rejection.CONFLICT, Reason.CONFLICT),
-        (Rejection.REFUSED, Reason.GATE),
+        (Rejection.REFUSED, Reason.GATE_REFUSED),
         (Rejection.ERROR, Reason.ERROR),
     ],
 )
@@ -178,7 +178,7 @@ def test_unequal_proof_commits_nothing() -> None:
     world = World("a")
     world.write_result = lambda w: replace(w, proof=Proof("full", False, 60, 59, 0, detail="rows 60 ≠ 59"))
     found = world.run()
-    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.PROOF)
+    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.PROOF_MISMATCH)
     assert found.batches[0].wasted_bytes == 60
     assert world.our_commits() == 0
 

@@ -20,7 +20,7 @@ from iceberg_maint.cli import main as program
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs import table_run
-from iceberg_maint.demo.in_process import Headless
+from iceberg_maint.demo.in_process import InProcessDagster
 from iceberg_maint_tests.security.canaries import all_canaries, settings
 
 
@@ -79,7 +79,7 @@ def main() -> None:
     # What passes by itself is tried again half a minute later, and then a minute: here at once.
     table_run.RETRIES = dg.RetryPolicy(max_retries=table_run.RETRIES.max_retries, delay=0)
     defs = definitions.definitions_from(os.environ)
-    lake = Headless(defs, Path(os.environ["DAGSTER_HOME"]), [TableId.parse(table)])
+    lake = InProcessDagster(defs, Path(os.environ["DAGSTER_HOME"]), [TableId.parse(table)])
     assert lake.observe().success
     assert lake.run(TableId.parse(table), lake.partitions(TableId.parse(table))).success
     check_they_arrive()

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from iceberg_maint.ports.storage import StoredFile
 
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.lake import Lake
-
 
 class Disk:
-    """Files by path. `lines` are the contents of what is no data file; `origin` is where a file
+    """Files by path, each with the time it was written. `lines` are the contents of what is no data file; `origin` is where a file
     was before it was moved."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
         self.files: dict[str, StoredFile] = {}
         self.lines: dict[str, list[bytes]] = {}
         self.origin: dict[str, str] = {}
 
     def put(self, path: str, size_bytes: int, lines: Iterable[bytes] | None = None) -> None:
-        self.files[path] = StoredFile(path, size_bytes, self._lake.now_ms)
+        self.files[path] = StoredFile(path, size_bytes, self._now_ms())
         if lines is not None:
             self.lines[path] = list(lines)
 

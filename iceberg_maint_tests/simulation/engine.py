@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iceberg_maint.catalog.fake import document_of
 from iceberg_maint.core.commits.expire_snapshots import check_expiry, expired
@@ -36,11 +36,9 @@ from iceberg_maint_tests.simulation.faults import (
     Answer,
     Killed,
 )
+from iceberg_maint_tests.simulation.lake import Lake
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import Swap
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.lake import Lake
 
 
 class _StaleError(Exception):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import CYCLE, Operation
@@ -26,13 +26,10 @@ from iceberg_maint_tests.simulation.lake import twice
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, LedgerRows, Past, Seen
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.retries import Retries
+from iceberg_maint_tests.simulation.rule_context import WatchedWorld
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.storage_rules import StorageRules
 from iceberg_maint_tests.simulation.violations import DefectError, ViolationError
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.world import World
-
 
 _LEAVING_A_TOKEN = frozenset(CYCLE) - {Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES}
 
@@ -40,7 +37,7 @@ _LEAVING_A_TOKEN = frozenset(CYCLE) - {Operation.EXPIRE_SNAPSHOTS, Operation.REM
 class Watch:
     """Looks at the world after every step."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WatchedWorld) -> None:
         self.world = world
         self.caller: Process | None = None
         self.seen = Seen()

@@ -1,7 +1,7 @@
 """A lake of plain values whose tables know their rows: snapshots, compare-and-swap, foreign writers.
 
 A row is an integer, its key the row over 1,000. A data file holds rows, an equality delete keys, a position
-delete the rows it marks.
+delete the rows it marks. Unlike `catalog.fake`, which holds what a table is, it knows rows and takes commits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Lake:
         self.tables: dict[TableId, SimTable] = {}
         self.every: dict[str, SimTable] = {}
         self.content: dict[str, frozenset[int]] = {}
-        self.disk = Disk(self)
+        self.disk = Disk(lambda: self.now_ms)
         self._ids = 1000
         self._keys = 0
 

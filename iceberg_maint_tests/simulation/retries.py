@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.runner.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, Past
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.invariants import Watch
+from iceberg_maint_tests.simulation.rule_context import RuleContext
 
 
 class Retries:
     """What the watch demands of back-off and quarantine."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RuleContext) -> None:
         self._watch = watch
         self.stale: Counter[tuple[str, str, str]] = Counter()
         # Runs that were at work when an operator released something.

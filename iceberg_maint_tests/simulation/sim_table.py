@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from iceberg_maint.catalog.fake import document_of, fake_table
 from iceberg_maint.core.model.ids import TableId
@@ -20,9 +20,6 @@ from iceberg_maint.core.model.table_state import (
     TableState,
 )
 from iceberg_maint_tests.support.core.values import BY_P
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.lake import Lake
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +48,23 @@ class Landed:
     operation: str
 
 
+class TableLake(Protocol):
+    """What a table uses of its lake."""
+
+    now_ms: int
+    changes: int
+    tables: dict[TableId, SimTable]
+
+    def new_id(self) -> int: ...
+
+    def visible(self, live: Iterable[LiveFile]) -> list[int]: ...
+
+
 class SimTable:
     """One table by its UUID. `by_ref`: the catalog compares main's snapshot, as REST catalogs do, else the
     metadata's location."""
 
-    def __init__(self, lake: Lake, name: TableId, uuid: str, *, by_ref: bool) -> None:
+    def __init__(self, lake: TableLake, name: TableId, uuid: str, *, by_ref: bool) -> None:
         self.lake = lake
         self.uuid = uuid
         self.by_ref = by_ref

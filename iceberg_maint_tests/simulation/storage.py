@@ -8,21 +8,20 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint_tests.simulation.process import Process, ProcessClock
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.disk import Disk
+from iceberg_maint_tests.simulation.disk import Disk
+from iceberg_maint_tests.simulation.process import Process
+from iceberg_maint_tests.simulation.process_ports import ProcessClock
 
 
 class ProcessStore:
-    """`storage_ports.Store` over the lake's disk."""
+    """`ports.storage.Store` over the lake's disk."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -75,7 +74,7 @@ class ProcessStore:
 
 
 class ProcessReachability:
-    """`storage_ports.Reachability`: what the catalog points at, which a cache may show as it was; the
+    """`ports.storage.Reachability`: what the catalog points at, which a cache may show as it was; the
     metadata file itself holds all snapshots, whatever a catalog would show of it."""
 
     def __init__(self, process: Process, state: TableState) -> None:

@@ -11,16 +11,13 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.policy.housekeeping import ORPHAN_AGE_FLOOR_SECONDS, TRASH_HOLD_FLOOR_SECONDS
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint_tests.simulation.process import Process
+from iceberg_maint_tests.simulation.rule_context import RuleContext
 from iceberg_maint_tests.simulation.sim_table import SimTable, Swap
-
-if TYPE_CHECKING:
-    from iceberg_maint_tests.simulation.invariants import Watch
 
 _OPEN = ("STARTED", "UNKNOWN")
 _SKEW_MS = 200_000
@@ -30,7 +27,7 @@ _MARK = re.compile(rf"/{re.escape(TRASH)}/.*?(\d+)-[0-9a-f]{{16}}/")
 class StorageRules:
     """What the watch demands of expiry and of the orphan pass."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RuleContext) -> None:
         self._watch = watch
 
     def moves(self, source: str) -> None:

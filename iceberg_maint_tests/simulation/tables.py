@@ -6,20 +6,19 @@ from collections.abc import Callable
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint_tests.simulation.lake import KEY
+from iceberg_maint_tests.simulation.lake import KEY, Lake
 from iceberg_maint_tests.simulation.sim_table import SimTable
 
 _HOUR_MS = 3_600_000
 
 
-def small_files(table: SimTable) -> None:
+def small_files(lake: Lake, table: SimTable) -> None:
     """Six small files of two rows: a bin-pack."""
-    table.lake.append(table, "p=a", 6)
+    lake.append(table, "p=a", 6)
 
 
-def marked_rows(table: SimTable) -> None:
+def marked_rows(lake: Lake, table: SimTable) -> None:
     """One file of enough bytes, half of its rows marked: a rewrite that applies position deletes."""
-    lake = table.lake
     data = lake.new_file(table, "p=a", [lake.new_key() * KEY for _ in range(20)], table.next_number())
     table.commit([data], "append")
     rows = sorted(lake.content[data.path])[:10]
@@ -27,16 +26,15 @@ def marked_rows(table: SimTable) -> None:
     table.commit([*table.live, marks], "overwrite")
 
 
-def small_files_under_equality_deletes(table: SimTable) -> None:
+def small_files_under_equality_deletes(lake: Lake, table: SimTable) -> None:
     """Small files with upserted keys: an anti-join rewrite."""
-    small_files(table)
-    table.lake.upsert(table, "p=a", 3)
-    table.lake.now_ms += _HOUR_MS
+    small_files(lake, table)
+    lake.upsert(table, "p=a", 3)
+    lake.now_ms += _HOUR_MS
 
 
-def equality_deletes(table: SimTable) -> None:
+def equality_deletes(lake: Lake, table: SimTable) -> None:
     """One healthy file under an equality delete: a conversion."""
-    lake = table.lake
     keys = [lake.new_key() for _ in range(20)]
     table.commit([lake.new_file(table, "p=a", [k * KEY for k in keys], table.next_number())], "append")
     gone = lake.new_file(table, "p=a", keys[:1], table.next_number(), FileKind.EQUALITY_DELETES)
@@ -44,9 +42,8 @@ def equality_deletes(table: SimTable) -> None:
     lake.now_ms += _HOUR_MS
 
 
-def dangling_equality_deletes(table: SimTable) -> None:
+def dangling_equality_deletes(lake: Lake, table: SimTable) -> None:
     """An equality delete older than all data: a commit that only drops it."""
-    lake = table.lake
     gone = lake.new_file(table, "p=a", [1], table.next_number(), FileKind.EQUALITY_DELETES)
     table.commit([gone], "delete")
     rows = [lake.new_key() * KEY for _ in range(20)]
@@ -54,9 +51,8 @@ def dangling_equality_deletes(table: SimTable) -> None:
     lake.now_ms += _HOUR_MS
 
 
-def many_position_deletes(table: SimTable) -> None:
+def many_position_deletes(lake: Lake, table: SimTable) -> None:
     """One healthy file with three position delete files: they become one."""
-    lake = table.lake
     rows = [lake.new_key() * KEY for _ in range(20)]
     data = lake.new_file(table, "p=a", rows, table.next_number())
     table.commit([data], "append")
@@ -67,7 +63,7 @@ def many_position_deletes(table: SimTable) -> None:
         table.commit([*table.live, marks], "overwrite")
 
 
-WORK: dict[Callable[[SimTable], None], Operation] = {
+WORK: dict[Callable[[Lake, SimTable], None], Operation] = {
     small_files: Operation.REWRITE_DATA_FILES,
     marked_rows: Operation.REWRITE_DATA_FILES,
     small_files_under_equality_deletes: Operation.REWRITE_DATA_FILES,

@@ -9,6 +9,7 @@ import pytest
 
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint_tests.simulation.faults import LANDS, LANDS_LATER, Answer
+from iceberg_maint_tests.simulation.lake import Lake
 from iceberg_maint_tests.simulation.life import Life
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.tables import WORK
@@ -20,12 +21,12 @@ LIES = tuple(a for a in Answer if a is not Answer.OK)
 
 @pytest.mark.parametrize("work", WORK, ids=lambda w: w.__name__)
 @pytest.mark.parametrize("answer", LIES, ids=lambda a: a.name)
-def test_catalog_that_lies_is_found_out(answer: Answer, work: Callable[[SimTable], None]) -> None:
+def test_catalog_that_lies_is_found_out(answer: Answer, work: Callable[[Lake, SimTable], None]) -> None:
     faults = calm()
     faults.answer_script = [answer]
     with World(0, faults, tables=0).alive() as world:
         table = world.lake.create(TABLE)
-        work(table)
+        work(world.lake, table)
         world.late_ms = 5_000
         rows = table.rows()
         first = world.start(TABLE)

@@ -44,12 +44,11 @@ from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
 from iceberg_maint_tests.simulation.invariants import Watch
 from iceberg_maint_tests.simulation.lake import Lake
-from iceberg_maint_tests.simulation.process import (
-    Process,
+from iceberg_maint_tests.simulation.process import Process, Threading
+from iceberg_maint_tests.simulation.process_ports import (
     ProcessCatalog,
     ProcessClock,
     ProcessLedger,
-    Threading,
     unknown_table,
 )
 from iceberg_maint_tests.simulation.sim_table import Swap

@@ -30,12 +30,32 @@ LONG = (
 """Modules of more than a minute, longest first."""
 
 
+SLOW = (
+    "iceberg_maint_tests/core/commits/test_gate_model.py",
+    "iceberg_maint_tests/core/planning/test_plans_model.py",
+    "iceberg_maint_tests/defs/",
+    "iceberg_maint_tests/e2e/",
+    "iceberg_maint_tests/ledger/test_model.py",
+    "iceberg_maint_tests/orphans/test_second_catalog.py",
+    "iceberg_maint_tests/runner/test_schedules.py",
+    "iceberg_maint_tests/simulation/",
+    "iceberg_maint_tests/stored/",
+    "iceberg_maint_tests/wheel/",
+)
+"""Modules and folders of long sweeps, of models, and of Dagster: their tests are marked `slow`."""
+
+
 def scope_of(nodeid: str) -> str:
     """What goes to one worker as a whole."""
     module = nodeid.partition("::")[0]
     if module in PROCESSES:
         return PROCESSES[0]
     return nodeid if module in SPLIT else module
+
+
+def is_slow(nodeid: str) -> bool:
+    """Whether the test is in a module or folder of SLOW."""
+    return nodeid.startswith(SLOW)
 
 
 def order_of(nodeid: str) -> int:

@@ -16,7 +16,7 @@ _CONTENTS = frozenset({b"data", b"deletes"})
 
 def pending_files(location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
     """Returns the paths of the live files that a manifest names, data and delete files alike; see
-    `storage_ports.Reachability.pending`."""
+    `ports.storage.Reachability.pending`."""
     try:
         metadata = read_metadata(data)
         if not certain and not metadata.keys() & _MANIFEST_KEYS:

@@ -243,7 +243,7 @@ def _partition(
     if cold_after is not None and health.last_change_ms is not None and not force:
         cold_at_ms = health.last_change_ms + cold_after * 1000
         if now_ms < cold_at_ms:
-            return replace(base, verdict=Verdict.DEFER, reason=Reason.HOT, until_ms=cold_at_ms)
+            return replace(base, verdict=Verdict.DEFER, reason=Reason.RECENTLY_CHANGED, until_ms=cold_at_ms)
     if not is_due(own_findings):
         if operation is Operation.REWRITE_DATA_FILES:
             base = replace(base, candidate_bytes=health.data_bytes)

@@ -1,4 +1,4 @@
-"""The closed set of reasons for a decision: to run, to skip, to defer and to refuse."""
+"""The closed set of reasons of decisions and outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iceberg_maint.core.model.ids import Operation
 
 
 class Verdict(StrEnum):
-    """The decision for a table or partition and one operation."""
+    """The decision about one operation on a table or partition."""
 
     RUN = "RUN"
     SKIP = "SKIP"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """The reason of a decision or outcome. `docs/reference/reasons.md` documents each value."""
+    """Reason of a decision or an outcome. Each value is documented in `docs/reference/reasons.md`."""
 
     SMALL_FILES = "small_files"
     TOO_MANY_FILES = "too_many_files"
@@ -37,7 +37,7 @@ class Reason(StrEnum):
     BLACKOUT = "blackout"
     BACK_OFF = "back_off"
     QUARANTINED = "quarantined"
-    HOT = "hot"
+    RECENTLY_CHANGED = "recently_changed"
     RUN_BUDGET = "run_budget"
     HOUR_BUDGET = "hour_budget"
     BATCH_LIMIT = "batch_limit"
@@ -49,8 +49,8 @@ class Reason(StrEnum):
     DROPPED_SOURCE = "dropped_source"
     STALE = "stale"
     CONFLICT = "conflict"
-    GATE = "gate"
-    PROOF = "proof"
+    GATE_REFUSED = "gate_refused"
+    PROOF_MISMATCH = "proof_mismatch"
     ERROR = "error"
     UNKNOWN_COMMIT = "unknown_commit"
     TERMINATED = "terminated"
@@ -62,11 +62,31 @@ class Reason(StrEnum):
     MANIFESTS = "manifests"
     SNAPSHOTS = "snapshots"
     ORPHAN_FILES = "orphan_files"
-    APPROVAL = "approval"
+    APPROVAL_REQUIRED = "approval_required"
     GC_DISABLED = "gc_disabled"
     CLOCKS_DISAGREE = "clocks_disagree"
     REFUSED = "refused"
-    LOST = "lost"
+    REFS_LOST = "refs_lost"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        """The reason that had this value in an earlier version: ledgers still hold it."""
+        current = _RENAMED.get(value) if isinstance(value, str) else None
+        return None if current is None else cls(current)
+
+
+_RENAMED = {
+    "hot": "recently_changed",
+    "lost": "refs_lost",
+    "gate": "gate_refused",
+    "proof": "proof_mismatch",
+    "approval": "approval_required",
+}
+
+
+def current_reason(text: str) -> str:
+    """The current value of a stored reason. Other text is returned as it is."""
+    return _RENAMED.get(text, text)
 
 
 SENTENCES: dict[Reason, str] = {
@@ -74,52 +94,53 @@ SENTENCES: dict[Reason, str] = {
     Reason.TOO_MANY_FILES: "more files than allowed at this average size",
     Reason.DELETE_RATIO: "position deletes mark too large a share of the rows",
     Reason.DELETE_FILES: "more delete files than allowed",
-    Reason.LAYOUT: "the ranges of the sort columns overlap in too many files; readers cannot skip them",
-    Reason.FORCED: "the run was forced, healthy or not",
+    Reason.LAYOUT: "too many files overlap in the sort columns; readers cannot skip them",
+    Reason.FORCED: "requested by a person, healthy or not",
     Reason.HEALTHY: "every metric is within its threshold",
     Reason.EMPTY: "the table has no live files",
     Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
-    Reason.FILE_TOO_LARGE: "a file, or a group that a conversion must process together, is larger than a batch "
-    "may be; raise windows.max_bytes_per_batch, max_files_per_batch or max_partitions_per_batch",
+    Reason.FILE_TOO_LARGE: "one file, or the files that a conversion must take together, exceed the limits of a "
+    "batch; raise windows.max_bytes_per_batch, max_files_per_batch or max_partitions_per_batch",
     Reason.DISABLED: "the policy turns this operation off",
-    Reason.ADVISE: "the policy's mode is advise: planned and reported, not executed",
+    Reason.ADVISE: "the policy's mode is advise: work is planned and reported, not executed",
     Reason.PAUSED: "paused by policy or by an operator",
     Reason.BLACKOUT: "within the policy's blackout hours",
-    Reason.BACK_OFF: "the wait after an attempt that failed, crashed or gained nothing has not ended",
-    Reason.QUARANTINED: "blocked until a person releases it, after repeated failures; see release",
-    Reason.HOT: "changed too recently; it waits until it is cold",
-    Reason.RUN_BUDGET: "deferred to a later run: this run's budget is used up",
-    Reason.HOUR_BUDGET: "deferred: this hour's budget is used up",
-    Reason.BATCH_LIMIT: "deferred to a later run: the requested number of batches is done",
-    Reason.TIME_BUDGET: "deferred to a later run: this run's time is used up",
-    Reason.LEASE_HELD: "another run is working on the table",
-    Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them again",
-    Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no row any more",
+    Reason.BACK_OFF: "waits after an attempt that failed, crashed or gained nothing",
+    Reason.QUARANTINED: "on hold after repeated failures until a person releases it; see release",
+    Reason.RECENTLY_CHANGED: "changed too recently; waits until windows.cold_after_seconds have passed",
+    Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
+    Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
+    Reason.BATCH_LIMIT: "left for a later run: the requested number of batches is done",
+    Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
+    Reason.LEASE_HELD: "another run works on the table",
+    Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them in every read",
+    Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no live row",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
-    Reason.DROPPED_SOURCE: "the source column of an older partition spec with live files was dropped; any commit "
-    "that copies their manifests loses their partitions, and with them which deletes apply",
+    Reason.DROPPED_SOURCE: "the source column of an older partition spec with live files was dropped; a commit that "
+    "copies their manifests loses their partitions, and deletes no longer apply to them",
     Reason.STALE: "the table changed after the batch was planned",
-    Reason.CONFLICT: "concurrent commits prevented every attempt to commit",
-    Reason.GATE: "the commit gate refused: an invariant would have been broken",
-    Reason.PROOF: "the rows written differ from the rows read; nothing was committed",
-    Reason.ERROR: "an error, reported with the outcome",
+    Reason.CONFLICT: "concurrent commits won every try",
+    Reason.GATE_REFUSED: "the commit gate refused the commit: it would break an invariant",
+    Reason.PROOF_MISMATCH: "the rows written are not the rows read; nothing was committed",
+    Reason.ERROR: "an error; the outcome's message names it",
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
     Reason.TERMINATED: "a person or the system terminated the run",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
-    Reason.OTHER_OPERATION: "the other data operation does this at a lower cost",
+    Reason.OTHER_OPERATION: "the other operation on data does this work at less cost",
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
     "cannot be applied safely",
     Reason.MEMORY: "the equality deletes need more memory than declared; raise equality_deletes.memory",
     Reason.FOREIGN_MAINTAINER: "another maintainer rewrites the table's files; see foreign_maintainers",
     Reason.MANIFESTS: "the manifests are too many, too small or too scattered for quick planning",
     Reason.SNAPSHOTS: "snapshots or refs are past their retention",
-    Reason.ORPHAN_FILES: "the last orphan pass is longer ago than allowed",
-    Reason.APPROVAL: "the share of orphan files is so large that a person must approve the removal; see orphans trash --approve",
-    Reason.GC_DISABLED: "the table's owner forbids the deletion of its files (gc.enabled=false)",
+    Reason.ORPHAN_FILES: "the last search for orphan files is longer ago than allowed",
+    Reason.APPROVAL_REQUIRED: "so many files look orphaned that a person must approve it; see orphans trash "
+    "--approve",
+    Reason.GC_DISABLED: "the table forbids deletion of its files (gc.enabled=false)",
     Reason.CLOCKS_DISAGREE: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
     Reason.REFUSED: "refused with a code; nothing was changed",
-    Reason.LOST: "a branch or tag created during the expiry was removed with it: the catalog does not compare "
-    "the base of a commit",
+    Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
+    "compare the base of a commit",
 }
 
 
@@ -146,7 +167,7 @@ CHECK_OF = {
     Operation.EXPIRE_SNAPSHOTS: Check.SNAPSHOTS,
     Operation.REMOVE_ORPHAN_FILES: Check.ORPHAN_FILES,
 }
-"""For each operation on the table as a whole, the check that makes it due."""
+"""The check that requests each operation on the table as a whole."""
 
 
 class Severity(StrEnum):
@@ -171,10 +192,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDecision:
-    """The decision for one partition, and its reason.
+    """The decision about one partition, with its reason.
 
-    `score` ≥ 0 orders the due partitions: higher is worse. `until_ms` says when a DEFER ends by itself.
-    `operation` is the operation that the decision is about.
+    `score` ≥ 0 orders the due partitions, worst highest. `until_ms` is the time when a DEFER ends by
+    itself. `operation` is the operation decided on.
     """
 
     partition: str
@@ -189,12 +210,11 @@ class PartitionDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision for one table and operation. `partitions` holds the decisions per partition, worst
-    first.
+    """One decision per table and operation; `partitions` holds those of the partitions, worst first.
 
-    `budget_bytes` is the largest input of the plan, and `budget_reason` the cap that set it.
-    `budget_partitions` is the largest number of partitions. `beside` holds the other data operation's
-    decisions on the partitions, because both plans choose by both operations' decisions.
+    The plan may hold at most `budget_bytes` of input in `budget_partitions` partitions; `budget_reason`
+    names the cap that set the bytes. `beside` holds the decisions of the other operation on data,
+    because each plan depends on both.
     """
 
     table: str

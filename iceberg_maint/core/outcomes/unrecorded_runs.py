@@ -99,7 +99,9 @@ def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
         return reported
     match settled.status:
         case CommitStatus.COMMITTED if settled.lost:
-            return replace(reported, outcome=OutcomeStatus.FAILED, reason=Reason.LOST, message=settled.why)
+            return replace(
+                reported, outcome=OutcomeStatus.FAILED, reason=Reason.REFS_LOST, message=settled.why
+            )
         case CommitStatus.COMMITTED:
             return _committed(attempt, reported, settled, state)
         case CommitStatus.REJECTED:

@@ -23,7 +23,7 @@ from iceberg_maint.core.planning.equality_deletes import (
 from iceberg_maint.core.planning.file_groups import Rules, packed_groups
 from iceberg_maint.core.policy.data import Policy, Route, WindowsPolicy
 
-_HELD = (Reason.HOT, Reason.BACK_OFF, Reason.QUARANTINED)
+_HELD = (Reason.RECENTLY_CHANGED, Reason.BACK_OFF, Reason.QUARANTINED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The code location under a running Dagster: its configuration file, table list and reload."""
+"""The code location of a running Dagster: its configuration file, table list and reload."""

@@ -1,4 +1,4 @@
-"""The configuration file under a running Dagster: whether it still says what is loaded."""
+"""The configuration file of a running Dagster: detects that it changed after it was loaded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 
 class ConfigurationFile:
-    """The file at `path` as it is when this is made, so make it before the file is read.
+    """The file at `path` as of the creation of this object. Create it before the file is read.
 
-    A code location reads it once and each run anew: what sensors ask for by the former one, runs
-    may have to leave undone by the latter, tick after tick. `load` reads the file and raises what
-    is wrong with it.
+    A code location reads the file once; each run reads it again. After a change, sensors could request
+    work at every tick that the runs refuse. `load` reads the file and raises its errors.
     """
 
     def __init__(self, path: Path, load: Callable[[], object]) -> None:
@@ -20,13 +19,16 @@ class ConfigurationFile:
         self._loaded = self._digest()
 
     def follow(self, reload: Callable[[], str]) -> list[str]:
-        """Asks for a reload when the file says something else by now, unless it cannot be loaded:
-        sensors and schedule would be gone with it. Returns what a person should know."""
+        """Requests a reload if the file has changed. Returns messages for a person.
+
+        A file that cannot be loaded causes no reload: the code location would lose its sensors and its
+        schedule.
+        """
         if self._digest() == self._loaded:
             return []
         try:
             self._load()
-        except Exception as why:  # noqa: BLE001 - told, and looked at again at the next tick
+        except Exception as why:  # noqa: BLE001 - reported, and read again at the next tick
             return [f"the configuration changed; runs fail until this is fixed: {why}"]
         return [reload()]
 

@@ -1,15 +1,18 @@
-"""Asks a running Dagster webserver to load our code location again."""
+"""Requests a reload of our code location from a running Dagster webserver."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-BY_HAND = "reload the code location (Deployment > Reload), or set ICEBERG_MAINT_DAGSTER_URL to have it done"
+BY_HAND = "reload the code location (Deployment > Reload), or set ICEBERG_MAINT_DAGSTER_URL to reload it automatically"
 
 
 def reload_location(webserver_url: str | None, location: str | None, why: str) -> str:
-    """Reloads the location of this name over GraphQL; without an address or a name (outside the
-    daemon), or when that fails, says how to do it by hand. `why` says what it is done for."""
+    """Reloads the location of this name over GraphQL and returns the result as a sentence.
+
+    Without an address or a name (outside the daemon), or if the reload fails, the sentence says how to
+    reload by hand. `why` is the cause of the reload.
+    """
     by_hand = f"{why}: {BY_HAND}"
     if webserver_url is None or location is None:
         return by_hand
@@ -36,7 +39,7 @@ def reload_location(webserver_url: str | None, location: str | None, why: str) -
 
 
 def _cause(why: BaseException) -> str:
-    """The innermost reason, on one line: the client's own text repeats its whole query."""
+    """The innermost cause, on one line: the client's own text repeats its whole query."""
     while why.__cause__ is not None:
         why = why.__cause__
     return f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"

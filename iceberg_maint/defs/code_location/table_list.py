@@ -1,4 +1,4 @@
-"""The table list: a JSON file, so that importing definitions needs no catalog."""
+"""The table list: a JSON file, so that the import of the definitions needs no catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = 1
 
 
 def read_table_list(path: Path) -> tuple[TableId, ...] | None:
-    """The listed tables, sorted; None when there is no file. Raises ConfigurationError ICM-100."""
+    """The listed tables, sorted; None without a file. Raises ConfigurationError ICM-100."""
     try:
         data = json.loads(path.read_text("utf-8"))
         if data["version"] != _VERSION:
@@ -27,7 +27,7 @@ def read_table_list(path: Path) -> tuple[TableId, ...] | None:
         raise ConfigurationError(
             "ICM-100",
             f"{path} is no table list of version {_VERSION} ({why}).",
-            "delete it; it is written again from the catalogs.",
+            "delete it. The next tick writes it from the catalogs.",
         ) from why
 
 
@@ -43,7 +43,7 @@ def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
 
 
 def load_table_list(path: Path, catalogs: Mapping[str, Catalog]) -> tuple[TableId, ...]:
-    """The listed tables; from the catalogs, and written down, when there is no file yet."""
+    """The listed tables. Without a file, lists the tables of the catalogs and writes the file."""
     listed = read_table_list(path)
     if listed is None:
         listed = tuple(sorted(t for c in catalogs.values() for t in c.tables()))
@@ -52,12 +52,12 @@ def load_table_list(path: Path, catalogs: Mapping[str, Catalog]) -> tuple[TableI
 
 
 def list_catalogs(catalogs: Mapping[str, Catalog]) -> tuple[frozenset[TableId], dict[str, str]]:
-    """Tables of every catalog that answers, and the error of every catalog that does not."""
-    found: set[TableId] = set()
-    silent: dict[str, str] = {}
+    """The tables of every catalog that answers, and the error of every other catalog."""
+    tables: set[TableId] = set()
+    errors: dict[str, str] = {}
     for name, catalog in sorted(catalogs.items()):
         try:
-            found.update(catalog.tables())
+            tables.update(catalog.tables())
         except IcebergMaintError as why:
-            silent[name] = str(why)
-    return frozenset(found), silent
+            errors[name] = str(why)
+    return frozenset(tables), errors

@@ -1,1 +1,1 @@
-"""The second demo: Flink upserts two tables without a pause, and they are kept healthy meanwhile."""
+"""The second demo: maintains two tables while Flink upserts them without a pause."""

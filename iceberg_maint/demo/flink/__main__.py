@@ -1,4 +1,4 @@
-"""`make demo-flink`. Exits with 1 when something is not as it should be."""
+"""`make demo-flink`. Exits with 1 if there is a fault."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from iceberg_maint.demo.console import printed
 from iceberg_maint.demo.flink.main import run
 
 _WIDTH = 140
-"""Columns of what is not printed to a terminal; the tables need them."""
+"""Columns of output that goes to no terminal."""
 
 
 def main() -> int:
-    """Runs the demo as the command line says."""
+    """Runs the demo with the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint.demo.flink")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the lake, made anew")
-    parser.add_argument("--flink", type=Path, required=True, help="folder that holds Flink")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder of the lake, which is deleted and created"
+    )
+    parser.add_argument("--flink", type=Path, required=True, help="folder of Flink")
     options = parser.parse_args()
     return printed(lambda console: run(options.data, options.flink, console).good, _WIDTH)
 

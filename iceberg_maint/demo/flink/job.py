@@ -1,4 +1,4 @@
-"""A Flink job: Flink's SQL client with a script, its mini cluster in the same process."""
+"""A Flink job: Flink's SQL client with a script and a mini cluster in the same process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CHECKPOINT_SECONDS = 2
 _HEAP = "768m"
 _STOP_SECONDS = 30
 
-# Flink's own list for Java 17 and later; without it no checkpoint can be serialised.
+# Flink's own list for Java 17 and later. Without it Flink cannot serialize checkpoints.
 _OPENED = (
     *("java.lang", "java.net", "java.io", "java.nio", "java.lang.reflect", "java.text", "java.time"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
     "sun.nio.ch",
 )
 
-# A job that failed is not started again: the demo is to show it. Nothing listens off loopback.
+# A failed job does not restart, so that the demo shows the failure. All services listen on loopback only.
 _CONFIG = f"""\
 execution.checkpointing.interval: {CHECKPOINT_SECONDS}s
 restart-strategy.type: none
@@ -72,36 +72,36 @@ class FlinkHome:
 
 @dataclass(frozen=True, slots=True)
 class FlinkJob:
-    """A job that was started, and the folder with its script and what it said."""
+    """A started job, and the folder with its script and its output."""
 
     process: subprocess.Popen[bytes]
     folder: Path
 
     @property
     def running(self) -> bool:
-        """Whether its process is still there."""
+        """Whether its process still runs."""
         return self.process.poll() is None
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended, and well: every row was taken by a checkpoint that was committed."""
+        """Whether it has ended without an error: committed checkpoints contain every row."""
         return self.process.poll() == 0 and "[ERROR]" not in self.said()
 
     def said(self) -> str:
-        """What the SQL client printed."""
+        """The output of the SQL client."""
         return (self.folder / "said.log").read_text(encoding="utf-8", errors="replace")
 
 
 def flink_home(config: Config, folder: Path) -> FlinkHome:
-    """Flink as `make demo-flink` put it into `folder`; the jars that Maven has are fetched and verified.
+    """Flink in `folder`, where `make demo-flink` installed it. Fetches and verifies the jars from Maven.
 
-    Raises ConfigurationError ICM-100 when it is not there, RefusedError ICM-103 for a missing Java or
+    Raises ConfigurationError ICM-100 if `folder` has no Flink, RefusedError ICM-103 for a missing Java or
     a jar that fails its checksum.
     """
-    # Absolute, because the job runs in a folder of its own.
+    # Absolute, because the job has another working directory.
     flink = folder.absolute() / "pyflink"
     if not flink.is_dir():
-        raise ConfigurationError("ICM-100", f"{folder} holds no Flink.", "run 'make demo-flink'.")
+        raise ConfigurationError("ICM-100", f"{folder} has no Flink.", "run 'make demo-flink'.")
     java = find_java(os.environ, shim_dir=config.cache / "java")
     fetch = environment_fetch(java, os.environ)
     lock = json.loads(
@@ -109,33 +109,33 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
     )
     fetched = resolve_jars(parse_jars(lock), config.cache / "jars", fetch)
     drivers = [jar for jar in resolve(load_lock(), config.cache / "jars", fetch) if "spark" not in jar.name]
-    # Iceberg's file access is Hadoop's, which Flink does not have and PySpark has.
+    # Iceberg reads files with Hadoop, which PySpark contains and Flink does not.
     hadoop = sorted(pyspark_jars_dir().glob("hadoop-client-*.jar"))
-    own = [*sorted(flink.glob("lib/*.jar")), *sorted(flink.glob("opt/*.jar"))]
-    return FlinkHome(java.executable, (*own, *fetched, *drivers, *hadoop))
+    flink_jars = [*sorted(flink.glob("lib/*.jar")), *sorted(flink.glob("opt/*.jar"))]
+    return FlinkHome(java.executable, (*flink_jars, *fetched, *drivers, *hadoop))
 
 
 def flink_catalog(catalog: CatalogConfig) -> Mapping[str, str]:
     """Properties of Flink's catalog for a catalog of type jdbc; `name` is its name.
 
-    Flink has no word for JDBC catalogs and takes the class. Its catalog must have the name of ours:
-    Iceberg keeps the tables of a JDBC catalog under the catalog's name.
+    Flink has no type for JDBC catalogs and needs the class. Flink's catalog must have the same name as
+    ours: Iceberg stores the tables of a JDBC catalog under the catalog's name.
     """
     prefix = f"spark.sql.catalog.{catalog.name}."
-    found = catalog_conf(catalog.name, catalog.type, catalog.uri, catalog.warehouse, catalog.properties)
-    own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
-    del own["type"]
+    conf = catalog_conf(catalog.name, catalog.type, catalog.uri, catalog.warehouse, catalog.properties)
+    options = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
+    del options["type"]
     return {
         "name": catalog.name,
         "type": "iceberg",
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        **own,
+        **options,
     }
 
 
 @contextmanager
 def started(home: FlinkHome, folder: Path, script: str) -> Iterator[FlinkJob]:
-    """Runs the script beside this process; what still runs at the end is stopped."""
+    """Runs the script in another process, and stops that process at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "script.sql").write_text(script, encoding="utf-8")
     (folder / "config.yaml").write_text(_CONFIG, encoding="utf-8")

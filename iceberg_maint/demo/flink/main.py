@@ -1,4 +1,4 @@
-"""Flink upserts, automation heals beside it, a second reader reads every snapshot there was."""
+"""Flink upserts tables, automation maintains them, and DuckDB reads every snapshot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rich.console import Console
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report
 from iceberg_maint.demo.build import make_catalog
-from iceberg_maint.demo.duckdb_reader import SecondReader
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.flink.job import FlinkJob, flink_catalog, flink_home, started
 from iceberg_maint.demo.flink.show import ending, results
 from iceberg_maint.demo.flink.stream import TABLES, FlinkTable, Stream
 from iceberg_maint.demo.flink.verdict import FlinkResult, judge
-from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_headless
+from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_in_process
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
 from iceberg_maint.runner.runtime import Runtime
@@ -32,7 +32,7 @@ _POLL_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class FlinkReport:
-    """What the demo showed."""
+    """The results of the demo."""
 
     job_succeeded: bool
     healing: Healing
@@ -41,16 +41,16 @@ class FlinkReport:
 
     @property
     def good(self) -> bool:
-        """Whether the job ended well, so did every run, and every table is as it should be."""
+        """Whether the job and every run succeeded, and every table has the expected rows."""
         runs_good = self.healing.settled and not self.healing.failed_runs
         return self.job_succeeded and runs_good and all(t.good for t in self.tables)
 
 
 def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> FlinkReport:
-    """Starts the job on a fresh lake in `root` and maintains the lake until both are done.
+    """Starts the job on a new lake in `root`, and maintains the lake until nothing is due.
 
-    `flink` is the folder of Flink. Raises ConfigurationError ICM-100 for a folder with something else
-    in it or without Flink, RefusedError ICM-103 without a Java.
+    `flink` is the folder of Flink. Raises ConfigurationError ICM-100 for a folder with other content or
+    without Flink, RefusedError ICM-103 without a Java.
     """
     began = time.monotonic()
     where = place(root)
@@ -58,23 +58,23 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     config = where.prepare(os.environ)
     runtime = build(config)
     home = flink_home(config, flink)
-    # Made here, once, instead of by two processes at the same time.
+    # Created here, so that two processes do not create it at the same time.
     make_catalog(config)
     script = stream.statements(flink_catalog(config.catalogs[CATALOG]), TABLES)
     report.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
     healing = Healing()
     at_end_of_job: dict[FlinkTable, Look] = {}
     with started(home, where.root / "flink", script) as job:
-        # Spark starts while Flink does.
+        # Spark and Flink start at the same time.
         runtime.spark.session()
         _wait(lambda: not job.running or _written(runtime), _START_SECONDS)
         if _written(runtime):
             at_end_of_job = _heal(runtime, where, job, healing, console)
         if not job.succeeded:
-            console.print("[red]The job failed.[/] It said:")
+            console.print("[red]The job failed.[/] Its output:")
             console.print(job.said()[-2000:], markup=False)
         succeeded = job.succeeded
-    report.heading(console, "After", "the second reader (DuckDB) has read every snapshot there was")
+    report.heading(console, "After", "DuckDB has read every snapshot")
     tables = _judge(runtime, stream, at_end_of_job)
     results(console, tables)
     demo = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
@@ -85,23 +85,23 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
 def _heal(
     runtime: Runtime, where: Place, job: FlinkJob, healing: Healing, console: Console
 ) -> dict[FlinkTable, Look]:
-    """Heals beside the job and after it. The tables as they were when the job had ended."""
-    headless = open_headless(runtime, where)
+    """Maintains the tables during the job and after it. Returns their state at the end of the job."""
+    dagster = open_in_process(runtime, where)
     try:
         report.heading(console, "Healing", "by Dagster's automation, while the job writes")
         while job.running:
-            headless.observe()
-            if not heal_once(runtime, headless, healing, _step(console)):
+            dagster.observe()
+            if not heal_once(runtime, dagster, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
         at_end_of_job = {table: look(runtime, table_id(table.name)) for table in TABLES}
-        report.heading(console, "Healing", "what the job left at its end")
+        report.heading(console, "Healing", "the work that remained at the end of the job")
         for _ in range(MAX_TICKS):
-            headless.observe()
-            healing.settled = not heal_once(runtime, headless, healing, _step(console))
+            dagster.observe()
+            healing.settled = not heal_once(runtime, dagster, healing, _step(console))
             if healing.settled:
                 break
     finally:
-        headless.close()
+        dagster.close()
     return at_end_of_job
 
 
@@ -115,20 +115,20 @@ def _step(console: Console) -> Callable[..., None]:
 def _judge(
     runtime: Runtime, stream: Stream, at_end_of_job: dict[FlinkTable, Look]
 ) -> tuple[FlinkResult, ...]:
-    reader = SecondReader()
-    found = []
+    reader = DuckDBReader()
+    verdicts = []
     for table, ended in at_end_of_job.items():
         after = look(runtime, table_id(table.name))
         state = runtime.catalogs[CATALOG].pin(table_id(table.name))
-        found.append(judge(table, stream, ended, after, state, reader))
+        verdicts.append(judge(table, stream, ended, after, state, reader))
     reader.close()
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _written(runtime: Runtime) -> bool:
     catalog = runtime.catalogs[CATALOG]
-    wanted = {table_id(table.name) for table in TABLES}
-    return wanted <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in wanted)
+    tables = {table_id(table.name) for table in TABLES}
+    return tables <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in tables)
 
 
 def _wait(done: Callable[[], bool], at_most_seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What the demo with Flink prints at its end."""
+"""The output of the demo with Flink at its end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from iceberg_maint.report.formatting import duration, number
 
 
 def results(console: Console, tables: Sequence[FlinkResult]) -> None:
-    """Of each table: who committed how often, what Flink left behind, what of it is left, the rows."""
+    """Prints each table: commits by writer, equality deletes of Flink, equality deletes that remain, rows."""
     shown = grid(
         "table",
         ">Flink's commits",
         ">ours",
-        ">meanwhile",
+        ">during the job",
         ">equality delete files",
         ">data files",
         ">rows",
@@ -42,13 +42,13 @@ def results(console: Console, tables: Sequence[FlinkResult]) -> None:
             f"[red]{number(wrong)} wrong[/]" if wrong else "[green]as streamed[/]",
         )
     console.print(shown)
-    console.print("[dim]equality delete files: written in all → when the job ended → at the end[/]")
+    console.print("[dim]equality delete files: all written → at the end of the job → at the end[/]")
 
 
 def ending(
     console: Console, place: Place, tables: Sequence[FlinkResult], *, good: bool, seconds: float
 ) -> None:
-    """The verdict in a sentence, and what is not as it should be."""
+    """Prints the verdict in a sentence, and the faults."""
     verdict = "[green]good[/]" if good else "[red]not good[/]"
     proved = sum(t.history.flink + t.history.maintenance for t in tables)
     console.print(f"\n{verdict}: {number(proved)} snapshots read, in {duration(seconds)}.")

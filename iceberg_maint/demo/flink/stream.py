@@ -1,5 +1,5 @@
-"""The stream that Flink upserts: every value follows from its number, so every row that must be in the
-table is known without reading the table."""
+"""The stream that Flink upserts. Every value follows from its number, so the expected rows are known
+without reading the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEVER_NOTED = 5
 
 @dataclass(frozen=True, slots=True)
 class FlinkTable:
-    """One table that Flink makes and upserts."""
+    """One table that Flink creates and upserts."""
 
     name: str
     sick: str
@@ -22,7 +22,7 @@ class FlinkTable:
     partitioned: bool
 
     def create_sql(self, catalog: str) -> str:
-        """Flink's statement that makes it. Its equality deletes name both columns of the key."""
+        """Flink's statement that creates it. Its equality deletes name both columns of the key."""
         partitioned = " PARTITIONED BY (region)" if self.partitioned else ""
         return (
             f"CREATE TABLE {catalog}.{NAMESPACE}.{self.name} "
@@ -43,7 +43,7 @@ class Stream:
     """`rows` upserts with the numbers 0, 1, 2 … in that order, `rows_per_second` at a time.
 
     Number n sets the row of the key (n mod 2, 7 n mod `ids`) to the value n. With `ids` odd and not
-    divisible by 7 these are 2 `ids` keys, met in turn.
+    divisible by 7 these are 2 `ids` keys in turn.
     """
 
     rows: int
@@ -52,11 +52,11 @@ class Stream:
 
     @property
     def keys(self) -> int:
-        """Rows of the table once every key was met."""
+        """Number of rows after every key was upserted."""
         return REGIONS * self.ids
 
     def statements(self, catalog_properties: Mapping[str, str], tables: Sequence[FlinkTable]) -> str:
-        """The script of Flink's SQL client: makes the tables and upserts them in one job.
+        """The script of Flink's SQL client: creates the tables and upserts them in one job.
 
         `catalog_properties` are Iceberg's, for the catalog of that name.
         """
@@ -85,8 +85,10 @@ class Stream:
         return "".join(f"{line};\n" for line in lines)
 
     def expected_sql(self, first: int) -> str:
-        """The rows that must be in a table once the `first` numbers were upserted, as DuckDB's query:
-        of every key the row of its highest number. It reads no table."""
+        """The rows that a table must have after the upserts of the `first` numbers, as a DuckDB query.
+
+        These are the rows of the highest number of every key. The query reads no table.
+        """
         return (
             f"SELECT {self._columns('VARCHAR')} FROM (SELECT range AS n FROM range({first})) "
             f"QUALIFY row_number() OVER (PARTITION BY mod(n, {REGIONS}), mod(n * 7, {self.ids}) "
@@ -94,7 +96,7 @@ class Stream:
         )
 
     def _columns(self, text: str) -> str:
-        """The row of number n, in the SQL that Flink and DuckDB share; `text` is their word for texts."""
+        """The row of number n, in the SQL that Flink and DuckDB share; `text` is the name of their string type."""
         return (
             f"CONCAT('r', CAST(MOD(n, {REGIONS}) AS {text})) AS region, "
             f"CAST(MOD(n * 7, {self.ids}) AS INT) AS id, n AS v, "

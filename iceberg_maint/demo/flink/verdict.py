@@ -1,4 +1,4 @@
-"""What became of a table that Flink wrote: every snapshot against the rows the stream must have left."""
+"""The verdict on a table of Flink: compares every snapshot with the expected rows of the stream."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
-from iceberg_maint.demo.duckdb_reader import Comparison, SecondReader
+from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
 from iceberg_maint.demo.flink.stream import FlinkTable, Stream
 from iceberg_maint.demo.verdict import Look
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The commits of one table, by who made them.
+    """The commits of one table, by writer.
 
-    `while_running` are the maintenance commits that one of Flink's came after; `equality_deletes` is
-    the number of equality delete files that Flink ever committed. `wrong` are the snapshots whose
-    rows are not those the stream had left at some moment, or where maintenance changed that moment.
+    `while_running` are the maintenance commits before Flink's last commit. `equality_deletes` is the
+    number of equality delete files that Flink committed. `wrong` are the snapshots with rows that the
+    stream never produced, and the maintenance commits that changed the number of upserts.
     """
 
     flink: int
@@ -29,7 +29,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class FlinkResult:
-    """One table: when the job had ended, and at the very end."""
+    """One table, at the end of the job and at the end of the demo."""
 
     table: FlinkTable
     at_end_of_job: Look
@@ -39,22 +39,22 @@ class FlinkResult:
 
     @property
     def good(self) -> bool:
-        """Whether maintenance went on beside Flink, left nothing to do, and no reader ever saw
-        another row than Flink had committed, nor missed one."""
+        """Whether maintenance was committed while Flink wrote, nothing is due, and every snapshot has
+        exactly the rows that Flink had committed."""
         return not self.faults
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-        found = {
-            "its rows are not those the stream left": not self.rows.equal,
+        """The faults, one sentence each."""
+        conditions = {
+            "its rows are not the rows of the stream": not self.rows.equal,
             f"the rows of {len(self.history.wrong)} snapshots are wrong": bool(self.history.wrong),
-            "Flink left no equality deletes, so nothing was shown": not self.history.equality_deletes,
+            "Flink committed no equality deletes, so the demo shows nothing": not self.history.equality_deletes,
             "no maintenance was committed while Flink wrote": not self.history.while_running,
-            "equality deletes are left": bool(self.after.measured.total().equality_delete_files),
-            "there is still something to do": self.after.decision.verdict is not Verdict.SKIP,
+            "equality deletes remain": bool(self.after.measured.total().equality_delete_files),
+            "maintenance is still due": self.after.decision.verdict is not Verdict.SKIP,
         }
-        return tuple(sentence for sentence, holds in found.items() if holds)
+        return tuple(sentence for sentence, holds in conditions.items() if holds)
 
 
 def judge(
@@ -63,39 +63,39 @@ def judge(
     at_end_of_job: Look,
     after: Look,
     state: TableState,
-    reader: SecondReader,
+    reader: DuckDBReader,
 ) -> FlinkResult:
-    """The verdict on one table; `state` is the one that `after` measured."""
+    """The verdict on one table. `after` measured `state`."""
     assert state.snapshot is not None, "the table has been written"
-    found = history(stream, state, reader)
+    commits = history(stream, state, reader)
     reader.take(state.metadata_location, state.snapshot.snapshot_id)
     rows = reader.compare_taken(stream.expected_sql(stream.rows))
-    return FlinkResult(table, at_end_of_job, after, found, rows)
+    return FlinkResult(table, at_end_of_job, after, commits, rows)
 
 
-def history(stream: Stream, state: TableState, reader: SecondReader) -> History:
-    """All commits of the table, each read at its snapshot by the second reader."""
+def history(stream: Stream, state: TableState, reader: DuckDBReader) -> History:
+    """All commits of the table. `reader` reads each snapshot."""
     commits = tuple(reversed(state.ancestors()))
-    ours = [is_maintenance(s) for s in commits]
-    last_of_flink = max((i for i, mine in enumerate(ours) if not mine), default=-1)
+    maintenance = [is_maintenance(s) for s in commits]
+    last_of_flink = max((i for i, own in enumerate(maintenance) if not own), default=-1)
     wrong = []
     upserted = 0
-    for snapshot, mine in zip(commits, ours, strict=True):
+    for snapshot, own in zip(commits, maintenance, strict=True):
         before = upserted
         reader.take(state.metadata_location, snapshot.snapshot_id)
         highest = reader.highest("v")
         upserted = 0 if highest is None else highest + 1
-        found = reader.compare_taken(stream.expected_sql(upserted))
-        if not found.equal or (mine and upserted != before):
+        rows = reader.compare_taken(stream.expected_sql(upserted))
+        if not rows.equal or (own and upserted != before):
             wrong.append(snapshot.snapshot_id)
     return History(
-        flink=ours.count(False),
-        maintenance=ours.count(True),
-        while_running=sum(ours[:last_of_flink]),
+        flink=maintenance.count(False),
+        maintenance=maintenance.count(True),
+        while_running=sum(maintenance[:last_of_flink]),
         equality_deletes=sum(
             int(s.summary.get("added-equality-delete-files", "0"))
-            for s, mine in zip(commits, ours, strict=True)
-            if not mine
+            for s, own in zip(commits, maintenance, strict=True)
+            if not own
         ),
         wrong=tuple(wrong),
     )

@@ -1,1 +1,1 @@
-"""The third demo: an upserting writer races maintenance, Iceberg's stock compaction and this project's."""
+"""The third demo: maintenance beside an upserting writer, by Iceberg's stock compaction and by this project."""

@@ -1,4 +1,4 @@
-"""`make demo-race`. Exits with 1 when something is not as it should be."""
+"""`make demo-race`. Exits with 1 if there is a fault."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from iceberg_maint.demo.race.main import run
 from iceberg_maint.demo.race.strategies import WAYS
 
 _WIDTH = 190
-"""Columns of what is not printed to a terminal; the table needs them."""
+"""Columns of output that goes to no terminal."""
 
 
 def main() -> int:
-    """Races as the command line says."""
+    """Runs the race with the arguments of the command line."""
     names = [way.name for way in WAYS]
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint.demo.race")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the race, made anew")
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long each way races")
-    parser.add_argument("--way", choices=names, action="append", help="race only this one; may come again")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder of the race, which is deleted and created"
+    )
+    parser.add_argument("--seconds", type=float, default=120.0, help="seconds per strategy")
+    parser.add_argument("--way", choices=names, action="append", help="only this strategy; may be repeated")
     options = parser.parse_args()
     ways = [way for way in WAYS if way.name in (options.way or names)]
     return printed(lambda console: not run(options.data, options.seconds, console, ways).faults, _WIDTH)

@@ -1,4 +1,4 @@
-"""Runs the race: one way of maintenance after the other beside the same writer."""
+"""Runs the race: one strategy of maintenance after the other beside the same writer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.demo import report as general
 from iceberg_maint.demo.build import make_catalog
-from iceberg_maint.demo.duckdb_reader import SecondReader
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.race.place import RacePlace
 from iceberg_maint.demo.race.show import ending, results
 from iceberg_maint.demo.race.strategies import WAYS, Way
@@ -33,39 +33,40 @@ _STOP_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class RaceReport:
-    """What the race showed."""
+    """The results of the race."""
 
     raced: tuple[Raced, ...]
     seconds: float
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is not as it should be with this project, a sentence each; what others do is shown."""
-        ours = [one for one in self.raced if one.way.name == "ours"]
-        found = []
-        for one in ours:
-            if not one.safe:
-                found.append(f"{one.table.name}: rows or commits are not those of the stream")
-            if not one.landed:
-                found.append(f"{one.table.name}: no maintenance was committed")
-            if one.writer.failed:
-                found.append(f"{one.table.name}: {one.writer.failed} commits of the writer failed")
-        return tuple(found)
+        """The faults of this project, one sentence each. The faults of other strategies are in the table."""
+        faults = []
+        for result in (r for r in self.raced if r.way.name == "ours"):
+            if not result.safe:
+                faults.append(f"{result.table.name}: rows or commits are not those of the stream")
+            if not result.landed:
+                faults.append(f"{result.table.name}: no maintenance was committed")
+            if result.writer.failed:
+                faults.append(f"{result.table.name}: {result.writer.failed} commits of the writer failed")
+        return tuple(faults)
 
 
 def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS) -> RaceReport:
-    """Races each way for so many seconds on tables of its own. Raises ConfigurationError ICM-100 for a
-    folder with something else in it, RefusedError ICM-103 without a Java."""
+    """Runs each strategy for this time on its own tables.
+
+    Raises ConfigurationError ICM-100 for a folder with other content, RefusedError ICM-103 without a Java.
+    """
     began = time.monotonic()
     place = RacePlace(root.absolute())
     config = place.prepare(os.environ)
     runtime = build(config)
-    # Made here, once, instead of by two processes at the same time.
+    # Created here, so that two processes do not create it at the same time.
     make_catalog(config)
     raced: list[Raced] = []
     with _writing(place) as writer:
         session = runtime.spark.session()
-        # Spark writes a page for every commit that is refused, which the table tells in a line.
+        # Spark logs a page for every refused commit. The table shows it in one line.
         session.sparkContext.setLogLevel("OFF")
         for way in ways:
             for table in tables_of(way.name):
@@ -76,7 +77,7 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
             tried = _race(runtime, way, writer, seconds)
             written = acknowledged(place.journal, tables_of(way.name))
             raced += _judge(runtime, way, tried, written)
-    general.heading(console, "After", "the second reader (DuckDB) has read every maintenance commit")
+    general.heading(console, "After", "DuckDB has read every maintenance commit")
     results(console, raced)
     report = RaceReport(tuple(raced), time.monotonic() - began)
     ending(console, report.faults, report.seconds)
@@ -86,7 +87,7 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
 def _race(
     runtime: Runtime, way: Way, writer: subprocess.Popen[str], seconds: float
 ) -> dict[RaceTable, tuple[int, str]]:
-    """Maintains the way's tables in turn while they are written to; the commits tried on each."""
+    """Maintains the tables in turn while the writer writes. Returns the commits tried on each table."""
     tables = tables_of(way.name)
     tried = dict.fromkeys(tables, (0, ""))
     assert writer.stdin is not None, "a pipe"
@@ -95,9 +96,9 @@ def _race(
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for table in tables:
-            found = way.maintain(runtime, table)
+            attempt = way.maintain(runtime, table)
             commits, failure = tried[table]
-            tried[table] = (commits + found.commits, found.failure or failure)
+            tried[table] = (commits + attempt.commits, attempt.failure or failure)
             time.sleep(_PAUSE_SECONDS)
     _expect(writer, DONE)
     return tried
@@ -106,7 +107,7 @@ def _race(
 def _judge(
     runtime: Runtime, way: Way, tried: dict[RaceTable, tuple[int, str]], written: Mapping[str, Acknowledged]
 ) -> list[Raced]:
-    reader = SecondReader()
+    reader = DuckDBReader()
     try:
         return [
             judge(
@@ -154,4 +155,4 @@ def _expect(writer: subprocess.Popen[str], word: str) -> None:
     for line in writer.stdout:
         if line.strip() == word:
             return
-    raise RuntimeError("the writer has ended; what it said is in writer.log")
+    raise RuntimeError("The writer has ended. Its output is in writer.log.")

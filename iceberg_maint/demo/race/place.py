@@ -1,4 +1,4 @@
-"""Where the race is run, and the configuration it is maintained by."""
+"""The folder of the race and its configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iceberg_maint.demo.workspace import refuse_other, write_config
 
 _POLICY = """\
 defaults:
-  # Two minutes are short: equality deletes are due at once, and who was in somebody's way tries again soon.
+  # Two minutes are short: equality deletes are due at once, and a failed attempt is repeated soon.
   rewrite_data_files: {equality_delete_max_age_seconds: 0}
   retry: {backoff_seconds: 1, backoff_max_seconds: 5}
 """
@@ -31,17 +31,17 @@ class RacePlace:
 
     @property
     def journal(self) -> Path:
-        """What the writer was told of its commits."""
+        """The results of the writer's commits."""
         return self.root / "acknowledged.jsonl"
 
     @property
     def said(self) -> Path:
-        """What the writer's process said."""
+        """The output of the writer's process."""
         return self.root / "writer.log"
 
     def prepare(self, environ: Mapping[str, str]) -> Config:
-        """Makes the folder anew with its configuration. Raises ConfigurationError ICM-100 for a folder
-        that holds something else."""
+        """Deletes the folder and creates it with its configuration. Raises ConfigurationError ICM-100 for a
+        folder with other content."""
         refuse_other(self.root, self.config, "race")
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the race prints."""
+"""The output of the race."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from iceberg_maint.report.formatting import duration, number
 
 
 def results(console: Console, raced: Sequence[Raced]) -> None:
-    """Side by side: commits of the writer, commits of maintenance, rows lost and brought back."""
+    """Prints commits of the writer, commits of maintenance, and rows lost and resurrected."""
     shown = grid(
         "maintenance",
         "table",
         ">writer's commits",
         ">refused to it",
         ">tried",
-        ">landed",
+        ">committed",
         ">rows lost",
-        ">brought back",
-        "the last failure",
+        ">resurrected",
+        "last failure",
     )
-    for one in raced:
+    for result in raced:
         shown.add_row(
-            one.way.title,
-            one.table.kind.name,
-            number(one.writer.commits),
-            number(one.writer.failed),
-            number(one.tried),
-            number(one.landed),
-            _bad(one.lost),
-            _bad(one.back),
-            one.failure[:60],
+            result.way.title,
+            result.table.kind.name,
+            number(result.writer.commits),
+            number(result.writer.failed),
+            number(result.tried),
+            number(result.landed),
+            _bad(result.lost),
+            _bad(result.back),
+            result.failure[:60],
         )
     console.print(shown)
 
 
 def ending(console: Console, faults: Sequence[str], seconds: float) -> None:
-    """The verdict on this project in a sentence, and what is not as it should be."""
+    """Prints the verdict on this project in a sentence, and its faults."""
     verdict = "[red]not good[/]" if faults else "[green]good[/]"
     console.print(f"\n{verdict}: every maintenance commit read before and after, in {duration(seconds)}.")
     for fault in faults:

@@ -1,4 +1,4 @@
-"""The ways of maintenance that race: Spark's stock procedure with its defaults and with its safe setting, and
+"""The strategies of the race: Spark's stock procedure with its defaults, the same with its safe setting, and
 this project."""
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _MAX_BATCHES = 10
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One pass over one table: commits tried, and what the last one that failed said."""
+    """One pass over one table: commits tried, and the message of the last failure."""
 
     commits: int
     failure: str = ""
 
 
 class Way(Protocol):
-    """A way of maintenance."""
+    """A strategy of maintenance."""
 
     @property
     def name(self) -> str:
-        """What its tables are called after."""
+        """The prefix of the names of its tables."""
 
     @property
     def title(self) -> str:
-        """What a person reads."""
+        """Its title in the output."""
 
     def maintain(self, runtime: Runtime, table: RaceTable) -> Tried:
-        """Does once what is due to the table's data."""
+        """Does the due maintenance of the table's data once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Stock:
     options: str = ""
 
     def maintain(self, runtime: Runtime, table: RaceTable) -> Tried:
-        """One call. One that found nothing to rewrite tried no commit."""
+        """Calls the procedure once. A call without a file to rewrite tries no commit."""
         more = f", options => map({self.options})" if self.options else ""
         call = f"CALL {CATALOG}.system.rewrite_data_files(table => '{NAMESPACE}.{table.name}'{more})"
         try:

@@ -1,5 +1,5 @@
-"""The stream that the racing writer upserts: what each commit does follows from its number, so every row that
-must be in a table is known without reading it."""
+"""The stream that the racing writer upserts. Each commit follows from its number, so the expected rows are
+known without reading a table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ NUMBER_PROPERTY = "race.commit"
 """Snapshot summary key that carries the number of the writer's commit."""
 KEY = ("region", "id")
 LOADED_ROWS = 200_000
-"""Rows that a table holds before the stream begins, under the ids 0, 1, …: so many that rewriting them
-takes some seconds."""
+"""Rows of a table before the stream begins, with the ids 0, 1, …. Their rewrite takes some seconds."""
 HOT_KEYS = 600
-"""The stream sets and deletes the first so many ids, as often as time allows; the others stay."""
+"""The stream sets and deletes this many of the first ids. The other ids stay."""
 _KEYS_PER_COMMIT = 8
 _STEP = 13
 _REGIONS = 2
@@ -29,8 +28,8 @@ RowTuple = tuple[str, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What sort of table is raced on. It begins without partitions; its spec evolves so many times, to
-    region and back in turn."""
+    """A kind of table. It begins without partitions. Its spec evolves this many times, to region and back in
+    turn."""
 
     name: str
     format_version: int
@@ -42,7 +41,7 @@ KINDS = (Kind("v2", 2), Kind("v3", 3), Kind("evolving", 2, evolutions=3))
 
 @dataclass(frozen=True, slots=True)
 class RaceTable:
-    """A table of one kind, for one way of maintenance."""
+    """A table of one kind, for one strategy of maintenance."""
 
     way: str
     kind: Kind
@@ -58,7 +57,7 @@ class RaceTable:
         return f"{CATALOG}.{NAMESPACE}.{self.name}"
 
     def create_sql(self, loaded: int = LOADED_ROWS) -> str:
-        """Spark's statement that makes it, with so many rows in it."""
+        """Spark's statement that creates it with `loaded` rows."""
         columns = (
             f"concat('r', cast(id % {_REGIONS} AS string)) AS region, cast(id AS int) AS id, {_LOADED} AS v, "
             f"sha2(concat(cast(id AS string), ':{_LOADED}'), 256) AS note"
@@ -81,7 +80,7 @@ def keys_of(number: int) -> Sequence[int]:
 
 
 def only_deletes(number: int) -> bool:
-    """Whether a commit deletes its keys and adds nothing: every third does."""
+    """Whether a commit deletes its keys and adds no row: every third commit."""
     return number % _ONLY_DELETES == _ONLY_DELETES - 1
 
 
@@ -93,11 +92,12 @@ def rows_of(number: int) -> list[Row]:
 
 
 def hot_rows(commits: int, evolved_at: Sequence[int] = ()) -> list[RowTuple]:
-    """The rows (region, id, v, note) under the hot keys that the load and the commits 0, 1, … before
-    `commits` leave. From each commit in `evolved_at` on the table had the other spec.
+    """The rows (region, id, v, note) of the hot keys after the load and the first `commits` commits. At each
+    commit in `evolved_at` the table's spec changed.
 
-    Each row is of the spec it was written in. A delete of the partitioned spec reaches the rows of its
-    own spec and partition, one of the unpartitioned spec reaches all (Iceberg spec, Scan Planning).
+    Each row has the spec that it was written with. A delete of the partitioned spec applies to rows of
+    its own spec and partition; a delete of the unpartitioned spec applies to all (Iceberg spec, Scan
+    Planning).
     """
     plain = dict.fromkeys(range(HOT_KEYS), _LOADED)
     by_region: dict[int, int] = {}
@@ -113,7 +113,7 @@ def hot_rows(commits: int, evolved_at: Sequence[int] = ()) -> list[RowTuple]:
 
 
 def expected_sql(loaded: int, commits: int, evolved_at: Sequence[int] = ()) -> str:
-    """All rows that must be there, as a query of DuckDB's."""
+    """All expected rows, as a DuckDB query."""
     cold = (
         f"SELECT 'r' || (id % {_REGIONS}) AS region, CAST(id AS INTEGER) AS id, {_LOADED} AS v, "
         f"sha256(id || ':{_LOADED}') AS note FROM range({HOT_KEYS}, {loaded}) AS r(id)"

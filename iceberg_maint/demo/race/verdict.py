@@ -1,4 +1,4 @@
-"""What became of a raced table: the rows before and after every maintenance commit, read by a second reader."""
+"""The verdict on a table of the race: DuckDB compares the rows before and after every maintenance commit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from iceberg_maint.core.model.table_state import Snapshot, TableState
-from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.demo.race.strategies import Way
 from iceberg_maint.demo.race.stream import LOADED_ROWS, NUMBER_PROPERTY, RaceTable, expected_sql
 from iceberg_maint.demo.race.writer import Acknowledged
@@ -14,9 +14,12 @@ from iceberg_maint.demo.race.writer import Acknowledged
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """One table under one way. `lost` and `back` are rows that its commits took away from what had been
-    there, and rows that they brought back; `kept` is whether every acknowledged commit is an
-    ancestor of the head, in order; `missing` and `unexpected` are the rows at the end against the stream."""
+    """One table with one strategy.
+
+    `lost` and `back` are the rows that its maintenance commits removed and added. `kept`: all
+    acknowledged commits are ancestors of the head, in order. `missing` and `unexpected` compare the rows
+    at the end with the stream.
+    """
 
     way: Way
     table: RaceTable
@@ -32,7 +35,7 @@ class Raced:
 
     @property
     def safe(self) -> bool:
-        """Whether no row was lost or brought back and no commit of the writer's is gone."""
+        """Whether no row was lost or resurrected, and no commit of the writer was lost."""
         return self.kept and not (self.lost or self.back or self.missing or self.unexpected)
 
 
@@ -42,7 +45,7 @@ def judge(
     state: TableState,
     writer: Acknowledged,
     tried: tuple[int, str],
-    reader: SecondReader,
+    reader: DuckDBReader,
     loaded: int = LOADED_ROWS,
 ) -> Raced:
     """Reads every maintenance commit and the snapshot before it. No snapshot may have expired."""
@@ -54,8 +57,8 @@ def judge(
         landed += 1
         reader.take(state.metadata_location, after.snapshot_id)
         rows = f"SELECT * FROM {scan(state.metadata_location, before.snapshot_id)}"
-        found = reader.compare_taken(rows)
-        lost, back = lost + found.missing, back + found.unexpected
+        change = reader.compare_taken(rows)
+        lost, back = lost + change.missing, back + change.unexpected
     reader.take(state.metadata_location, chain[-1].snapshot_id)
     at_end = reader.compare_taken(expected_sql(loaded, writer.commits, writer.evolved_at))
     numbers = [n for n in map(number_of, chain) if n is not None]
@@ -75,6 +78,6 @@ def judge(
 
 
 def number_of(snapshot: Snapshot) -> int | None:
-    """The number of the writer's commit; None for anybody else's."""
-    found = snapshot.summary.get(NUMBER_PROPERTY)
-    return None if found is None else int(found)
+    """The number of the writer's commit; None for a commit of another writer."""
+    number = snapshot.summary.get(NUMBER_PROPERTY)
+    return None if number is None else int(number)

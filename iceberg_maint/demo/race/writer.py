@@ -1,8 +1,8 @@
-"""The racing writer, a process of its own: upserts the tables of one way after the other as it is told.
+"""The racing writer, in its own process: upserts the tables of one strategy after the other on request.
 
     python -m iceberg_maint.demo.race.writer FOLDER
 
-Reads lines `WAY SECONDS` and answers each with a line when it is done. What is acknowledged is written to the
+Reads lines `WAY SECONDS` and answers each with a line at its end. It writes the result of each commit to the
 journal before the next commit begins.
 """
 
@@ -36,8 +36,8 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What the writer did to one table: commits acknowledged, those that failed, and after each
-    evolution of the table's spec the number of the first commit."""
+    """The writer's work on one table: acknowledged commits, failed commits, and for each evolution of the
+    table's spec the number of the first commit after it."""
 
     commits: int
     failed: int
@@ -45,7 +45,7 @@ class Acknowledged:
 
 
 class Upserter:
-    """Commits to tables in turn; what failed is tried again in the next round."""
+    """Commits to tables in turn. The next round repeats a failed commit."""
 
     def __init__(self, session: Any, tables: Iterable[RaceTable], journal: TextIO) -> None:
         self._session = session
@@ -54,26 +54,26 @@ class Upserter:
         self._evolved = dict.fromkeys(self._numbers, 0)
 
     def round(self, passed: float) -> None:
-        """One commit to each table, when so much of the time has passed (0 to 1); the evolutions of a
-        table are spread over it evenly."""
+        """Commits to each table once. `passed` is the elapsed share of the time (0 to 1), over which the
+        evolutions of a table are spread evenly."""
         for table, number in self._numbers.items():
             kind, done = table.kind, self._evolved[table]
             if done < kind.evolutions and passed * (kind.evolutions + 1) > done + 1:
                 if _failure(_evolve, self._session, table, done) is not None:
                     continue
                 self._evolved[table] += 1
-                self._tell(table=table.name, evolved_at=number)
+                self._record(table=table.name, evolved_at=number)
             failure = _failure(_upsert, self._session, table, number)
-            self._tell(table=table.name, commit=number, failed=failure)
+            self._record(table=table.name, commit=number, failed=failure)
             self._numbers[table] += failure is None
 
-    def _tell(self, **line: object) -> None:
+    def _record(self, **line: object) -> None:
         self._journal.write(json.dumps(line) + "\n")
         self._journal.flush()
 
 
 def race(session: Any, way: str, seconds: float, journal: Path) -> None:
-    """Round after round for so long."""
+    """Repeats rounds for this time."""
     began = time.monotonic()
     with journal.open("a", encoding="utf-8") as file:
         upserter = Upserter(session, tables_of(way), file)
@@ -96,7 +96,7 @@ def _upsert(session: Any, table: RaceTable, number: int) -> None:
 
 
 def _failure(commit: Callable[..., None], *args: object) -> str | None:
-    """None when it was acknowledged, else why it certainly failed. Raises what leaves that open."""
+    """None for an acknowledged commit; the error of a commit that certainly failed. Raises other errors."""
     try:
         commit(*args)
     except JVM_ERRORS as error:
@@ -108,7 +108,7 @@ def _failure(commit: Callable[..., None], *args: object) -> str | None:
 
 
 def acknowledged(journal: Path, tables: Iterable[RaceTable]) -> Mapping[str, Acknowledged]:
-    """What the journal tells of these tables, by name."""
+    """The journal's results for these tables, by name."""
     commits: dict[str, int] = {table.name: 0 for table in tables}
     failed = dict(commits)
     evolved: dict[str, tuple[int, ...]] = dict.fromkeys(commits, ())
@@ -126,7 +126,7 @@ def acknowledged(journal: Path, tables: Iterable[RaceTable]) -> Mapping[str, Ack
 
 
 def main(folder: str) -> None:
-    """Upserts as it is told until there is nothing more to read."""
+    """Reads requests from stdin and upserts until stdin ends."""
     place = RacePlace(Path(folder))
     session = load(place.config).spark.session()
     print(READY, flush=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json, json_spec
+from iceberg_maint.spark.jvm.content_files import content_json, json_spec
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.proof import fingerprint, footer
 from iceberg_maint.spark.scan.scan import scan_task
@@ -65,9 +65,9 @@ def _as_committed(bridge: Bridge, table: Table, file: Any) -> Any:
     Without a first row id and a sequence number Iceberg would read the stored lineage as NULL. The copy has
     values that no row has, so lineage that is not stored reads as these values.
     """
-    content = json.loads(content_json(bridge, table.java, file))
-    content["first-row-id"] = _NO_ROW_ID
-    copy = content_file_from_json(bridge, table.java, json.dumps(content))
+    # Not by way of JSON: Iceberg's parser cannot read a NaN or an infinity that it wrote.
+    builder = bridge.iceberg.DataFiles.builder(table.java.specs()[file.specId()])
+    copy = builder.copy(file).withFirstRowId(_NO_ROW_ID).build()
     copy.setDataSequenceNumber(_NO_ROW_ID)
     return copy
 

@@ -266,7 +266,11 @@ def test_decide_hot_partition_waits_until_cold() -> None:
     policy = policy_of(windows=WindowsPolicy(cold_after_seconds=60))
     warm = replace(SICK, last_change_ms=NOW_MS - 59_999)
     found = decide({"p=a": warm}, policy)
-    assert (found.verdict, found.reason, found.until_ms) == (Verdict.DEFER, Reason.HOT, NOW_MS + 1)
+    assert (found.verdict, found.reason, found.until_ms) == (
+        Verdict.DEFER,
+        Reason.RECENTLY_CHANGED,
+        NOW_MS + 1,
+    )
     assert decide({"p=a": replace(SICK, last_change_ms=NOW_MS - 60_000)}, policy).verdict is Verdict.RUN
     assert decide({"p=a": replace(SICK, last_change_ms=None)}, policy).verdict is Verdict.RUN
     assert decide({"p=a": warm}, policy, force=True).verdict is Verdict.RUN

@@ -64,7 +64,7 @@ def test_first_spec_stays_when_it_was_cleaned_up() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "a.b", "a..b", ".a.b", "a.b."])
 def test_table_id_needs_catalog_namespace_and_name(text: str) -> None:
-    with pytest.raises(ValueError, match="is not catalog"):
+    with pytest.raises(ValueError, match="is not a table name of the form"):
         TableId.parse(text)
 
 

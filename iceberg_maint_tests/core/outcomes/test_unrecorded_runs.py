@@ -151,7 +151,7 @@ def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
     lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 …", ("tag v on snapshot 1",))
     expiry = replace(batch("p=a"), work=ExpireSnapshots((1,)))
     record = tell(trace(expiry, lost))
-    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     assert (only(record).message, only(record).snapshot_after) == ("ICM-130 …", None)
 
 

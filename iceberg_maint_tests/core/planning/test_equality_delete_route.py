@@ -181,7 +181,7 @@ def test_deletes_everywhere_with_a_partition_that_is_held_are_rewritten_without_
     converted, rewritten = plans(table, policy)
     assert converted.batches == ()
     assert inputs(rewritten) == [["a", "all"]]
-    assert Leftover("p=b", Reason.HOT, bytes=100) in rewritten.leftovers
+    assert Leftover("p=b", Reason.RECENTLY_CHANGED, bytes=100) in rewritten.leftovers
 
 
 @pytest.mark.parametrize("cap", ["max_partitions_per_run", "max_partitions_per_hour"])

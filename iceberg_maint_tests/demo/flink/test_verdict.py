@@ -10,7 +10,7 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHe
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
-from iceberg_maint.demo.duckdb_reader import Comparison, SecondReader
+from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
 from iceberg_maint.demo.flink.stream import TABLES, Stream
 from iceberg_maint.demo.flink.verdict import FlinkResult, History, history
 from iceberg_maint.demo.verdict import Look
@@ -22,8 +22,8 @@ GOOD = History(flink=9, maintenance=4, while_running=3, equality_deletes=9, wron
 
 
 @pytest.fixture
-def reader() -> Iterator[SecondReader]:
-    reader = SecondReader()
+def reader() -> Iterator[DuckDBReader]:
+    reader = DuckDBReader()
     yield reader
     reader.close()
 
@@ -43,11 +43,11 @@ def appended(lake: SmallLake, commits: list[tuple[pa.Table, bool]]) -> list[int]
     return [s.snapshot_id for s in table.snapshots()]
 
 
-def read(lake: SmallLake, reader: SecondReader) -> History:
+def read(lake: SmallLake, reader: DuckDBReader) -> History:
     return history(STREAM, lake.runtime.catalogs["lake"].pin(table_id("t")), reader)
 
 
-def test_commits_are_counted_by_who_made_them(small_lake: SmallLake, reader: SecondReader) -> None:
+def test_commits_are_counted_by_who_made_them(small_lake: SmallLake, reader: DuckDBReader) -> None:
     nothing = streamed(0, 0)
     appended(
         small_lake,
@@ -58,14 +58,14 @@ def test_commits_are_counted_by_who_made_them(small_lake: SmallLake, reader: Sec
 
 
 def test_snapshot_with_a_row_that_was_not_streamed_is_wrong(
-    small_lake: SmallLake, reader: SecondReader
+    small_lake: SmallLake, reader: DuckDBReader
 ) -> None:
     ids = appended(small_lake, [(streamed(0, 7), False), (streamed(8, 9), False), (streamed(7, 8), False)])
     assert read(small_lake, reader).wrong == (ids[1],)
 
 
 def test_maintenance_that_changes_rows_is_wrong_even_where_the_stream_comes_to_them_later(
-    small_lake: SmallLake, reader: SecondReader
+    small_lake: SmallLake, reader: DuckDBReader
 ) -> None:
     ids = appended(small_lake, [(streamed(0, 7), False), (streamed(7, 8), True)])
     assert read(small_lake, reader).wrong == (ids[1],)
@@ -89,12 +89,12 @@ def test_table_cleaned_beside_the_job_is_good() -> None:
 @pytest.mark.parametrize(
     ("after", "found", "rows", "fault"),
     [
-        (CLEAN, GOOD, Comparison(20, 20, 1, 1), "not those the stream left"),
+        (CLEAN, GOOD, Comparison(20, 20, 1, 1), "not the rows of the stream"),
         (CLEAN, History(9, 4, 3, 9, (7, 8)), Comparison(20, 20, 0, 0), "of 2 snapshots are wrong"),
-        (CLEAN, History(9, 4, 3, 0, ()), Comparison(20, 20, 0, 0), "nothing was shown"),
+        (CLEAN, History(9, 4, 3, 0, ()), Comparison(20, 20, 0, 0), "the demo shows nothing"),
         (CLEAN, History(9, 4, 0, 9, ()), Comparison(20, 20, 0, 0), "while Flink wrote"),
-        (look(Verdict.SKIP, 1), GOOD, Comparison(20, 20, 0, 0), "equality deletes are left"),
-        (look(Verdict.DEFER, 0), GOOD, Comparison(20, 20, 0, 0), "still something to do"),
+        (look(Verdict.SKIP, 1), GOOD, Comparison(20, 20, 0, 0), "equality deletes remain"),
+        (look(Verdict.DEFER, 0), GOOD, Comparison(20, 20, 0, 0), "maintenance is still due"),
     ],
 )
 def test_each_fault_is_named(after: Look, found: History, rows: Comparison, fault: str) -> None:

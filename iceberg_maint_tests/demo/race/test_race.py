@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.demo.duckdb_reader import SecondReader
+from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.race.strategies import Ours, Stock, Way
 from iceberg_maint.demo.race.stream import HOT_KEYS, RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
@@ -55,7 +55,7 @@ class Race:
 
     def judged(self, table: RaceTable) -> Raced:
         state = self.runtime.catalogs["lake"].pin(TableId("lake", ("demo",), table.name))
-        reader = SecondReader()
+        reader = DuckDBReader()
         try:
             told = acknowledged(self.journal, self.tables)[table.name]
             return judge(self.way, table, state, told, (1, ""), reader, LOADED)

@@ -321,7 +321,7 @@ def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
     with monkeypatch.context() as patch:
         careless(workshop, patch, lambda table: table.manageSnapshots().createTag("audited", first).commit())
         outcome = keeper.run(name, EXPIRE, days=1)
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.LOST)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     assert (
         f"ICM-130 {name}: with what expired went tag audited on snapshot {first};"
         in outcome.batches[0].message

@@ -119,3 +119,28 @@ def test_rewrite_column_names_with_dots_and_quotes_are_taken_literally(shop: Wor
     shop.sql(f"insert into {name} values (2, 'y', null)")
     written = rewrite(shop, name)
     assert (len(written.files), written.proof.output_records) == (1, 2)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_rewrite_v3_partition_by_a_value_that_is_not_finite_keeps_rows_and_their_ids(
+    shop: Workshop, value: str
+) -> None:
+    name = shop.new_name("native")
+    shop.sql(
+        f"create table {name} (id int, v float) using iceberg partitioned by (v) "
+        "tblproperties ('format-version'='3')"
+    )
+    for start in (0, 2):
+        shop.sql(
+            f"insert into {name} select cast(id as int), float('{value}') from range({start}, {start + 2})"
+        )
+    query = f"select id, cast(v as string), _row_id from {name} order by id"
+    before = [tuple(row) for row in shop.sql(query).collect()]
+
+    batch = shop.batch(name)
+    written = shop.engine.write(batch, FULL)
+    result = shop.commit(batch, written)
+
+    assert (written.proof.equal, result.status) == (True, CommitStatus.COMMITTED)
+    assert [tuple(row) for row in shop.sql(query).collect()] == before
+    assert [(row_id, text) for row_id, text, _ in before] == [(n, value) for n in range(4)]

@@ -17,7 +17,7 @@ from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.support.runner.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
 
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS
-UPKEEP = replace(
+HOUSEKEEPING_POLICY = replace(
     POLICY,
     expire_snapshots=ExpireSnapshotsPolicy(
         max_snapshot_age_seconds=DAY_SECONDS, min_snapshots_to_keep=1, every_seconds=0
@@ -26,11 +26,11 @@ UPKEEP = replace(
 )
 
 
-class UpkeepWorld(World):
+class HousekeepingWorld(World):
     """One partition; five snapshots a week apart, the newest a second old, and six manifests."""
 
     def __init__(self) -> None:
-        super().__init__("a", UPKEEP)
+        super().__init__("a", HOUSEKEEPING_POLICY)
         self.store_clock = self.clock
         for _ in range(4):
             self.clock.sleep(7 * DAY_SECONDS)
@@ -64,7 +64,7 @@ class UpkeepWorld(World):
         return found.of(WHOLE_TABLE)
 
     def runtime(self, process: Process) -> Runtime:
-        engine = UpkeepEngine(self, process)
+        engine = HousekeepingEngine(self, process)
         return Runtime(
             catalogs={self.now.state.table.catalog: self.catalog},
             ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
@@ -75,11 +75,11 @@ class UpkeepWorld(World):
         )
 
 
-class UpkeepEngine(LoopEngine):
+class HousekeepingEngine(LoopEngine):
     """Commits housekeeping as the real one does: retention or manifests asked for, then ATTEMPT, then
     the lease, then the swap."""
 
-    world: UpkeepWorld
+    world: HousekeepingWorld
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         world = self.world

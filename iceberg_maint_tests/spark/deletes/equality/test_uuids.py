@@ -7,7 +7,7 @@ import pytest
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
-from iceberg_maint.demo.duckdb_reader import SecondReader, scan
+from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Twin
@@ -22,7 +22,7 @@ HIGH = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 def tags_by_duckdb(twin: Twin) -> list[int]:
     """What a reader sees that has no code of Iceberg's."""
     location = str(twin.table.operations().current().metadataFileLocation())
-    rows = SecondReader()._db.execute(f"SELECT tag FROM {scan(location)} ORDER BY tag").fetchall()
+    rows = DuckDBReader()._db.execute(f"SELECT tag FROM {scan(location)} ORDER BY tag").fetchall()
     return [tag for (tag,) in rows]
 
 
