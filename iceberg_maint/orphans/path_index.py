@@ -129,10 +129,10 @@ class PathTables:
         """Yields listed table metadata files, by their name, that the table's own metadata do not
         reference; newest first."""
         rows = self._db.execute(
-            "SELECT path, size, ms FROM listed WHERE kept = ? AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
+            "SELECT path, size, ms FROM listed WHERE kept IN (?, ?) AND (CAST(path AS TEXT) GLOB '*.metadata.json'"
             f" OR CAST(path AS TEXT) GLOB '*.metadata.json.gz') AND NOT {_REACHED}"
             " ORDER BY ms DESC",
-            (Kept.METADATA_FILE,),
+            (Kept.METADATA_FILE, Kept.HIDDEN),
         )
         return (StoredFile(_text(path), size_bytes, modified_ms) for path, size_bytes, modified_ms in rows)
 

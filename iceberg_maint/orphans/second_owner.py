@@ -76,10 +76,17 @@ def check_lineage(
 
 
 def check_folders(
-    state: TableState, same: Equivalences, store: Store, reachability: Reachability, memo: Path
+    state: TableState,
+    same: Equivalences,
+    store: Store,
+    reachability: Reachability,
+    memo: Path,
+    prefixes: Iterable[str] | None = None,
 ) -> UnloggedMetadata:
-    """As `check_lineage`, for the metadata files that are in the table's metadata folders now."""
-    files = _listed_metadata(state, reachability.log(), store)
+    """As `check_lineage`, for the metadata files that are below these prefixes now. Without prefixes: in
+    the table's metadata folders."""
+    folders = _metadata_folders(state, reachability.log()) if prefixes is None else prefixes
+    files = _listed_metadata(folders, store)
     return check_lineage(state, same, files, store, reachability, memo, forgets=False)
 
 
@@ -95,9 +102,9 @@ def _metadata_folders(state: TableState, log: MetadataLog) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*folders, f"{state.location.rstrip('/')}/metadata")))
 
 
-def _listed_metadata(state: TableState, log: MetadataLog, store: Store) -> Iterator[StoredFile]:
+def _listed_metadata(folders: Iterable[str], store: Store) -> Iterator[StoredFile]:
     """Yields the table metadata files in these folders, as storage lists them now."""
-    for folder in _metadata_folders(state, log):
+    for folder in folders:
         for file in store.list(folder):
             if file.path.endswith((".metadata.json", ".metadata.json.gz")) and f"/{TRASH}/" not in file.path:
                 yield file

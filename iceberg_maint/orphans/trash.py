@@ -178,7 +178,7 @@ def sweep(
     the store's clock, of one trash batch or of all. Without `deletes` it only restores.
 
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
-    second owner; for this check the table's metadata folders are listed. A referenced file is restored
+    second owner; for this check the table's prefixes are listed once. A referenced file is restored
     regardless of the hold and of anything that forbids deletion, because until then nobody can read it.
     `tell` receives what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
@@ -199,7 +199,7 @@ def sweep(
         due = _due(marks, target, policy, store, now_ms)
         if due:
             memo = versions_memo(scratch, target.state)
-            check_folders(target.state, target.same, store, reachability, memo)
+            check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
         swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in due)
     finally:
         paths.close()

@@ -17,6 +17,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.orphans.orphan_pass import Scope
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, Lake, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
 
@@ -238,3 +239,28 @@ def test_table_of_one_catalog_has_no_sign(passes: Passes, ours: Table) -> None:
     [batch] = outcome.batches
     assert (batch.outcome, batch.counts["orphan_files"]) == (OutcomeStatus.NO_OP, 0)
     assert batch.unlogged == UnloggedMetadata(0, ())
+
+
+@pytest.mark.parametrize("folder", ["meta2", "_meta"])
+def test_sweep_with_a_second_owner_in_another_folder_deletes_nothing(
+    passes: Passes, ours: Table, theirs: Table, folder: str
+) -> None:
+    orphan = Path(ours.location().removeprefix("file://")) / "data" / "orphan.parquet"
+    orphan.write_bytes(b"x")
+    assert passes.run().batches[0].counts["trashed_files"] == 1
+    with theirs.transaction() as change:
+        change.set_properties({"write.metadata.path": f"{theirs.location()}/{folder}"})
+    assert f"/{folder}/" in theirs.metadata_location
+    sweep = replace(later(passes), scope=Scope(marks=False))
+    assert "newer than its catalog's pointer" in message(sweep, force=True)
+    assert passes.lake.trashed() == 1
+
+
+def test_second_owner_with_a_hidden_metadata_folder_is_refused(
+    passes: Passes, ours: Table, theirs: Table
+) -> None:
+    with theirs.transaction() as change:
+        change.set_properties({"write.metadata.path": f"{theirs.location()}/_meta"})
+    theirs.append(ROWS)
+    assert "newer than its catalog's pointer" in message(passes)
+    assert passes.lake.trashed() == 0

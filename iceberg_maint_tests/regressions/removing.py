@@ -70,11 +70,35 @@ REMOVING = (
         "second-owner-at-the-sweep",
         "apache/iceberg#17213, apache/amoro#4292",
         "another catalog commits files that are in the trash of this one by then",
-        "before anything is deleted the metadata folders are listed and compared again",
+        "before anything is deleted the table's prefixes are listed and compared again",
         known(
             "orphans",
             "a sweep does not ask for a second owner",
             f"{SECOND}_sweep_of_a_table_that_another_catalog_commits_to_deletes_nothing",
+        ),
+    ),
+    Regression(
+        "second-owner-in-another-folder",
+        "reproduced with PyIceberg",
+        "the sweep looks for another catalog's metadata only in the folders of this catalog's log",
+        "the sweep lists the table's prefixes before it deletes",
+        off(
+            "orphans/trash.py",
+            "reachability, memo, target.prefixes)",
+            "reachability, memo)",
+            f"{SECOND}_sweep_with_a_second_owner_in_another_folder_deletes_nothing",
+        ),
+    ),
+    Regression(
+        "second-owner-in-a-hidden-folder",
+        "reproduced with PyIceberg",
+        "another catalog writes its metadata to a folder whose name begins with `_`",
+        "metadata names in hidden folders are read",
+        off(
+            "orphans/path_index.py",
+            "(Kept.METADATA_FILE, Kept.HIDDEN),",
+            "(Kept.METADATA_FILE, Kept.METADATA_FILE),",
+            "orphans/test_second_catalog.py::test_second_owner_with_a_hidden_metadata_folder_is_refused",
         ),
     ),
     Regression(
