@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
+
+_LOGS_FOLLOWED = 100
+"""The number of old metadata files whose logs are read: 10 000 versions by Iceberg's default log."""
 
 
 class MetadataWalk:
@@ -79,19 +83,40 @@ class MetadataWalk:
             self._read.add(manifest_list)
 
     def log(self) -> MetadataLog:
-        """Returns the catalog's pointer and the metadata log that it names, read now.
+        """Returns the catalog's pointer and the metadata log that it names, read now, with the logs of the
+        oldest versions. If one of these cannot be read or there are more, the log is not complete.
 
         Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102.
         """
         state, document = self._current()
-        entries = document.get("metadata-log") or ()
+        entries, complete = self._earlier(document)
         return MetadataLog(
             state.metadata_location,
             state.last_sequence_number,
             state.last_updated_ms,
-            min((int(e["timestamp-ms"]) for e in entries), default=state.last_updated_ms),
-            tuple(e["metadata-file"] for e in entries),
+            min(entries.values(), default=state.last_updated_ms),
+            tuple(entries),
+            complete,
         )
+
+    def _earlier(self, document: dict[str, Any]) -> tuple[dict[str, int], bool]:
+        """Returns the time of each earlier version by its path, and whether these are all versions."""
+        io = self._catalog.io_of(self._table)
+        entries = {e["metadata-file"]: int(e["timestamp-ms"]) for e in document.get("metadata-log") or ()}
+        oldest = next(iter(entries), None)
+        for _ in range(_LOGS_FOLLOWED):
+            if oldest is None:
+                return entries, True
+            try:
+                data = read_bytes(io, oldest, f"{self._table}: metadata file")
+                log = metadata_document(data).get("metadata-log") or ()
+                earlier = {e["metadata-file"]: int(e["timestamp-ms"]) for e in log}
+            except (UnreadableTableError, ValueError, KeyError, EOFError, OSError, zlib.error):
+                return entries, False
+            earlier = {path: ms for path, ms in earlier.items() if path not in entries}
+            entries |= earlier
+            oldest = next(iter(earlier), None)
+        return entries, oldest is None
 
     def _current(self) -> tuple[TableState, dict[str, Any]]:
         location, io = self.metadata_location(), self._catalog.io_of(self._table)

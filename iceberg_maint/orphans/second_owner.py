@@ -58,8 +58,7 @@ def check_lineage(
     for version in metadata_versions(store, outside, state.uuid, memo, forgets=forgets):
         if version.owner != state.uuid:
             raise _foreign(state, version)
-        if (relation := standing(version, log)) is not Standing.OLDER:
-            versions_by_standing[relation].append(version)
+        versions_by_standing[standing(version, log)].append(version)
     newer, beside = versions_by_standing[Standing.NEWER], versions_by_standing[Standing.BESIDE]
     if newer:
         # A commit that was under way during the listing may have ended since.
@@ -72,7 +71,9 @@ def check_lineage(
         raise _newer(state, log, newest_first(newer))
     for version in newest_first(beside)[:_LOGS_READ]:
         _check_line(state, log, version, store, same)
-    return unlogged(beside, _PATHS_TOLD)
+    # Older files indicate nothing only if every earlier version is known to have a log entry.
+    older = () if log.complete else versions_by_standing[Standing.OLDER]
+    return unlogged((*beside, *older), _PATHS_TOLD)
 
 
 def check_folders(

@@ -264,3 +264,39 @@ def test_second_owner_with_a_hidden_metadata_folder_is_refused(
     theirs.append(ROWS)
     assert "newer than its catalog's pointer" in message(passes)
     assert passes.lake.trashed() == 0
+
+
+@pytest.mark.parametrize("kept", ["3", "1"])
+def test_second_owner_older_than_the_log_of_the_pointer_is_refused(
+    passes: Passes, ours: Table, theirs: Table, kept: str
+) -> None:
+    for _ in range(2):
+        theirs.append(ROWS)
+    with ours.transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": kept})
+    for _ in range(6):
+        ours.append(ROWS)
+    assert len(ours.metadata.metadata_log) == int(kept)
+    assert "is a version of this table that is not in its metadata log. It follows" in message(passes)
+    assert passes.lake.trashed() == 0
+
+
+def test_second_owner_older_than_deleted_metadata_is_a_sign(
+    passes: Passes, ours: Table, theirs: Table
+) -> None:
+    theirs.append(ROWS)
+    with ours.transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "2"})
+    for _ in range(4):
+        ours.append(ROWS)
+    logged = {entry.metadata_file for entry in ours.metadata.metadata_log}
+    kept = {ours.metadata_location, theirs.metadata_location, *logged}
+    folder = Path(ours.metadata_location.removeprefix("file://")).parent
+    for path in folder.glob("*.metadata.json"):
+        if f"file://{path}" not in kept:
+            path.unlink()
+
+    batch = passes.run().batches[0]
+
+    assert batch.unlogged is not None, batch.message
+    assert theirs.metadata_location in batch.unlogged.paths

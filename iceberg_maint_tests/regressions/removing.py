@@ -102,6 +102,18 @@ REMOVING = (
         ),
     ),
     Regression(
+        "second-owner-older-than-the-log",
+        "reproduced with PyIceberg",
+        "another catalog's last commit is older than the metadata log, which Iceberg trims",
+        "the logs of the oldest versions are followed",
+        off(
+            "catalog/reachable_files.py",
+            "range(_LOGS_FOLLOWED)",
+            "range(0)",
+            "orphans/test_second_catalog.py::test_second_owner_older_than_the_log_of_the_pointer_is_refused",
+        ),
+    ),
+    Regression(
         "prefix-without-a-slash",
         "apache/iceberg#17448, #16498",
         "`/ns/t` matches the files of `/ns/t_2`",

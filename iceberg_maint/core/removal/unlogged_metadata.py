@@ -27,13 +27,14 @@ class MetadataVersion:
 @dataclass(frozen=True, slots=True)
 class MetadataLog:
     """The catalog's pointer and the earlier versions that it names. `oldest_ms` is the time of the oldest
-    one: earlier versions have been trimmed from the log."""
+    one. `complete` is False if earlier versions exist that are not known."""
 
     location: str
     last_sequence_number: int
     last_updated_ms: int
     oldest_ms: int
     files: tuple[str, ...]
+    complete: bool = True
 
 
 class Standing(StrEnum):
