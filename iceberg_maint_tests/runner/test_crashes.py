@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.planning.batch_body import batch_text
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.ledger import batches
 from iceberg_maint.ledger.schema import batch as batch_table
@@ -245,7 +245,7 @@ def test_resume_plans_a_batch_again_that_was_stored_without_its_deletes() -> Non
     world.commit((), [delete("d", of="p=a/0", seq=2)])
     batch_id = left_open(world)
     stored = stored_batch(world, batch_id).batch
-    body = to_data(stored)
+    body = json.loads(batch_text(stored))
     del body["applied_deletes"]
     with world.ledger._database.write(world.now.state.uuid) as conn:
         conn.execute(update(batch_table).values(body=json.dumps(body)))
