@@ -21,12 +21,12 @@ from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-from iceberg_maint.core.planning.plan import Batch, Leftover, Plan
+from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import Policy
 
+# Batches have a stored form of their own: core/planning/test_batch_body.py.
 PERSISTED = (
     AttemptEvidence,
-    Batch,
     BatchOutcome,
     CommitResult,
     Decision,
@@ -39,7 +39,6 @@ PERSISTED = (
     PartitionDecision,
     PartitionHealth,
     PartitionHistory,
-    Plan,
     Policy,
     Proof,
     Record,

@@ -130,14 +130,14 @@ def test_lost_position_is_found_by_what_the_reader_sees(
 ) -> None:
     name, a, _ = twice_marked(shop)
     batch = planned(shop, name)
-    whole = merge_position_deletes._marked
+    whole = merge_position_deletes._deleted_positions
 
     def losing(*arguments: Any) -> dict[str, Any]:
         found = whole(*arguments)
         found[a].remove(1)
         return found
 
-    monkeypatch.setattr(merge_position_deletes, "_marked", losing)
+    monkeypatch.setattr(merge_position_deletes, "_deleted_positions", losing)
     found = shop.engine.write(batch, FULL).proof
     assert not found.equal
     assert "2 positions" in found.detail
