@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.commits.gate import Rule
-from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
+from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.runner.select_batches import still_valid
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -248,7 +248,7 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         name = table_of(shop, range(10), range(10, 20))
         sources = paths(shop, name)
         mark(shop, name, {path: [0] for path in sources})
-        batch = loads(Batch, dumps(shop.batch(name)))
+        batch = batch_of_text(batch_text(shop.batch(name)))
         runtime = cast("Runtime", SimpleNamespace(catalog_of=lambda _table: shop.catalog))
         shop.writers.append(shop.writers.load(name), rows_of([99]))
         assert still_valid(batch, shop.catalog.pin(TableId.parse(name)), runtime)
