@@ -238,7 +238,7 @@ def test_interrupt_by_spark_s_own_handler_is_a_termination_too(lake: Lake) -> No
             ["run", "db.sick", "--partition", "day=1", "--operation", "expire_snapshots"],
             "needs operations on data",
         ),
-        (["run", "db.sick", "--set", "mode"], "--set mode: must be KEY=VALUE"),
+        (["run", "db.sick", "--set", "mode"], "--set mode is not KEY=VALUE"),
         (["run", "db.sick", "--set", "mde=act"], "--set mde is unknown. Did you mean mode?"),
         (["run", "db.sik"], "did you mean lake.db.sick"),
         (["run", "other.db.sick"], "has no table 'lake.other.db.sick'"),
