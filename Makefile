@@ -28,7 +28,7 @@ help:  ## show this list
 .PHONY: setup
 setup: $(STAMP)  ## make .venv from the hashed locks, find Java (or bring one), fetch the jars
 
-$(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/spark/jars.lock.json
+$(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/spark/session/jars.lock.json
 	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
 	@touch $@
 
@@ -102,7 +102,7 @@ SEED  := 1000
 test-deep: setup  ## equality deletes all ways; random programs of all writers and all of maintenance, resumed (STEPS=5000, SEED=1000)
 	@status=0; \
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
-	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/equality iceberg_maint_tests/program || status=$$?; \
+	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/deletes/equality iceberg_maint_tests/program || status=$$?; \
 	$(PY) -m iceberg_maint_tests.program.random_runs; \
 	exit $$status
 

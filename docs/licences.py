@@ -21,7 +21,7 @@ HEAD = """\
 # Licences
 
 What the program runs with, by the packages' own metadata: everything in `requirements/runtime.txt` that is installed on
-this platform, and the jars of `iceberg_maint/spark/jars.lock.json`. Written by `make licences`; a test keeps it complete.
+this platform, and the jars of `iceberg_maint/spark/session/jars.lock.json`. Written by `make licences`; a test keeps it complete.
 
 """
 

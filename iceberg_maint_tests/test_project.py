@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,35 @@ def test_java_of_the_extra_is_the_one_in_the_lock() -> None:
 @pytest.mark.parametrize("name", [INSTANCE, WORKSPACE])
 def test_dagster_file_at_the_top_is_the_one_in_the_package(name: str) -> None:
     assert (PROJECT / name).read_text("utf-8") == home_file(name)
+
+
+AUTOMATION = [
+    "Makefile",
+    "MANIFEST.in",
+    ".ci/run",
+    ".ci/prose.toml",
+    ".pre-commit-config.yaml",
+    "requirements/setup.sh",
+    "requirements/lock.sh",
+    *(str(path.relative_to(PROJECT)) for path in sorted((PROJECT / ".github").rglob("*.yml"))),
+]
+
+
+@pytest.mark.parametrize("name", AUTOMATION)
+def test_path_in_automation_file_exists_in_a_clone(name: str) -> None:
+    text = (PROJECT / name).read_text("utf-8")
+    paths = re.findall(
+        r"(?<![\w/.])((?:iceberg_maint|iceberg_maint_tests|bench|docs|requirements)/[\w./-]*\w)(?![\w*$])",
+        text,
+    )
+    assert sorted({path for path in paths if not (PROJECT / path).exists()}) == []
+
+
+@pytest.mark.parametrize("name", AUTOMATION)
+def test_module_in_automation_file_exists(name: str) -> None:
+    text = (PROJECT / name).read_text("utf-8")
+    modules = re.findall(r"-m ((?:iceberg_maint|iceberg_maint_tests|bench)[\w.]*)", text)
+    assert [module for module in modules if find_spec(module) is None] == []
 
 
 def test_make_help_lists_every_target() -> None:
