@@ -169,6 +169,8 @@ def housekeeping_evaluations(
             description = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
             description += _waiting(last_pass)
+        if holders := decision.evidence.get("held_by"):
+            description += f" Held by {holders}."
         yield dg.AssetCheckEvaluation(
             asset_key=translator.get_housekeeping_key(assessment.state.table),
             check_name=name,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.retention import Retention, described_holders
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Finding, Reason, Verdict
@@ -64,7 +64,7 @@ def explain_housekeeping(
     last_done_ms = history.last_done_ms
     holders: tuple[str, ...] = ()
     if operation is Operation.EXPIRE_SNAPSHOTS:
-        holders = tuple(f"{h.holder.value} {h.name} ({len(h.blocks)} snapshots)" for h in retention.blocking)
+        holders = described_holders(retention)
     past = history.of(WHOLE_TABLE)
     return HousekeepingExplanation(
         decision,

@@ -582,9 +582,37 @@ REMOVING = (
         "registered readers hold what they have not read",
         off(
             "core/decisions/retention.py",
-            "            Hold(Holder.READER, r.name, r.snapshot_id, _end(r.seen_ms, policy.reader_max_silence_seconds))\n",
-            "            Hold(Holder.READER, r.name, r.snapshot_id, 0)\n",
-            f"{HOLDS}_reader_holds_until_it_has_been_silent_too_long",
+            "                _end(r.seen_ms, policy.reader_max_silence_seconds),\n",
+            "                0,\n",
+            f"{HOLDS}_reader_with_an_age_holds_until_it_has_been_silent_too_long",
+        ),
+    ),
+    Regression(
+        "paused-writer-commits-twice",
+        "apache/iceberg#5846, apache/amoro#3322",
+        "a Flink job is paused for longer than a week; its position expires and the job commits its data twice",
+        "no position of a writer lapses unless the policy sets an age",
+        off(
+            "core/policy/housekeeping.py",
+            "    writer_state_max_age_seconds: int | None = field(\n        default=None,\n        metadata={\n"
+            '            "doc": "age at which the last snapshot',
+            "    writer_state_max_age_seconds: int | None = field(\n        default=7 * DAY_SECONDS,\n        metadata={\n"
+            '            "doc": "age at which the last snapshot',
+            f"{HOLDS}_position_of_a_writer_never_lapses_without_an_age",
+            "spark/commit/test_expire_snapshots.py::test_streaming_writers_find_their_state_after_a_full_cycle[2]",
+        ),
+    ),
+    Regression(
+        "silent-reader-loses-its-place",
+        "apache/iceberg#9504, #12639",
+        "a registered reader reports nothing for a week; what it has not read expires",
+        "no reader lapses unless the policy sets an age",
+        off(
+            "core/policy/housekeeping.py",
+            "    reader_max_silence_seconds: int | None = field(\n        default=None,\n",
+            "    reader_max_silence_seconds: int | None = field(\n        default=7 * DAY_SECONDS,\n",
+            f"{HOLDS}_reader_holds_for_ever_however_silent",
+            "spark/commit/test_expire_snapshots.py::test_reader_that_is_silent_for_a_month_keeps_what_it_has_not_read",
         ),
     ),
     Regression(

@@ -3,7 +3,7 @@
 I-9   every file of every retained snapshot is at its place
 I-10  what is moved is reached by nothing and older than the floor; what is swept was marked as long before
 I-12  no file of an open attempt is moved or deleted
-I-13  what is in use never expires: main, tags, readers heard of lately, plans not yet done, bases of unsettled attempts
+I-13  what is in use never expires: main, tags, registered readers, plans not yet done, bases of unsettled attempts
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ class StorageRules:
         gone, table = set(swap.expire), watch.world.lake.every[swap.base.uuid]
         used = {ref.snapshot_id: ref.name for ref in swap.base.refs}
         silence_seconds = watch.world.policy.expire_snapshots.reader_max_silence_seconds
-        assert silence_seconds is not None
-        heard_ms = watch.world.lake.now_ms - silence_seconds * 1000 + _SKEW_MS
+        heard_ms = 0  # by default a reader holds for ever
+        if silence_seconds is not None:
+            heard_ms = watch.world.lake.now_ms - silence_seconds * 1000 + _SKEW_MS
         for row in watch.ledger.rows(f"SELECT * FROM icm_reader WHERE table_uuid = '{table.uuid}'"):
             if row["seen_ms"] >= heard_ms:
                 used[row["snapshot_id"]] = f"reader {row['name']}"

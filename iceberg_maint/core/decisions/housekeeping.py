@@ -12,7 +12,7 @@ from dataclasses import replace
 from iceberg_maint.core.decisions.decide import backs_off, decision_of, table_stop
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.manifests import manifest_findings
-from iceberg_maint.core.decisions.retention import Retention, gc_enabled
+from iceberg_maint.core.decisions.retention import Retention, described_holders, gc_enabled
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.model.metadata_version import metadata_version
@@ -187,12 +187,12 @@ def _enabled(operation: Operation, policy: Policy) -> bool:
 
 
 def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:
-    """What `why` and the check tell besides: who keeps snapshots from expiring, and that versions of
+    """What `why` and the check tell besides: who keeps snapshots from expiring since when, and that versions of
     the metadata file pile up, which nobody but the table's writers removes."""
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
-    names = sorted({f"{h.holder.value} {h.name}" for h in retention.blocking})
-    found = {"held_by": ", ".join(names)} if names else {}
+    holders = described_holders(retention)
+    found = {"held_by": "; ".join(holders)} if holders else {}
     versions = metadata_version(state.metadata_location) or 0
     if versions > _METADATA_VERSIONS and state.properties.get(_METADATA_PROPERTY, "").lower() != "true":
         found["metadata_files"] = f"{versions} were written; set {_METADATA_PROPERTY}=true to keep the newest"

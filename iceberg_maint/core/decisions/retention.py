@@ -8,7 +8,8 @@ epoch milliseconds in UTC; no calendar is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
@@ -27,6 +28,9 @@ _FLINK_IDENTITY = ("flink.job-id", "flink.operator-id")
 _CONNECT_OFFSETS = "kafka.connect.offsets."
 _CONNECT_VALID_THROUGH = frozenset({"kafka.connect.valid-through-ts", "kafka.connect.vtts"})
 _SPARK_QUERY = "spark.sql.streaming.queryId"
+
+
+_DESCRIBED = 20
 
 
 class Holder(StrEnum):
@@ -55,7 +59,8 @@ class Hold:
     """A holder depends on `snapshot_id` and on the snapshots committed since.
 
     `blocks` are the snapshots, oldest first, that age and count would expire and that this hold keeps.
-    `until_ms` is the time when the hold ends by itself, None: never.
+    `until_ms` is the time when the hold ends by itself, None: never. `since_ms` is the time of the holder's
+    last sign: the commit of `snapshot_id`, or the last report of a reader.
     """
 
     holder: Holder
@@ -63,6 +68,15 @@ class Hold:
     snapshot_id: int
     until_ms: int | None = None
     blocks: tuple[int, ...] = ()
+    since_ms: int | None = None
+
+    def describe(self) -> str:
+        """Returns who holds how much since when, as text."""
+        count = len(self.blocks)
+        held = f"{self.holder.value} {self.name} ({count} snapshot{'' if count == 1 else 's'}"
+        since = "" if self.since_ms is None else f" since {_moment(self.since_ms)}"
+        until = "" if self.until_ms is None else f" until {_moment(self.until_ms)}"
+        return f"{held}{since}{until})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,15 @@ class Retention:
     def blocking(self) -> tuple[Hold, ...]:
         """The holds that keep snapshots which would expire without them."""
         return tuple(h for h in self.holds if h.blocks)
+
+
+def described_holders(retention: Retention) -> tuple[str, ...]:
+    """Returns the blocking holds as text, those that keep the most snapshots first, and the number of the
+    others. Each job id of a streaming writer is a holder of its own."""
+    blocking = sorted(retention.blocking, key=lambda h: (-len(h.blocks), h.holder, h.name))
+    shown = tuple(h.describe() for h in blocking[:_DESCRIBED])
+    others = len(blocking) - _DESCRIBED
+    return (*shown, f"{others} more") if others > 0 else shown
 
 
 def gc_enabled(properties: Mapping[str, str]) -> bool:
@@ -112,7 +135,13 @@ def retain(
     requested_holds = [
         *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),
         *(
-            Hold(Holder.READER, r.name, r.snapshot_id, _end(r.seen_ms, policy.reader_max_silence_seconds))
+            Hold(
+                Holder.READER,
+                r.name,
+                r.snapshot_id,
+                _end(r.seen_ms, policy.reader_max_silence_seconds),
+                since_ms=r.seen_ms,
+            )
             for r in sorted(readers, key=lambda r: r.name)
         ),
         *history.tags(),
@@ -129,7 +158,8 @@ def retain(
         kept_ids |= needed
         beyond = needed - aged
         blocks = tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id in beyond)
-        holds.append(Hold(hold.holder, hold.name, hold.snapshot_id, hold.until_ms, blocks))
+        since_ms = history.by_id[hold.snapshot_id].timestamp_ms if hold.since_ms is None else hold.since_ms
+        holds.append(replace(hold, blocks=blocks, since_ms=since_ms))
     return Retention(
         expire=tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id not in kept_ids),
         expire_refs=tuple(sorted(r.name for r in state.refs if r not in history.refs)),
@@ -215,7 +245,8 @@ class _History:
 
     def writers(self) -> Iterator[Hold]:
         """Yields, for every branch, a hold for the newest snapshot with each streaming writer's position.
-        A writer that finds no position commits again what it had already committed."""
+        A writer that finds no position commits again what it had already committed, however long it was
+        paused. Nothing in the table shows that a writer will not come back."""
         positions: set[tuple[Holder, str, int]] = set()
         for chain in self._chains.values():
             known_writers: set[tuple[Holder, str]] = set()
@@ -268,6 +299,13 @@ def _writers(summary: Mapping[str, str]) -> Iterator[tuple[Holder, str]]:
             yield Holder.KAFKA_CONNECT, key
     if _SPARK_QUERY in summary:
         yield Holder.SPARK_STREAMING, summary[_SPARK_QUERY]
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"  # damaged metadata: a year that no calendar has
 
 
 def _end(since_ms: int, seconds: int | None) -> int | None:

@@ -86,15 +86,16 @@ class ExpireSnapshotsPolicy:
         },
     )
     writer_state_max_age_seconds: int | None = field(
-        default=7 * DAY_SECONDS,
+        default=None,
         metadata={
             "doc": "age at which the last snapshot that holds a streaming writer's position (Flink, "
-            "Kafka Connect, Spark) may expire; null: never",
+            "Kafka Connect, Spark) may expire; a writer that was paused for longer commits its data twice; "
+            "null: never",
             "minimum": 0,
         },
     )
     reader_max_silence_seconds: int | None = field(
-        default=7 * DAY_SECONDS,
+        default=None,
         metadata={
             "doc": "time without a report after which a registered reader holds no snapshot; null: never",
             "minimum": 0,

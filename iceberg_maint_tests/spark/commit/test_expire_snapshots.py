@@ -151,12 +151,13 @@ def test_owner_who_turns_removal_off_meanwhile_is_respected(keeper: Keeper, work
     assert len(ids(keeper, name)) == 3
 
 
-def test_reader_that_is_registered_keeps_what_it_has_not_read(keeper: Keeper, workshop: Workshop) -> None:
+def test_reader_that_is_silent_for_a_month_keeps_what_it_has_not_read(
+    keeper: Keeper, workshop: Workshop
+) -> None:
     name, _ = grown(workshop, 4)
     before = ids(keeper, name)
     keeper.ledger.put_reader(keeper.state(name).uuid, "search index", before[1])
-    keeper.with_policy(reader_max_silence_seconds=None)
-    keeper.run(name, EXPIRE, days=1)
+    keeper.run(name, EXPIRE, days=30)
     assert ids(keeper, name) == before[1:]
 
 
@@ -183,8 +184,8 @@ def test_streaming_writers_find_their_state_after_a_full_cycle(
     all_before = ids(keeper, name)
     keeper.run(name, Operation.REWRITE_MANIFESTS, force=True)
     assert len(keeper.state(name).manifests) == 1
-    keeper.with_policy(writer_state_max_age_seconds=None)
-    keeper.run(name, EXPIRE, days=1)
+    # The writers are paused for longer than a week. By default no hold lapses.
+    keeper.run(name, EXPIRE, days=9)
     keeper.scratch = tmp_path / "scratch"
     folder = Path(keeper.state(name).location.removeprefix("file://"))
     pending = workshop.writers.data(table, [{"id": 98, "v": "pending"}])
