@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
 from iceberg_maint.core.commits.change import MetadataReader
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.clock_agreement import Uptime
@@ -91,10 +93,19 @@ def build(config: Config) -> Runtime:
         engine=LazyEngine(lambda: spark_engine(catalogs, spark.session)),
         orphan_files=OrphanPasses(config, catalogs, clock),
         store_now_ms=lambda state: store_now_ms(catalogs, state),
+        row_types=_row_types(),
         masked=lambda text: redact(text, secrets),
         redacted_error=lambda error: redact_error(error, secrets),
         spark=spark,
     )
+
+
+def _row_types() -> RowTypes:
+    """The types that the installed Spark reads. Spark does not start for it."""
+    try:
+        return row_types(version("pyspark"))
+    except PackageNotFoundError:
+        return SPARK_4
 
 
 def load(path: Path | None) -> Runtime:

@@ -15,6 +15,7 @@ from iceberg_maint.core.health.thresholds import size_limits, target_file_size_b
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, Ref, Snapshot, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import ConfigurationError, UnknownTableError, UnreadableTableError
@@ -195,6 +196,8 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
         specs_losing_values=tuple(
             sorted({f.spec_id for f in table.live_files if state.specs[f.spec_id].loses_values})
         ),
+        pending_publishes=pending_publishes(state),
+        uncommon_types=state.uncommon_types,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from iceberg_maint.core.model.column_types import uncommon_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.sort_order import SortField
@@ -95,6 +96,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         key_types=dict(keys.values()),
         column_ids={name: field_id for name, (field_id, _) in keys.items()},
         sort_fields=tuple(_sort_fields(document)),
+        uncommon_types=uncommon_types(_current_schema(document)),
     )
 
 
@@ -173,13 +175,14 @@ def _types(document: Mapping[str, Any]) -> dict[int, str]:
 def _keys(document: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
     """Returns ids and primitive types of the current schema's columns by dotted name, without those
     inside lists and maps."""
-    keys: dict[str, tuple[int, str]] = {}
+    return dict(_columns(_current_schema(document)))
+
+
+def _current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
     schemas = document.get("schemas") or [document["schema"]]
     current = document.get("current-schema-id", 0)
-    for schema in schemas:
-        if schema.get("schema-id", 0) == current:
-            keys.update(_columns(schema))
-    return keys
+    found = [schema for schema in schemas if schema.get("schema-id", 0) == current]
+    return found[-1] if found else {"type": "struct", "fields": []}
 
 
 def _collect_types(struct: Mapping[str, Any], types: dict[int, str]) -> None:

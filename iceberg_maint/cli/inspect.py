@@ -62,7 +62,7 @@ def tables(session: Session) -> int:
         else [
             r["table"],
             word(r["verdict"]),
-            r["reason"],
+            f"{r['reason']}: {detail}" if (detail := _detail(r["evidence"])) else r["reason"],
             f"{r['due_partitions']} of {r['partitions']}",
             size(r["backlog_bytes"]),
             "?" if r["estimate_seconds"] is None else duration(r["estimate_seconds"]),
@@ -244,7 +244,13 @@ def _decided(runtime: Runtime, table: TableId, stored: Measured | None) -> tuple
         assessment = assess(table, runtime)
         return assessment.measured, assessment.decision
     policy = runtime.policy_for(table, stored.maintenance_properties)
-    return stored, decide_stored(stored, policy, runtime.ledger, runtime.clock.now_ms())[1]
+    now_ms = runtime.clock.now_ms()
+    return stored, decide_stored(stored, policy, runtime.ledger, now_ms, runtime.row_types)[1]
+
+
+def _detail(evidence: Mapping[str, str]) -> str:
+    """What a table waits for, or the columns for which it is refused."""
+    return evidence.get("pending") or evidence.get("columns") or ""
 
 
 def _status(runtime: Runtime, measured: Measured, decision: Decision) -> dict[str, Any]:
@@ -260,6 +266,7 @@ def _status(runtime: Runtime, measured: Measured, decision: Decision) -> dict[st
         "verdict": decision.verdict.value,
         "reason": decision.reason.value,
         "until_ms": decision.until_ms,
+        "evidence": dict(sorted(decision.evidence.items())),
         "partitions": len(measured.partitions),
         "due_partitions": len(due),
         "backlog_bytes": backlog_bytes,

@@ -17,6 +17,8 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from iceberg_maint.core.decisions.applicability import partition_findings
 from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.publish_waits import publish_wait
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, column_list, unsupported_columns
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
@@ -84,6 +86,7 @@ def partition_evaluations(
     Failing checks come last, because Dagster's list shows the last evaluation of a check.
     """
     key = translator.get_asset_key(measured.table)
+    hindrance = _hindrance(measured, policy, now_ms)
     targets = _targets(instance, key, partitions)
     passing: list[dg.AssetCheckEvaluation] = []
     failing: list[dg.AssetCheckEvaluation] = []
@@ -92,7 +95,9 @@ def partition_evaluations(
         health = measured.partitions.get(partition)
         for name in PARTITION_CHECKS:
             compared = tuple(limits(name, health, policy)) if health is not None else ()
-            evaluation = _evaluation(key, name, partition, findings, compared, targets.get(partition))
+            evaluation = _evaluation(
+                key, name, partition, findings, compared, targets.get(partition), hindrance
+            )
             (passing if evaluation.passed else failing).append(evaluation)
     yield from passing
     yield from failing
@@ -169,6 +174,8 @@ def housekeeping_evaluations(
             description = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
             description += _waiting(last_pass)
+        if pending := decision.evidence.get("pending"):
+            description += f" Maintenance waits until {pending} is published."
         if holders := decision.evidence.get("held_by"):
             description += f" Held by {holders}."
         yield dg.AssetCheckEvaluation(
@@ -271,6 +278,7 @@ def _evaluation(
     findings: tuple[Finding, ...],
     compared: tuple[tuple[str, float, float], ...],
     target: AssetCheckEvaluationTargetMaterializationData | None,
+    hindrance: str,
 ) -> dg.AssetCheckEvaluation:
     own_findings = [f for f in findings if f.check == name]
     severe = any(f.severity is Severity.ERROR for f in own_findings)
@@ -285,10 +293,20 @@ def _evaluation(
         partition=partition,
         passed=not own_findings,
         severity=dg.AssetCheckSeverity.ERROR if severe or not own_findings else dg.AssetCheckSeverity.WARN,
-        description="; ".join(_sentence(f) for f in own_findings) or _DESCRIPTIONS[name],
+        description=("; ".join(_sentence(f) for f in own_findings) + hindrance)
+        if own_findings
+        else _DESCRIPTIONS[name],
         metadata=metadata,
         target_materialization_data=target,
     )
+
+
+def _hindrance(measured: Measured, policy: Policy, now_ms: int) -> str:
+    """Why no partition of the table is maintained although its check fails."""
+    if columns := unsupported_columns(measured.uncommon_types, SPARK_4):
+        return f". No operation on data can read column {column_list(columns)} (ICM-132)"
+    wait = publish_wait(measured.pending_publishes, policy, now_ms)
+    return f". Maintenance waits until {wait.names} is published" if wait is not None else ""
 
 
 def _targets(

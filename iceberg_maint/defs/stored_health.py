@@ -42,7 +42,10 @@ def stored_policy(runtime: Runtime, measured: Measured) -> Policy:
 
 def stored_decision(runtime: Runtime, measured: Measured) -> tuple[TableHistory, Decision]:
     """The history of the table's data in the ledger, and the decision from stored health; reads no catalog."""
-    return decide_stored(measured, stored_policy(runtime, measured), runtime.ledger, runtime.clock.now_ms())
+    now_ms = runtime.clock.now_ms()
+    return decide_stored(
+        measured, stored_policy(runtime, measured), runtime.ledger, now_ms, runtime.row_types
+    )
 
 
 def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:

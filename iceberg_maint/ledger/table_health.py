@@ -15,6 +15,7 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHe
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.pending_publishes import PendingPublish
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
 from iceberg_maint.ports.ledger import KnownTable
@@ -36,6 +37,8 @@ class _Head:
     maintenance_properties: Mapping[str, str]
     foreign: tuple[ForeignCommit, ...]
     specs_losing_values: tuple[int, ...]
+    pending_publishes: tuple[PendingPublish, ...]
+    uncommon_types: Mapping[str, str]
 
 
 _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
@@ -73,6 +76,8 @@ def put(conn: Connection, measured: Measured) -> bool:
                 measured.maintenance_properties,
                 measured.foreign,
                 measured.specs_losing_values,
+                measured.pending_publishes,
+                measured.uncommon_types,
             )
         ),
         "partitions": _pack(measured.partitions),
@@ -107,6 +112,8 @@ def get(conn: Connection, table: TableId) -> Measured | None:
         maintenance_properties=head.maintenance_properties,
         foreign=head.foreign,
         specs_losing_values=head.specs_losing_values,
+        pending_publishes=head.pending_publishes,
+        uncommon_types=head.uncommon_types,
     )
 
 

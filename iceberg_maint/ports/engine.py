@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.model.pending_publishes import PendingPublish
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
@@ -77,6 +79,10 @@ def _no_retention(_metadata_location: str) -> Retention | None:
     return None
 
 
+def _no_wait(_pending: Sequence[PendingPublish]) -> PublishWait | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class CommitContext:
     """The right to commit one attempt.
@@ -85,7 +91,8 @@ class CommitContext:
     `record_try(base_snapshot_id, metadata_location)` persists ATTEMPT before every compare-and-swap. If
     either raises, nothing is swapped. `retention(metadata_location)` is called before the swap of an expiry. It
     returns what may expire of the table in this metadata, or None if the table has other metadata by then.
-    `checks_commit_base` is that of `Catalog`. Where it is false, the engine searches for refs and snapshots that
+    `publish_wait(pending)` is called before the swap of a new snapshot. It returns the wait for what this commit
+    would keep from being published, None if the policy does not wait. `checks_commit_base` is that of `Catalog`. Where it is false, the engine searches for refs and snapshots that
     an expiry removed by accident.
     """
 
@@ -97,6 +104,7 @@ class CommitContext:
     record_try: Callable[[int, str], None]
     retention: Callable[[str], Retention | None] = _no_retention
     checks_commit_base: bool = False
+    publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = _no_wait
 
 
 class Engine(Protocol):

@@ -14,7 +14,13 @@ from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.formatting import duration, moment, number, sentence
-from iceberg_maint.report.housekeeping import HousekeepingExplanation, housekeeping_document, resumption
+from iceberg_maint.report.housekeeping import (
+    PUBLISH_CHANGE,
+    HousekeepingExplanation,
+    housekeeping_document,
+    pending_publish,
+    resumption,
+)
 from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
 
 
@@ -190,6 +196,10 @@ def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
         return f"Healthy: no threshold is crossed in any of {total} partitions."
     if decision.reason is Reason.FOREIGN_MAINTAINER:
         return _foreign(decision.evidence)
+    if decision.reason is Reason.PENDING_PUBLISH:
+        return f"Later: {pending_publish(decision.evidence)}"
+    if decision.reason is Reason.UNSUPPORTED_TYPE:
+        return f"Refused: no operation on data can read column {decision.evidence['columns']}."
     headings = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
     return f"{headings[decision.verdict]}: {sentence(decision.reason)}."
 
@@ -217,6 +227,8 @@ def _table_change(
         Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
         Reason.DROPPED_SOURCE: "write the files of these specs again: see ICM-131",
         Reason.EMPTY: "data in the table",
+        Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
+        Reason.UNSUPPORTED_TYPE: "another type of the column, or another engine for the rewrite: see ICM-132",
         Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }

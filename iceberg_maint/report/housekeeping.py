@@ -27,6 +27,11 @@ from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.report.formatting import escape_control_chars, moment, number, sentence
 from iceberg_maint.report.json_documents import Document
 
+PUBLISH_CHANGE = (
+    "publish or remove what is pending, or policy key write_audit_publish.mode: ignore, or a lower "
+    "write_audit_publish.max_age_seconds"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingExplanation:
@@ -107,6 +112,8 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
         f"\n[bold]{why.decision.operation}[/]: [{colour.get(verdict, 'white')}]{verdict}[/] "
         f"{why.decision.reason.value} - {sentence(why.decision.reason)}"
     )
+    if why.decision.reason is Reason.PENDING_PUBLISH:
+        console.print(f"  {escape(escape_control_chars(pending_publish(why.decision.evidence)))}")
     for f in why.findings:
         console.print(
             f"  {f.metric} is {number(f.value)}, threshold {number(f.threshold)} ({f.threshold_key})"
@@ -144,6 +151,14 @@ def resumption(decision: Decision) -> str:
     return f"iceberg-maint resume {decision.table}, or without TABLE if the whole fleet is paused"
 
 
+def pending_publish(evidence: Mapping[str, str]) -> str:
+    """What a decision with reason `pending_publish` waits for, since when and until when."""
+    until = evidence.get("pending_until_ms")
+    since = moment(int(evidence["pending_since_ms"]))
+    end = "" if until is None else f" The wait ends at {moment(int(until))}."
+    return f"{evidence['pending']} can be published since {since}, and no longer after a commit to main.{end}"
+
+
 def _change(decision: Decision, past: PartitionHistory) -> str:
     table, reason = decision.table, decision.reason
     if decision.verdict is Verdict.RUN:
@@ -164,6 +179,7 @@ def _change(decision: Decision, past: PartitionHistory) -> str:
         return f"the end of the blackout window {decision.evidence.get('window', '')}"
     return {
         Reason.PAUSED: resumption(decision),
+        Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
         Reason.ADVISE: "policy key mode: act",
         Reason.LEASE_HELD: "the end of the run that holds the table's lease",
     }.get(reason, "")

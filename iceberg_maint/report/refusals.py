@@ -5,6 +5,7 @@ The command line and Dagster show the same text.
 
 from __future__ import annotations
 
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, column_list, unsupported_columns
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.removal.clock_agreement import FIX
@@ -15,6 +16,7 @@ _CODES = {
     Reason.MEMORY: "ICM-124",
     Reason.FORMAT_VERSION: "ICM-108",
     Reason.DROPPED_SOURCE: "ICM-131",
+    Reason.UNSUPPORTED_TYPE: "ICM-132",
     Reason.LEASE_HELD: "ICM-109",
     Reason.FOREIGN_MAINTAINER: "ICM-109",
     Reason.APPROVAL_REQUIRED: "ICM-122",
@@ -28,6 +30,8 @@ _FIXES = {
     Reason.FORMAT_VERSION: "use a version of this program that supports it.",
     Reason.DROPPED_SOURCE: "set commit.manifest-merge.enabled=false on the table at once, for the commits of other "
     "writers, and write the table again (INSERT OVERWRITE of all of it, or a new table).",
+    Reason.UNSUPPORTED_TYPE: "rewrite the files with an engine that reads the column, or change its type. Manifests, snapshots and "
+    "orphan files are maintained.",
     Reason.LEASE_HELD: "wait until that run ends.",
     Reason.FOREIGN_MAINTAINER: "stop it, or set foreign_maintainers.mode to coexist or ignore; see iceberg-maint why "
     "{table}.",
@@ -59,6 +63,10 @@ def _message(reason: Reason, measured: Measured | None) -> str | None:
             f"the column by which partition spec {specs} partitions live files was dropped. Iceberg loses their "
             "partitions in any commit that copies their manifests, and deleted rows come back."
         )
+    if reason is Reason.UNSUPPORTED_TYPE and measured is not None:
+        types = measured.uncommon_types
+        columns = column_list(unsupported_columns(types, SPARK_4) or types)
+        return f"no operation on data can read column {columns}."
     if reason is Reason.FOREIGN_MAINTAINER and measured is not None and measured.foreign:
         newest = measured.foreign[0]
         return (

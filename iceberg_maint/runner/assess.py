@@ -14,6 +14,7 @@ from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
@@ -140,13 +141,14 @@ def assess(
                 beside=past(other) if (other := other_data_operation(operation)) else None,
                 requested=requested,
                 force=force,
+                readers=runtime.row_types,
             )
         )
     return Assessment(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
 
 
 def decide_stored(
-    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int
+    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[TableHistory, Decision]:
     """History and decision on a table's data from its stored health; the catalog is not asked."""
     policy = coexistence_policy(policy, measured.foreign, now_ms)
@@ -156,7 +158,9 @@ def decide_stored(
         other = other_data_operation(operation)
         beside = histories[other] if other else None
         version = measured.format_version
-        decisions.append(decide(operation, measured, version, policy, history, now_ms, beside=beside))
+        decisions.append(
+            decide(operation, measured, version, policy, history, now_ms, beside=beside, readers=readers)
+        )
     return combine_histories(tuple(histories.values())), combine_decisions(decisions)
 
 

@@ -17,6 +17,7 @@ from iceberg_maint.core.decisions.backoff import (
     write_ahead,
 )
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.publish_waits import publish_wait
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -207,6 +208,7 @@ def _write_and_commit(
             lease, attempt.attempt_id, base, location
         ),
         retention=lambda location: may_expire(batch, policy, runtime, location),
+        publish_wait=lambda pending: publish_wait(pending, policy, runtime.clock.now_ms()),
         checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
     )
     result = engine.commit(batch, written, context)

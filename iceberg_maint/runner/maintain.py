@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
+from iceberg_maint.core.decisions.publish_waits import publish_stop
+from iceberg_maint.core.decisions.unsupported_types import type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
@@ -196,10 +198,19 @@ def _halted(decision: Decision) -> bool:
     )
 
 
+def _held(seen: Assessment, run: Run) -> bool:
+    """Whether stored batches must not be resumed either: they would read rows or commit to main."""
+    measured, now_ms = seen.measured, run.runtime.clock.now_ms()
+    return (
+        type_stop(run.operation, measured.uncommon_types, run.runtime.row_types) is not None
+        or publish_stop(run.operation, measured.pending_publishes, seen.policy, now_ms) is not None
+    )
+
+
 def _work(table: TableId, seen: Assessment, run: Run, lease: Lease) -> Assessment:
     """Plans and runs batches, again where they went stale; the last look that was planned on."""
     replans = 0
-    while not _halted(seen.decision):
+    while not _halted(seen.decision) and not _held(seen, run):
         batches = select_batches(seen, run, lease)
         stale = _run_batches(batches, seen, run, lease)
         if not stale or run.stopped_by is not None:

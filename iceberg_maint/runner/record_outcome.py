@@ -40,7 +40,7 @@ def finish_operation(seen: Assessment, decision: Decision, run: Run) -> Operatio
         ),
         batches=tuple(run.outcomes),
         partitions=_partition_outcomes(decision, run),
-        message=run.message or _clocks(decision),
+        message=run.message or _detail(decision),
     )
     terminated = run.stopped_by is Reason.TERMINATED
     if run.outcomes or terminated or status is not OutcomeStatus.NO_OP:
@@ -48,7 +48,9 @@ def finish_operation(seen: Assessment, decision: Decision, run: Run) -> Operatio
     return outcome
 
 
-def _clocks(decision: Decision) -> str:
+def _detail(decision: Decision) -> str:
+    if decision.reason is Reason.PENDING_PUBLISH:
+        return f"waits until {decision.evidence['pending']} is published"
     doubt = decision.evidence.get("clocks") if decision.reason is Reason.CLOCKS_DISAGREE else None
     return "" if doubt is None else str(clock_refusal(decision.table, doubt))
 

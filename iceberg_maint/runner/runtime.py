@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
@@ -79,7 +80,8 @@ class Runtime:
     """The ports and the policies of one process. Building a runtime connects to nothing.
 
     `engine` makes the engine at its first call, `orphan_files` the orphan pass of a table. `store_now_ms`
-    reads the clock of a table's store, None where the table has none. `masked` and `redacted_error` remove
+    reads the clock of a table's store, None where the table has none. `row_types` are the ways in which the engine
+    reads rows. `masked` and `redacted_error` remove
     secrets from what is logged, raised and stored.
     """
 
@@ -90,6 +92,7 @@ class Runtime:
     engine: LazyEngine
     orphan_files: Callable[[TableId], OrphanFiles] = no_orphan_pass
     store_now_ms: Callable[[TableState], int | None] = no_store_clock
+    row_types: RowTypes = SPARK_4
     masked: Callable[[str], str] = str
     redacted_error: Callable[[Exception], Exception] = no_secrets
     spark: SparkAccess = SparkAccess()

@@ -545,9 +545,9 @@ REMOVING = (
         "a snapshot staged by write-audit-publish expires before it is published: its rows are lost",
         "staged snapshots stay for as long as the policy says",
         off(
-            "core/decisions/retention.py",
-            "            if wap_id is None or s.snapshot_id in on_branches:\n",
-            "            if True:\n",
+            "core/model/pending_publishes.py",
+            "        if wap_id is None or s.snapshot_id in on_branches:\n",
+            "        if True:\n",
             f"{HOLDS}_staged_snapshot_stays_with_what_it_was_staged_on",
         ),
     ),

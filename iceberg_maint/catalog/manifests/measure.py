@@ -26,6 +26,7 @@ from iceberg_maint.core.health.metrics import (
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.partition_key import encode_partition
+from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
@@ -110,6 +111,8 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         maintenance_properties=maintenance_properties(state),
         foreign=foreign_commits(state),
         specs_losing_values=state.specs_losing_values(),
+        pending_publishes=pending_publishes(state),
+        uncommon_types=state.uncommon_types,
     )
 
 

@@ -19,6 +19,7 @@ from iceberg_maint.core.commits.change import Change, Entry, Scope, TableVersion
 from iceberg_maint.core.commits.delete_scope import DeleteIndex, covers, dropped_deletes
 from iceberg_maint.core.commits.intent import GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
+from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.model.partition_key import ALL, FIRST_SPEC_ID, decode_partition
 from iceberg_maint.core.model.table_state import FileKind
 
@@ -50,6 +51,7 @@ class Rule(StrEnum):
     REFS = "refs"
     MANIFESTS = "manifests"
     ENTRIES = "entries"
+    PENDING_PUBLISH = "pending_publish"
 
 
 STALE_RULES = frozenset(
@@ -64,6 +66,7 @@ STALE_RULES = frozenset(
         Rule.NEEDED_DELETE,
         Rule.LOST_FILE,
         Rule.RETENTION,
+        Rule.PENDING_PUBLISH,
     }
 )
 """Rules whose break means that the plan is out of date, not that something is wrong."""
@@ -96,6 +99,14 @@ def is_stale(violations: Sequence[Violation]) -> bool:
     broken every broken rule. A further broken rule that other writers cannot have broken means that
     something is wrong."""
     return any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)
+
+
+def check_publishes(wait: PublishWait | None) -> tuple[Violation, ...]:
+    """Returns the rule that a commit to main would break while something that builds on its head is to be
+    published."""
+    if wait is None:
+        return ()
+    return (Violation(Rule.PENDING_PUBLISH, f"{wait.names} builds on main's head and is to be published"),)
 
 
 def check(intent: Intent, change: Change) -> tuple[Violation, ...]:

@@ -14,6 +14,8 @@ from iceberg_maint.core.decisions.applicability import (
 )
 from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.publish_waits import publish_stop
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, type_stop
 from iceberg_maint.core.decisions.windows import (
     hour_budget,
     in_blackout,
@@ -46,9 +48,11 @@ def decide(
     beside: TableHistory | None = None,
     requested: frozenset[str] | None = None,
     force: bool = False,
+    readers: RowTypes = SPARK_4,
 ) -> Decision:
     """Returns the decision on one operation on data. `history` is that of the operation and `beside` that
-    of the other data operation: both take partitions from the windows in one order.
+    of the other data operation: both take partitions from the windows in one order. `readers` are the ways to
+    read the table's rows.
 
     `requested` limits the decision to these partitions and waives their back-off: a person or the
     automation chose them. `force` also makes healthy and quarantined partitions due, and for a conversion
@@ -85,12 +89,27 @@ def decide(
         for key in sorted((requested or frozenset()) - set(measured.partitions))
     ]
     stop = table_stop(operation, measured, format_version, policy, history, now_ms)
-    if stop is None and any(p.verdict is Verdict.RUN for p in verdicts):
+    until_ms: int | None = None
+    stopped_verdicts = {Verdict.RUN}
+    due = any(p.verdict is Verdict.RUN for p in verdicts)
+    if stop is None and any(p.verdict is not Verdict.SKIP for p in verdicts):
+        stop = type_stop(operation, measured.uncommon_types, readers)
+        if stop is not None:
+            # What such a column had put on hold before is refused for its type as well.
+            stopped_verdicts = {Verdict.RUN, Verdict.DEFER}
+    if stop is None and due:
         stop = foreign_stop(operation, measured.foreign, policy, now_ms)
+    if stop is None and due:
+        waiting = publish_stop(operation, measured.pending_publishes, policy, now_ms)
+        if waiting is not None:
+            stop, until_ms = (*waiting[:2], waiting[2].evidence()), waiting[2].until_ms
     if stop is not None:
         verdict, reason, evidence = stop
         stopped = [
-            replace(p, verdict=verdict, reason=reason) if p.verdict is Verdict.RUN else p for p in verdicts
+            replace(p, verdict=verdict, reason=reason, until_ms=until_ms)
+            if p.verdict in stopped_verdicts
+            else p
+            for p in verdicts
         ]
         return decision_of(operation, measured, verdict, reason, stopped, evidence)
     other = other_data_operation(operation)
@@ -103,10 +122,10 @@ def decide(
         other_verdicts = on_partitions(other, other_history)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
     shared = {key for key, crossed in findings_by_key.items() if either_may_clean(crossed, policy)}
-    due = in_order(verdicts, other_verdicts, shared, policy.windows.order, changed)
+    ordered = in_order(verdicts, other_verdicts, shared, policy.windows.order, changed)
     run = run_budget(policy.windows)
     hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
-    window = take(due, run, hour)
+    window = take(ordered, run, hour)
     not_due = [p for p in verdicts if p.verdict is not Verdict.RUN]
     other_hour = hour_budget(policy.windows, other_history.hour_partitions, other_history.hour_bytes)
     other_window = take(
@@ -116,7 +135,7 @@ def decide(
     if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
         # The partitions stay RUN, so that the plan shows what would be done.
         verdict, reason = Verdict.SKIP, Reason.ADVISE
-    evidence = {"due_partitions": str(len(due)), "partitions": str(len(measured.partitions))}
+    evidence = {"due_partitions": str(len(ordered)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
     decision = decision_of(operation, measured, verdict, reason, window + not_due, evidence)
     partition_budgets = [budget.partitions for budget in (run, hour) if budget.partitions is not None]

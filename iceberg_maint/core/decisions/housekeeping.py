@@ -12,6 +12,7 @@ from dataclasses import replace
 from iceberg_maint.core.decisions.decide import backs_off, decision_of, table_stop
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.manifests import manifest_findings
+from iceberg_maint.core.decisions.publish_waits import publish_stop
 from iceberg_maint.core.decisions.retention import Retention, described_holders, gc_enabled
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, WHOLE_TABLE, Operation
@@ -57,10 +58,15 @@ def decide_housekeeping(
     stop = _stop(operation, state, measured, policy, history, now_ms)
     if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:
         stop = Verdict.REFUSE, Reason.CLOCKS_DISAGREE, {"clocks": doubt}
+    until_ms: int | None = None
+    if stop is None and unit.verdict is Verdict.RUN:
+        waiting = publish_stop(operation, measured.pending_publishes, policy, now_ms)
+        if waiting is not None:
+            stop, until_ms = (*waiting[:2], waiting[2].evidence()), waiting[2].until_ms
     if stop is not None:
         verdict, reason, why = stop
         if unit.verdict is Verdict.RUN:
-            unit = replace(unit, verdict=verdict, reason=reason)
+            unit = replace(unit, verdict=verdict, reason=reason, until_ms=until_ms)
         return decision_of(operation, measured, verdict, reason, [unit], {**evidence, **why})
     verdict, reason = unit.verdict, unit.reason
     if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
@@ -79,6 +85,7 @@ def held_back(
         or past.quarantined
         or backs_off(past, now_ms)
         or table_stop(operation, measured, measured.format_version, policy, history, now_ms) is not None
+        or publish_stop(operation, measured.pending_publishes, policy, now_ms) is not None
     )
 
 

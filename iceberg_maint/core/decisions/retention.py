@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from iceberg_maint.core.model.pending_publishes import MAIN_BRANCH, STAGED_PROPERTY, unpublished
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 
-MAIN_BRANCH = "main"
 _SNAPSHOT_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 _SNAPSHOTS_PROPERTY = "history.expire.min-snapshots-to-keep"
 _REF_AGE_PROPERTY = "history.expire.max-ref-age-ms"
-_STAGED_PROPERTY = "wap.id"
-_PUBLISHED_PROPERTY = "published-wap-id"
-_PICKED_PROPERTY = "source-snapshot-id"
 
 _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _FLINK_IDENTITY = ("flink.job-id", "flink.operator-id")
@@ -233,15 +230,9 @@ class _History:
     def staged(self) -> Iterator[Hold]:
         """Yields a hold for each snapshot staged by write-audit-publish whose rows no branch shows yet."""
         on_branches = {s.snapshot_id for chain in self._chains.values() for s in chain}
-        published = {s.summary.get(_PUBLISHED_PROPERTY) for s in self._state.snapshots}
-        picked = {s.summary.get(_PICKED_PROPERTY) for s in self._state.snapshots}
-        for s in self.oldest_first:
-            wap_id = s.summary.get(_STAGED_PROPERTY)
-            if wap_id is None or s.snapshot_id in on_branches:
-                continue
-            if wap_id not in published and str(s.snapshot_id) not in picked:
-                end_ms = _end(s.timestamp_ms, self._policy.staged_max_age_seconds)
-                yield Hold(Holder.STAGED, wap_id, s.snapshot_id, end_ms)
+        for s in unpublished(self.oldest_first, on_branches):
+            end_ms = _end(s.timestamp_ms, self._policy.staged_max_age_seconds)
+            yield Hold(Holder.STAGED, s.summary[STAGED_PROPERTY], s.snapshot_id, end_ms)
 
     def writers(self) -> Iterator[Hold]:
         """Yields, for every branch, a hold for the newest snapshot with each streaming writer's position.

@@ -12,6 +12,7 @@ from typing import Any
 
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.pending_publishes import PendingPublish
 
 MEBIBYTE = 1024 * 1024
 SIZE_EDGES_BYTES: tuple[int, ...] = tuple(m * MEBIBYTE for m in (1, 4, 16, 64, 128, 256, 512, 1024))
@@ -140,7 +141,8 @@ class Measured:
 
     A later decision can be made from these values without the catalog. It also needs `format_version`,
     `maintenance_properties` (the table properties `maintenance.*`), `foreign` (maintenance by other tools
-    in the table's history) and `TableState.specs_losing_values`.
+    in the table's history), `TableState.specs_losing_values`, `pending_publishes` (branches and staged snapshots
+    that a commit to main would keep from being published) and `TableState.uncommon_types`.
     """
 
     table: TableId
@@ -155,6 +157,8 @@ class Measured:
     maintenance_properties: Mapping[str, str] = field(default_factory=dict)
     foreign: tuple[ForeignCommit, ...] = ()
     specs_losing_values: tuple[int, ...] = ()
+    pending_publishes: tuple[PendingPublish, ...] = ()
+    uncommon_types: Mapping[str, str] = field(default_factory=dict)
 
     def total(self) -> PartitionHealth:
         """Returns the sums over the partitions; times and sequence numbers are extremes."""

@@ -67,6 +67,8 @@ class Reason(StrEnum):
     CLOCKS_DISAGREE = "clocks_disagree"
     REFUSED = "refused"
     REFS_LOST = "refs_lost"
+    PENDING_PUBLISH = "pending_publish"
+    UNSUPPORTED_TYPE = "unsupported_type"
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
@@ -139,6 +141,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.GC_DISABLED: "the table forbids deletion of its files (gc.enabled=false)",
     Reason.CLOCKS_DISAGREE: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
     Reason.REFUSED: "refused with a code; nothing was changed",
+    Reason.PENDING_PUBLISH: "waits for a branch or a staged snapshot to be published; a commit to main would make that "
+    "impossible; see write_audit_publish",
+    Reason.UNSUPPORTED_TYPE: "a column has a type whose values no operation on data can read",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
 }

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from iceberg_maint.core.policy.housekeeping import (
+    DAY_SECONDS,
     ExpireSnapshotsPolicy,
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
@@ -232,6 +233,32 @@ class ForeignMaintainersPolicy:
     )
 
 
+class PublishMode(StrEnum):
+    """What commits to main do while something that builds on main's head is to be published: `wait`, or
+    `ignore` it."""
+
+    WAIT = "wait"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAuditPublishPolicy:
+    """Section `write_audit_publish`: branches and staged snapshots that a commit to main would keep from being
+    published."""
+
+    mode: PublishMode = _key(
+        PublishMode.WAIT,
+        "while a branch can be fast-forwarded or a staged change can be cherry-picked: wait with every commit to "
+        "main, or ignore it",
+    )
+    max_age_seconds: int | None = _key(
+        3 * DAY_SECONDS,
+        "age of the branch's oldest snapshot that main does not have, or of the staged snapshot, at which the "
+        "wait ends; null: never",
+        minimum=0,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Section `retry`: conflicts, back-off and quarantine."""
@@ -275,6 +302,7 @@ class Policy:
     windows: WindowsPolicy = field(default_factory=WindowsPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     foreign_maintainers: ForeignMaintainersPolicy = field(default_factory=ForeignMaintainersPolicy)
+    write_audit_publish: WriteAuditPublishPolicy = field(default_factory=WriteAuditPublishPolicy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,17 @@ from iceberg_maint.core.commits.change import (
     Since,
     TableVersion,
 )
-from iceberg_maint.core.commits.gate import Violation
+from iceberg_maint.core.commits.gate import Violation, check_publishes
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.commits.manifest_diff import read_file_change
+from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.pending_publishes import STAGED_PROPERTY, PendingPublish, pending_publishes_of
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Manifest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.pruning import spec_values
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
@@ -147,11 +150,22 @@ class CommitGate(Gate):
         check: Check,
         lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
+        publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = lambda _pending: None,
     ) -> None:
         def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
-            return check(intent, read_change(bridge, base, metadata, intent, reader))
+            waiting = check_publishes(publish_wait(pending_publishes(bridge, base)))
+            return waiting or check(intent, read_change(bridge, base, metadata, intent, reader))
 
         super().__init__(bridge, operations, inspect, lease_is_held, record_try)
+
+
+def pending_publishes(bridge: Bridge, base: Any) -> tuple[PendingPublish, ...]:
+    """What a commit on a Java `TableMetadata` would keep from being published. The metadata cross as JSON only if
+    there is a second ref or a staged snapshot."""
+    is_staged = bridge.once(JavaFunctions).summary_contains(f"{STAGED_PROPERTY}=")
+    if base.refs().size() <= 1 and not base.snapshots().stream().anyMatch(is_staged):
+        return ()
+    return pending_publishes_of(json.loads(str(bridge.iceberg.TableMetadataParser.toJson(base))))
 
 
 def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:

@@ -83,7 +83,14 @@ def commit_batch(
         if not keeps_data_files(batch.work) and _gained_row_ids(table, batch):
             raise StaleBatchError("rows have had ids only since the pinned snapshot")
         gate = CommitGate(
-            bridge, table.operations(), intent, reader, check, context.lease_is_held, context.record_try
+            bridge,
+            table.operations(),
+            intent,
+            reader,
+            check,
+            context.lease_is_held,
+            context.record_try,
+            context.publish_wait,
         )
         failure = _commit_once(bridge, gate, batch, written, intent, sources, outputs, removals, properties)
         return gate, failure

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from iceberg_maint.core.commits.change import LiveEntry, MetadataReader
 from iceberg_maint.core.commits.entry_digest import Partition, digest_entries, planned_entries
-from iceberg_maint.core.commits.gate import Violation
+from iceberg_maint.core.commits.gate import Violation, check_publishes
 from iceberg_maint.core.commits.rewrite_manifests import Regrouping, check_regrouping, cuts
 from iceberg_maint.core.decisions.manifests import clusters_of, target_manifest_bytes
 from iceberg_maint.core.model.partition_key import PartitionSpec
@@ -28,7 +28,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint.spark.commit.gate import Gate, table_version
+from iceberg_maint.spark.commit.gate import Gate, pending_publishes, table_version
 from iceberg_maint.spark.commit.retry import (
     Backoff,
     LoadTable,
@@ -79,6 +79,8 @@ def commit_regrouping(
     commit = partial(commit_manifests, bridge, batch.table, manifests, before.partitions)
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
+        if waiting := check_publishes(context.publish_wait(pending_publishes(bridge, base))):
+            return waiting
         old, new = (
             table_version(m, spec_values(bridge, bridge.iterate(m.specs())), reader) for m in (base, metadata)
         )

@@ -22,6 +22,7 @@ from iceberg_maint.core.health.thresholds import size_limits, target_file_size_b
 from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.partition_key import encode_partition
+from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.sort_order import LayoutOrder
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
@@ -99,6 +100,8 @@ class SparkHealthSource:
             format_version=state.format_version,
             maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
             foreign=foreign_commits(state),
+            pending_publishes=pending_publishes(state),
+            uncommon_types=state.uncommon_types,
         )
 
     def _layout(self, state: TableState, order: LayoutOrder) -> dict[str, dict[str, Any]]:

@@ -75,6 +75,22 @@ class JavaFunctions(MethodHandles):
         contains = self.compose(path, self._contains(paths))
         return self.as_interface("java.util.function.Predicate", contains)
 
+    def summary_contains(self, text: str) -> Any:
+        """A predicate: whether the summary of the snapshot, as Java writes a map, contains this text."""
+        # Java: snapshot -> Objects.toString(snapshot.summary()).contains(text)
+        summary = self.getter("org.apache.iceberg.Snapshot", "summary", "java.util.Map")
+        to_string = self.lookup.findStatic(
+            self.class_of("java.util.Objects"),
+            "toString",
+            self.type_of("java.lang.String", "java.lang.Object"),
+        )
+        written = self.compose(summary, to_string.asType(self.type_of("java.lang.String", "java.util.Map")))
+        contains = self.lookup.findVirtual(
+            self.class_of("java.lang.String"), "contains", self.type_of("boolean", "java.lang.CharSequence")
+        )
+        found = self.compose(written, self.bind_argument(contains, 1, text))
+        return self.as_interface("java.util.function.Predicate", found)
+
     def partition_run(self, starts: Any) -> Any:
         """A function of a data file: the last of `starts` that is not after the file's partition.
 
