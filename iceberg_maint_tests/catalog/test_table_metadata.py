@@ -205,3 +205,13 @@ def test_parse_metadata_other_content_is_refused(data: bytes) -> None:
     ) as refused:
         parse_metadata(TABLE, "file:///x", data)
     assert refused.value.code == "ICM-101"
+
+
+def test_parse_metadata_columns_that_not_every_engine_reads_are_those_of_the_current_schema() -> None:
+    at = {"id": 5, "name": "at", "required": False, "type": "time"}
+    changed = document()
+    changed["schemas"][0]["fields"].append({**at, "name": "dropped"})
+    assert parse(changed).uncommon_types == {}
+    changed["schemas"][1]["fields"][1]["type"]["fields"].append(at)
+    changed["schemas"][1]["fields"].append({"id": 6, "name": "v", "required": False, "type": "variant"})
+    assert parse(changed).uncommon_types == {"s.at": "time", "v": "variant"}

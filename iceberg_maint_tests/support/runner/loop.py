@@ -11,9 +11,18 @@ from typing import Any
 from sqlalchemy import update
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
+from iceberg_maint.core.commits.gate import check_publishes
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
+from iceberg_maint.core.model.pending_publishes import pending_publishes
+from iceberg_maint.core.model.table_state import (
+    FENCE_PROPERTY,
+    TOKEN_PROPERTY,
+    FileKind,
+    LiveFile,
+    Ref,
+    Snapshot,
+)
 from iceberg_maint.core.outcomes.outcome import (
     CommitResult,
     CommitStatus,
@@ -198,6 +207,24 @@ class World:
     def our_commits(self) -> int:
         return sum(TOKEN_PROPERTY in s.summary for s in self.now.state.snapshots)
 
+    def branch(self, name: str) -> None:
+        """A branch with one commit of its own, on main's head."""
+        old = self.now.state
+        number = old.last_sequence_number + 1
+        assert old.snapshot is not None
+        ahead = Snapshot(
+            1000 + number, old.snapshot.snapshot_id, number, self.clock.ms, "append", {}, f"list-{number}"
+        )
+        state = replace(
+            old,
+            snapshots=(*old.snapshots, ahead),
+            refs=(*old.refs, Ref(name, "branch", ahead.snapshot_id)),
+            last_sequence_number=number,
+            metadata_location=f"mem://v{number}",
+        )
+        self.now = replace(self.now, state=state)
+        self.catalog.put(self.now)
+
     # the program
 
     def run(self, process: Process | None = None, **request: Any) -> OperationOutcome:
@@ -293,6 +320,11 @@ class LoopEngine:
         if world.reject is not None:
             context.record_try(base, state.metadata_location)
             return CommitResult(CommitStatus.REJECTED, world.reject, base_snapshot_id=base, message="made up")
+        if waiting := check_publishes(context.publish_wait(pending_publishes(state))):
+            message = "; ".join(v.fact for v in waiting)
+            return CommitResult(
+                CommitStatus.REJECTED, Rejection.STALE, base_snapshot_id=base, message=message
+            )
         if not batch.paths() <= {f.path for f in world.now.live_files}:
             return CommitResult(CommitStatus.REJECTED, Rejection.STALE, base_snapshot_id=base)
         context.record_try(base, state.metadata_location)

@@ -1,0 +1,62 @@
+"""Tables that wait for a publish, and tables whose columns nothing reads, as the command line shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import Ref, Snapshot
+from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+
+SICK = TableId.parse("lake.db.sick")
+
+
+def branch_ahead(lake: Lake) -> None:
+    table = lake.catalog.content[SICK]
+    head = table.state.snapshot
+    assert head is not None
+    ahead = Snapshot(4711, head.snapshot_id, head.sequence_number + 1, NOW_MS - 5000, "append", {}, "list")
+    refs = (*table.state.refs, Ref("audit", "branch", 4711))
+    state = replace(table.state, refs=refs, snapshots=(*table.state.snapshots, ahead))
+    lake.catalog.put(replace(table, state=state))
+
+
+def unreadable(lake: Lake) -> None:
+    table = lake.catalog.content[SICK]
+    state = replace(table.state, uncommon_types={"s.at": "time"})
+    lake.catalog.put(replace(table, state=state))
+
+
+def test_tables_and_why_name_the_branch_that_is_waited_for(lake: Lake) -> None:
+    branch_ahead(lake)
+    [row] = [r for r in lake.json("tables")["tables"] if r["table"] == "lake.db.sick"]
+    assert (row["verdict"], row["reason"], row["evidence"]["pending"]) == (
+        "DEFER",
+        "pending_publish",
+        "branch audit",
+    )
+    assert row["until_ms"] == NOW_MS - 5000 + 3 * 86_400_000
+    document = lake.json("why", "db.sick")
+    assert document["truth"] == (
+        "Later: branch audit can be published since 2027-01-15 07:59:55 UTC, and no longer after a commit to main. "
+        "The wait ends at 2027-01-18 07:59:55 UTC."
+    )
+    assert document["change"].startswith("publish or remove what is pending")
+    assert "branch audit" in lake("why", "db.sick").stdout
+    result = lake("run", "db.sick")
+    assert (result.exit_code, lake.engine.batches) == (0, [])
+
+
+def test_tables_and_why_and_run_name_the_column_that_nothing_reads(lake: Lake) -> None:
+    unreadable(lake)
+    [row] = [r for r in lake.json("tables")["tables"] if r["table"] == "lake.db.sick"]
+    assert (row["verdict"], row["reason"], row["evidence"]) == (
+        "REFUSE",
+        "unsupported_type",
+        {"columns": "s.at (time)"},
+    )
+    document = lake.json("why", "db.sick")
+    assert document["truth"] == "Refused: no operation on data can read column s.at (time)."
+    result = lake("run", "db.sick")
+    assert (result.exit_code, lake.engine.batches) == (3, [])
+    assert "lake.db.sick: ICM-132 no operation on data can read column s.at (time)." in result.stderr

@@ -1,0 +1,91 @@
+"""Tables whose rows no operation on data reads: refused with the column, before anything is tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.decisions.decide import decide
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.unsupported_types import (
+    SPARK_3,
+    SPARK_4,
+    RowTypes,
+    column_list,
+    row_types,
+    type_stop,
+    unsupported_columns,
+)
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
+
+SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
+HEALTHY = PartitionHealth(data_files=10, data_bytes=1000)
+TIME = {"at": "time", "s.x": "timestamp_ns"}
+
+
+def decided(
+    types: dict[str, str],
+    history: TableHistory | None = None,
+    *,
+    partition: PartitionHealth = SICK,
+    force: bool = False,
+    readers: RowTypes = SPARK_4,
+) -> Decision:
+    measured = replace(measured_of({"p=a": partition}), uncommon_types=types)
+    operation = Operation.REWRITE_DATA_FILES
+    return decide(
+        operation, measured, 3, policy_of(), history or TableHistory(), NOW_MS, force=force, readers=readers
+    )
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_due_table_is_refused_with_the_names_of_the_columns(force: bool) -> None:
+    found = decided(TIME, force=force)
+    assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.UNSUPPORTED_TYPE)
+    assert found.evidence == {"columns": "at (time), s.x (timestamp_ns)"}
+    assert [(p.verdict, p.reason) for p in found.partitions] == [(Verdict.REFUSE, Reason.UNSUPPORTED_TYPE)]
+
+
+@pytest.mark.parametrize(
+    "past",
+    [PartitionHistory(quarantined=True), PartitionHistory(not_before_ms=NOW_MS + 1, ineffective=3)],
+)
+def test_partition_that_was_put_on_hold_for_such_a_column_is_refused(past: PartitionHistory) -> None:
+    found = decided(TIME, TableHistory(partitions={"p=a": past}))
+    assert [(p.verdict, p.reason) for p in found.partitions] == [(Verdict.REFUSE, Reason.UNSUPPORTED_TYPE)]
+
+
+def test_healthy_table_is_not_refused() -> None:
+    assert decided(TIME, partition=HEALTHY).reason is Reason.HEALTHY
+
+
+def test_columns_that_spark_reads_stop_nothing() -> None:
+    assert decided({"v": "variant"}).verdict is Verdict.RUN
+    assert decided({"v": "variant"}, readers=SPARK_3).evidence == {"columns": "v (variant)"}
+
+
+@pytest.mark.parametrize(("version", "types"), [("3.5.9", SPARK_3), ("4.1.4", SPARK_4), ("4.2.0", SPARK_4)])
+def test_row_types_are_those_of_the_version(version: str, types: RowTypes) -> None:
+    assert row_types(version) == types
+
+
+def test_another_way_to_read_rows_is_one_more_set_of_types() -> None:
+    columnar: RowTypes = (*SPARK_4, frozenset({"time", "timestamp_ns"}))
+    assert unsupported_columns(TIME, columnar) == {}
+    # No way reads both: the columns are those of the way that comes nearest.
+    assert unsupported_columns({**TIME, "v": "variant"}, columnar) == {"v": "variant"}
+    assert unsupported_columns(TIME, ()) == TIME
+
+
+def test_operations_that_read_no_row_are_not_refused() -> None:
+    assert {type_stop(o, TIME, SPARK_4) for o in HOUSEKEEPING_OPERATIONS} == {None}
+    assert all(type_stop(o, TIME, SPARK_4) is not None for o in DATA_OPERATIONS)
+
+
+def test_many_columns_are_counted() -> None:
+    columns = {f"c{n}": "time" for n in range(7)}
+    assert column_list(columns) == "c0 (time), c1 (time), c2 (time), c3 (time), c4 (time) and 2 more"

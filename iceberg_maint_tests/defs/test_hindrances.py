@@ -1,0 +1,43 @@
+"""Failing checks of partitions name what keeps the whole table from being maintained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.pending_publishes import PendingPublish, PublishKind
+from iceberg_maint.defs.checks import partition_evaluations
+from iceberg_maint_tests.defs.conftest import NAMES
+from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
+
+SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("facts", "hindrance"),
+    [
+        ({}, "(rewrite_data_files.min_input_files)"),
+        (
+            {"uncommon_types": {"s.at": "time"}},
+            ". No operation on data can read column s.at (time) (ICM-132)",
+        ),
+        (
+            {"pending_publishes": (PendingPublish(PublishKind.BRANCH, "audit", 7, NOW_MS),)},
+            ". Maintenance waits until branch audit is published",
+        ),
+    ],
+)
+def test_failing_check_names_the_branch_or_the_column(facts: Mapping[str, object], hindrance: str) -> None:
+    measured = replace(measured_of({"p=a": SICK}), **facts)  # type: ignore[arg-type]
+    with dg.DagsterInstance.ephemeral() as instance:
+        evaluations = list(
+            partition_evaluations(instance, NAMES, measured, policy_of(), NOW_MS, list(measured.partitions))
+        )
+    [failing] = [e for e in evaluations if not e.passed]
+    assert failing.description is not None
+    assert failing.description.endswith(hindrance)
+    assert not any("branch audit" in (e.description or "") for e in evaluations if e.passed)
