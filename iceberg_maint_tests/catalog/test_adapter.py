@@ -256,6 +256,26 @@ def test_rest_catalog_lists_nested_namespaces_without_views_and_pins(tmp_path: P
             catalog.pin(TableId.parse("lake.db.v"))
 
 
+@pytest.mark.parametrize("kind", ["variant", "geometry(srid:3857)", "geography(srid:4326, karney)"])
+def test_rest_catalog_pins_a_table_with_types_that_pyiceberg_does_not_parse(
+    tmp_path: Path, kind: str
+) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    location = table.register(tmp_path / "catalog.db", "db.events")
+    file = Path(location.removeprefix("file://"))
+    metadata = json.loads(file.read_text())
+    fields = metadata["schemas"][0]["fields"]
+    listed = {"type": "list", "element-id": 98, "element": kind, "element-required": False}
+    fields += [
+        {"id": 97, "name": "at", "required": False, "type": kind},
+        {"id": 99, "name": "l", "required": False, "type": listed},
+    ]
+    file.write_text(json.dumps(metadata))
+    with serving(RestServer(tmp_path / "catalog.db")) as url:
+        state = PyIcebergCatalog("lake", {"type": "rest", "uri": url}).pin(EVENTS)
+    assert state.uncommon_types == {"at": kind, "l.element": kind}
+
+
 def test_rest_catalog_that_denies_is_refused_with_its_reason() -> None:
     with (
         serving(RestServer(None, denies=True)) as url,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
 COMMIT = "spark/commit/test_rewrite_files.py::test_commit"
+PUBLISH = "spark/commit/test_publish_waits.py"
 
 COMMITTING = (
     Regression(
@@ -258,6 +259,57 @@ COMMITTING = (
             "    if missing := planned - old.keys():\n",
             "    if missing := frozenset():\n",
             "core/commits/test_rewrite_manifests.py::test_manifest_that_is_gone_makes_the_plan_stale",
+        ),
+    ),
+    Regression(
+        "branch-cannot-be-published",
+        "reproduced on Iceberg 1.12 (`fast_forward`)",
+        "main is compacted while a branch is ahead of it: the branch cannot be fast-forwarded, and the audited work is done again",
+        "work that commits to main waits while a branch descends from main's head",
+        off(
+            "core/decisions/publish_waits.py",
+            "    return None if wait is None else (Verdict.DEFER, Reason.PENDING_PUBLISH, wait)\n",
+            "    return None\n",
+            "core/decisions/test_publish_waits.py::test_due_work_on_data_waits_and_names_the_branch[False]",
+            f"{PUBLISH}::test_what_is_pending_is_published_after_the_run_that_waited[branch]",
+        ),
+    ),
+    Regression(
+        "staged-overwrite-cannot-be-picked",
+        "reproduced on Iceberg 1.12 (`cherrypick_snapshot`)",
+        "main is compacted while an overwrite is staged on its head: the snapshot cannot be cherry-picked any more",
+        "work that commits to main waits while a staged change that is no append can be picked",
+        off(
+            "core/model/pending_publishes.py",
+            "        if _ends_with_a_commit(s, head_id, on_main)\n",
+            "        if False\n",
+            "core/model/test_pending_publishes.py::test_staged_change_is_pending_while_it_can_be_picked[overwrite-3-summary0-True]",
+            f"{PUBLISH}::test_what_is_pending_is_published_after_the_run_that_waited[overwrite]",
+            f"{PUBLISH}::test_what_is_pending_is_published_after_the_run_that_waited[dynamic-overwrite]",
+        ),
+    ),
+    Regression(
+        "branch-appears-after-the-plan",
+        "reproduced on Iceberg 1.12 (`fast_forward`)",
+        "a branch gets its first commit between the plan and the commit of a rewrite, and cannot be fast-forwarded",
+        "the gate reads branches and staged snapshots of the metadata that the commit builds on",
+        off(
+            "spark/commit/gate.py",
+            "            return waiting or check(",
+            "            return check(",
+            f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[rewrite]",
+        ),
+    ),
+    Regression(
+        "branch-appears-before-manifests-are-swapped",
+        "reproduced on Iceberg 1.12 (`fast_forward`)",
+        "the same between the plan and the commit of regrouped manifests",
+        "the gate of that commit reads them, too",
+        off(
+            "spark/commit/rewrite_manifests.py",
+            "        if waiting := check_publishes(context.publish_wait(pending_publishes(bridge, base))):\n",
+            "        if waiting := ():\n",
+            f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[regroup]",
         ),
     ),
 )

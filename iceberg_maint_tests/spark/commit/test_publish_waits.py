@@ -81,6 +81,7 @@ def picking(table: Any, staging: Any) -> Callable[[Any], None]:
         (overwrite, "not append, dynamic overwrite, or fast-forward"),
         (dynamic_overwrite, "Cannot"),
     ],
+    ids=["branch", "overwrite", "dynamic-overwrite"],
 )
 def test_what_is_pending_is_published_after_the_run_that_waited(
     workshop: Workshop, stage: Stage, says: str
@@ -114,11 +115,11 @@ def test_staged_append_is_published_after_a_rewrite(workshop: Workshop) -> None:
     assert (9, "new") in workshop.rows(name)
 
 
-@pytest.mark.parametrize("operation", [REWRITE, REGROUP])
+@pytest.mark.parametrize("operation", [REWRITE, REGROUP], ids=["rewrite", "regroup"])
 def test_branch_that_appears_after_the_plan_keeps_the_commit_from_main(
     workshop: Workshop, operation: Operation
 ) -> None:
-    name, table = small_files(workshop)
+    name, _ = small_files(workshop)
     keeper = Keeper(workshop)
     published: list[Callable[[Any], None]] = []
 
