@@ -104,6 +104,21 @@ def readers_do_not_hold_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
+    "no hold of a reader lapses unless the policy says so",
+    keeping.test_reader_that_is_silent_for_a_month_holds_its_snapshot,
+)
+def holds_of_readers_lapse_after_a_week(patch: pytest.MonkeyPatch) -> None:
+    def make(real: Any) -> Any:
+        def retain(state, policy, *args, **kwargs):
+            week = replace(policy, reader_max_silence_seconds=7 * 86_400)
+            return real(state, week, *args, **kwargs)
+
+        return retain
+
+    wrapped(patch, surveying, "retain", make)
+
+
+@planted(
     "what may expire is asked anew at the commit",
     keeping.test_reader_that_registers_between_plan_and_commit_of_an_expiry_keeps_its_snapshot,
 )

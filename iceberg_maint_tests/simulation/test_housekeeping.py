@@ -80,6 +80,16 @@ def test_tag_set_between_plan_and_commit_of_an_expiry_is_kept() -> None:
         assert oldest in {s.snapshot_id for s in table.state.snapshots}
 
 
+def test_reader_that_is_silent_for_a_month_holds_its_snapshot() -> None:
+    with World(0, calm()).alive() as world:
+        (table,) = world.lake.tables.values()
+        oldest = table.state.snapshots[0].snapshot_id
+        world.ledger.put_reader(table.uuid, "consumer", oldest)
+        world.pass_time(31 * 24 * HOUR_MS)
+        keep_house(world, EXPIRE)
+        assert oldest in {s.snapshot_id for s in table.state.snapshots}
+
+
 def test_reader_that_registers_between_plan_and_commit_of_an_expiry_keeps_its_snapshot() -> None:
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()

@@ -94,6 +94,10 @@ class World:
         self.lake.now_ms = NOW_MS
         self.fibers = Fibers()
         self.policy = POLICY
+        if seed % 2:
+            # An age is a policy; in the other half of the worlds no reader's hold lapses.
+            lapsing = replace(POLICY.expire_snapshots, reader_max_silence_seconds=7 * DAY_SECONDS)
+            self.policy = replace(POLICY, expire_snapshots=lapsing)
         self.steps = 0
         self.runs = 0
         self.processes: list[Process] = []
