@@ -162,8 +162,9 @@ class CommitGate(Gate):
 def pending_publishes(bridge: Bridge, base: Any) -> tuple[PendingPublish, ...]:
     """What a commit on a Java `TableMetadata` would keep from being published. The metadata cross as JSON only if
     there is a second ref or a staged snapshot."""
-    is_staged = bridge.once(JavaFunctions).summary_contains(f"{STAGED_PROPERTY}=")
-    if base.refs().size() <= 1 and not base.snapshots().stream().anyMatch(is_staged):
+    functions = bridge.once(JavaFunctions)
+    is_staged = functions.summary_contains(f"{STAGED_PROPERTY}=")
+    if base.refs().size() <= 1 and not functions.stream(base.snapshots()).anyMatch(is_staged):
         return ()
     return pending_publishes_of(json.loads(str(bridge.iceberg.TableMetadataParser.toJson(base))))
 
