@@ -304,4 +304,17 @@ REWRITING = (
             "runner/test_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",
         ),
     ),
+    Regression(
+        "column-that-nothing-reads",
+        "reproduced on Iceberg 1.12 (`time`)",
+        "a table has a column that Spark cannot read; every partition fails, backs off and is quarantined",
+        "operations on data are refused at the decision, with the path of the column",
+        off(
+            "core/decisions/decide.py",
+            "        stop = type_stop(operation, measured.uncommon_types, readers)\n",
+            "        stop = None\n",
+            "core/decisions/test_unsupported_types.py::test_due_table_is_refused_with_the_names_of_the_columns[False]",
+            "cli/test_waits.py::test_tables_and_why_and_run_name_the_column_that_nothing_reads",
+        ),
+    ),
 )
