@@ -90,7 +90,7 @@ def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
 
 
 def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = "") -> None:
-    """Overwrites the status; whether it may change is the caller's to know."""
+    """Overwrites the status. The caller checks that the change is allowed."""
     conn.execute(
         update(batch)
         .where(batch.c.batch_id == batch_id)
@@ -99,7 +99,7 @@ def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = 
 
 
 def claim(conn: Connection, batch_id: str, run_id: str) -> None:
-    """STARTED by this run, whoever planned it."""
+    """Marks the batch as STARTED by this run. Another run may have planned it."""
     conn.execute(
         update(batch)
         .where(batch.c.batch_id == batch_id)

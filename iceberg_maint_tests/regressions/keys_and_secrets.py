@@ -56,7 +56,7 @@ KEYS_AND_SECRETS = (
     ),
     Regression(
         "name-steers-the-terminal",
-        "apache/iceberg (summaries are anybody's text)",
+        "apache/iceberg (any engine can write summaries)",
         "Text that another engine wrote into a snapshot summary is printed unchanged",
         "Names are cut to a maximum length, and control characters are removed",
         off(

@@ -1,7 +1,6 @@
-"""Upkeep: whether manifests, snapshots and orphan files of a table are due, and the plan of it.
+"""Housekeeping: whether manifests, snapshots and orphan files of a table are due.
 
-Each concerns the table as a whole: a decision has the one unit `WHOLE_TABLE`, a plan one batch, of
-manifests one for each spec and kind.
+Each operation concerns the table as a whole, so its decision has the one unit `WHOLE_TABLE`.
 """
 
 from __future__ import annotations
@@ -127,9 +126,9 @@ def housekeeping_findings(
 def may_sweep(
     retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int, *, expires: bool
 ) -> bool:
-    """Whether trash past its hold may go: an expiry has ended well since it was put there, or there
-    is nothing to expire, or nobody here `expires` it. `expiry` is the history of expiries; while that
-    is held for a person, what went with the last one may be wanted back, also where no other is to come."""
+    """Returns whether trash past its hold may be deleted: an expiry has succeeded since the files were moved,
+    or no snapshot is left to expire, or this program `expires` none. Returns False while the expiry is held
+    for a person, because that person may need files of the trash. `expiry` is the history of expiries."""
     expired_ms = expiry.last_done_ms
     since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
     return (since or not retention.expire or not expires) and not expiry.of(WHOLE_TABLE).quarantined
@@ -187,8 +186,8 @@ def _enabled(operation: Operation, policy: Policy) -> bool:
 
 
 def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:
-    """What `why` and the check tell besides: who keeps snapshots from expiring, and that versions of
-    the metadata file pile up, which nobody but the table's writers removes."""
+    """Returns further facts for `why` and the check: what keeps snapshots from expiring, and how many versions
+    of the metadata file have accumulated, which only the table's writers delete."""
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
     names = sorted({f"{h.holder.value} {h.name}" for h in retention.blocking})
