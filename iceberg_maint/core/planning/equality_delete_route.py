@@ -1,8 +1,7 @@
-"""Route: whether a partition's equality deletes are converted, or its files are rewritten without the deleted
-rows.
+"""Route: whether the equality deletes of a partition are converted, or its files are rewritten.
 
-Both planners use it with the same inputs, so that only one of them takes a partition. The cost model and its
-reasons: docs/design/decisions/0008-convert-or-rewrite.md.
+Both planners call this module with the same inputs, so that only one of them takes a partition. The cost
+model and its reasons: docs/design/decisions/0008-convert-or-rewrite.md.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ class Unit:
     """Files under equality deletes that must be converted together: the files of one partition or, under
     deletes of an unpartitioned spec, those of every partition that these deletes apply to.
 
-    `deletes` are all equality deletes that apply to one of the files. `key_bytes` is the width of the widest
-    key. `key_work_bytes` is what the search for deleted rows reads: the key columns and the deletes.
-    `unsupported`: a delete has keys that cannot be matched. `route` applies to the whole unit.
+    `files` is by partition key. `deletes` are all equality deletes that apply to one of the files.
+    `key_bytes` is the width of the widest key. `key_work_bytes` is what the search for deleted rows reads:
+    the key columns and the deletes. `unsupported`: a delete has keys that cannot be matched. `route` applies
+    to the whole unit.
     """
 
     files: Mapping[str, tuple[Candidate, ...]]
@@ -68,11 +68,10 @@ def units(
     policy: Policy,
     target_bytes: int,
 ) -> dict[str, Unit]:
-    """Returns the units by partition, for partitions whose equality deletes are due by age or that were
-    requested.
+    """Returns the unit of each partition whose equality deletes are old enough, or that was forced.
 
     `found` contains every candidate that deletes of an unpartitioned spec apply to. A partition with young
-    deletes has no unit of its own: if its files need a rewrite for another reason, the rewrite applies the
+    deletes has no unit of its own. If its files need a rewrite for another reason, the rewrite applies the
     deletes.
     """
     decided = _Decided({p.partition: p for p in decision.partitions}, decision.beside)
@@ -106,8 +105,8 @@ def left_to_conversion(due: PartitionDecision, unit: Unit, decision: Decision) -
 
 
 def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
-    """Returns whether the unit fits into one batch. A conversion reads keys only, so its bytes are key
-    work."""
+    """Returns whether the unit fits into one batch. Its bytes are key work, because a conversion reads only
+    keys."""
     most_partitions = _least(
         windows.max_partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
     )
@@ -124,18 +123,18 @@ def _least(*caps: int | None) -> int:
 
 
 def conversion_cost_bytes(unit: Unit, due_bytes: int, target_bytes: int) -> int:
-    """Returns the bytes that are read and written if the deletes are converted and the files that are due for
-    another reason are rewritten later.
+    """Returns the bytes read and written by a conversion and by the later rewrite of files due for other
+    reasons.
 
-    The second commit counts as an eighth of a file.
+    The commit of that rewrite counts as an eighth of a file.
     """
     later = 2 * due_bytes + target_bytes // 8 if due_bytes else 0
     return unit.key_work_bytes + later
 
 
 def rewrite_cost_bytes(unit: Unit, windows: WindowsPolicy) -> int:
-    """Returns the bytes that are read and written if all files under the deletes are rewritten. Every batch
-    reads the deletes."""
+    """Returns the bytes read and written by a rewrite of all files under the deletes. Each batch reads all
+    deletes."""
     batches = -(-unit.file_bytes // windows.max_bytes_per_batch)
     again = max(0, batches - 1) * sum(d.size_bytes for d in unit.deletes)
     return unit.key_work_bytes + again + 2 * unit.file_bytes
@@ -146,20 +145,20 @@ def _under(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _asks(due: PartitionDecision) -> bool:
-    """Returns whether the partition's equality deletes are old enough, or the partition was requested in any
-    condition."""
+    """Returns whether the partition's equality deletes are old enough, or the partition is forced."""
     return due.reason is Reason.FORCED or has_old_deletes(due.findings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """The decisions of the planned operation and of the operation beside it."""
+    """The partitions' decisions of the operation that is planned, and of the other of the two operations."""
 
     own: Mapping[str, PartitionDecision]
     beside: Mapping[str, PartitionDecision]
 
     def on(self, key: str) -> list[PartitionDecision]:
-        """Returns both decisions on a partition, an empty list if none was requested."""
+        """Returns both decisions on a partition. The list is empty if the run does not cover the
+        partition."""
         if key not in self.own:
             return []
         return [self.own[key], *([self.beside[key]] if key in self.beside else [])]
