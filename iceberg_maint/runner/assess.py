@@ -62,11 +62,11 @@ class Assessment:
 
     def only(self, operations: Sequence[Operation]) -> Assessment:
         """The same look, of these operations alone."""
-        chosen = [n for n, d in enumerate(self.decisions) if d.operation in operations]
+        indexes = [n for n, d in enumerate(self.decisions) if d.operation in operations]
         return replace(
             self,
-            histories=tuple(self.histories[n] for n in chosen),
-            decisions=tuple(self.decisions[n] for n in chosen),
+            histories=tuple(self.histories[n] for n in indexes),
+            decisions=tuple(self.decisions[n] for n in indexes),
         )
 
 
@@ -106,13 +106,13 @@ def assess(
         expires = policy.expire_snapshots.enabled
         sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
-    def past(operation: Operation) -> TableHistory:
+    def history_of(operation: Operation) -> TableHistory:
         history = runtime.ledger.history(state.uuid, str(table), operation)
-        own = owner is not None and history.lease_owner == owner
-        return replace(history, lease_owner=None) if own else history
+        is_own_lease = owner is not None and history.lease_owner == owner
+        return replace(history, lease_owner=None) if is_own_lease else history
 
     for operation in operations:
-        history = past(operation)
+        history = history_of(operation)
         histories.append(history)
         if operation in HOUSEKEEPING_OPERATIONS:
             decisions.append(
@@ -137,7 +137,7 @@ def assess(
                 policy,
                 history,
                 now_ms,
-                beside=past(other) if (other := other_data_operation(operation)) else None,
+                beside=history_of(other) if (other := other_data_operation(operation)) else None,
                 requested=requested,
                 force=force,
             )
@@ -176,27 +176,35 @@ def with_order(state: TableState, policy: Policy) -> TableState:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 
 
-def make_plans(seen: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
+def make_plans(assessment: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
     """One plan per decision, of what it says RUN; the very objects `run` executes."""
-    decided = zip(seen.decisions, seen.histories, strict=True)
-    return tuple(_plan(decision, history, seen, runtime) for decision, history in decided)
+    pairs = zip(assessment.decisions, assessment.histories, strict=True)
+    return tuple(_plan(decision, history, assessment, runtime) for decision, history in pairs)
 
 
-def _plan(decision: Decision, history: TableHistory, seen: Assessment, runtime: Runtime) -> Plan:
+def _plan(decision: Decision, history: TableHistory, assessment: Assessment, runtime: Runtime) -> Plan:
     operation = decision.operation
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
-            operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps
+            operation,
+            assessment.state,
+            decision,
+            assessment.policy,
+            assessment.retention,
+            history,
+            sweeps=assessment.sweeps,
         )
-    partitions = partitions_to_read(operation, decision, seen.measured)
+    partitions = partitions_to_read(operation, decision, assessment.measured)
     return plan_operation(
         operation,
-        seen.state,
+        assessment.state,
         decision,
-        runtime.catalog_of(seen.state.table).live_files(seen.state, partitions) if partitions else (),
-        seen.policy,
-        seen.measured.target_file_size_bytes,
-        memory_correction=learned_correction(runtime.ledger.memory_uses(seen.state.uuid)),
+        runtime.catalog_of(assessment.state.table).live_files(assessment.state, partitions)
+        if partitions
+        else (),
+        assessment.policy,
+        assessment.measured.target_file_size_bytes,
+        memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
     )
 
 

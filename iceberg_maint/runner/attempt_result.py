@@ -49,13 +49,13 @@ def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
     return state if state.uuid == batch.table_uuid else None
 
 
-def rejected(written: Written, result: CommitResult) -> AttemptResult:
+def rejected_commit(written: Written, result: CommitResult) -> AttemptResult:
     """The end of an attempt whose commit was rejected."""
     reason = _REJECTIONS[result.rejection or Rejection.ERROR]
     return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
 
 
-def not_shown(written: Written, result: CommitResult) -> AttemptResult:
+def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
     """The end of an attempt whose commit the table does not show."""
     message = result.message or "the catalog reported success, the table does not show it"
     return AttemptResult(

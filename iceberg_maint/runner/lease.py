@@ -10,7 +10,7 @@ from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.ledger import Lease, Ledger
 
 LEASE_TTL_SECONDS = 45
-_BEATS_PER_TTL = 4
+_HEARTBEATS_PER_TTL = 4
 RUN_BEAT_SECONDS = 10
 """Between two signs of life of a run."""
 _LAST_BEAT_SECONDS = 5
@@ -33,18 +33,18 @@ def leased(
     no use in waiting longer than its time to live.
     """
     lease = None
-    waited = 0.0
+    waited_seconds = 0.0
     while lease is None:
         lease = ledger.acquire_lease(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
         if lease is None:
-            if waited >= wait_seconds:
+            if waited_seconds >= wait_seconds:
                 yield None
                 return
             clock.sleep(1.0)
-            waited += 1.0
+            waited_seconds += 1.0
     try:
-        with _beating(
-            f"heartbeat {table}", LEASE_TTL_SECONDS / _BEATS_PER_TTL, lambda: ledger.heartbeat(lease)
+        with _heartbeat_thread(
+            f"heartbeat {table}", LEASE_TTL_SECONDS / _HEARTBEATS_PER_TTL, lambda: ledger.heartbeat(lease)
         ):
             yield lease
     finally:
@@ -59,14 +59,14 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
     """Says in the ledger that a run of Dagster's lives, until the body ends. A ledger that does not
     answer is no reason to end it: what works on a table has its lease for that."""
 
-    def beat() -> bool:
+    def record() -> bool:
         ledger.record_run_heartbeat(run_id)
         return True
 
     with suppress(Exception):
-        beat()
+        record()
     try:
-        with _beating(f"heartbeat of run {run_id}", RUN_BEAT_SECONDS, beat):
+        with _heartbeat_thread(f"heartbeat of run {run_id}", RUN_BEAT_SECONDS, record):
             yield
     finally:
         with suppress(Exception):
@@ -74,19 +74,19 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def _beating(name: str, every_seconds: float, beat: Callable[[], bool]) -> Iterator[None]:
+def _heartbeat_thread(name: str, every_seconds: float, record: Callable[[], bool]) -> Iterator[None]:
     """A thread that beats until the body ends or a beat says that it is of no more use."""
     stop = threading.Event()
 
-    def work() -> None:
+    def record_until_stopped() -> None:
         while not stop.wait(every_seconds):
             try:
-                if not beat():
+                if not record():
                     return
             except Exception:  # noqa: BLE001, S112 - the next beat tries again; expiry is the limit
                 continue
 
-    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread = threading.Thread(target=record_until_stopped, name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -75,31 +75,33 @@ def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> t
     one could miss a commit. Raises RefusedError ICM-102 when the name is another table's by now.
     """
     require_same(state, lease, runtime.ledger)
-    settled = []
-    told = set[str]()
+    settled_attempts = []
+    counted_paths = set[str]()
     # The newest first: files that it adopted were committed under its token, not under theirs.
     for attempt in reversed(runtime.ledger.open_attempts(state.uuid)):
         live = _live_files(attempt, state, runtime)
         settlement = _settle(attempt, live, state, runtime)
         if settlement.lost:
             # First, so that whoever dies in between has left the hold behind.
-            _remember(attempt, quarantined_history(succeeded(), settlement.why), runtime)
+            _store_history(attempt, quarantined_history(succeeded(), settlement.why), runtime)
         status = _status_of_batch(settlement)
         runtime.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
         if status is BatchStatus.DONE:
-            _remember(attempt, succeeded(), runtime)
+            _store_history(attempt, succeeded(), runtime)
         rejected = settlement.status is CommitStatus.REJECTED
-        left = [f for f in attempt.files or () if f.path not in live | told] if rejected else []
-        # Attempts that adopted them of each other have the same files.
-        told |= {f.path for f in left}
-        leftover = sum(f.size_bytes for f in left)
-        settled.append(
-            Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
+        uncommitted_files = (
+            [f for f in attempt.files or () if f.path not in live | counted_paths] if rejected else []
         )
-    settled.reverse()
+        # Attempts that adopted them of each other have the same files.
+        counted_paths |= {f.path for f in uncommitted_files}
+        leftover_bytes = sum(f.size_bytes for f in uncommitted_files)
+        settled_attempts.append(
+            Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover_bytes)
+        )
+    settled_attempts.reverse()
     for run in runtime.ledger.unrecorded_runs(lease):
         runtime.ledger.append_record(record_of(run, state))
-    return tuple(settled)
+    return tuple(settled_attempts)
 
 
 def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
@@ -113,14 +115,14 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
             f"{state.table} was dropped and made anew, or replaced, while a run was at work on it.",
             "none; the next run takes the table that has the name now.",
         )
-    newest = state.newest_fence()
-    if newest <= lease.fence:
+    newest_fence = state.newest_fence()
+    if newest_fence <= lease.fence:
         return
-    later = f"{state.table} has a commit under fence {newest}, the lease has fence {lease.fence}"
+    message = f"{state.table} has a commit under fence {newest_fence}, the lease has fence {lease.fence}"
     if ledger.holds(lease):
-        raise FenceLostError(f"{later}: the ledger was put back to an earlier state.")
+        raise FenceLostError(f"{message}: the ledger was put back to an earlier state.")
     raise FenceLostError(
-        f"{later} and is over: another run has taken the table, unless the ledger was put back to an "
+        f"{message} and is over: another run has taken the table, unless the ledger was put back to an "
         "earlier state."
     )
 
@@ -133,7 +135,7 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: 
         raise ValueError(f"attempt {attempt.attempt_id} at an expiry has a batch of {stored.batch.operation}")
     work = stored.batch.work if stored.status is not BatchStatus.DONE else None
     base_location = attempt.tries[-1][1] if attempt.tries else None
-    settlement = settle_expiry(work, base_location, state, may_come=_may_come(attempt, state, runtime))
+    settlement = settle_expiry(work, base_location, state, may_come=_swap_may_arrive(attempt, state, runtime))
     if work is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
         return settlement
     if runtime.catalog_of(state.table).checks_commit_base:
@@ -144,7 +146,7 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: 
     )
 
 
-def _may_come(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
+def _swap_may_arrive(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
     """Whether a swap of the attempt that nobody has heard of may still be on its way, to a catalog that
     takes it wherever the table is by then."""
     if runtime.catalog_of(state.table).checks_commit_base or attempt.tried_ms is None:
@@ -160,12 +162,12 @@ def _lost_with(
     def read(location: str) -> Mapping[str, Any]:
         return runtime.catalog_of(state.table).metadata_document(state.table, location)
 
-    def look() -> tuple[str, ...]:
+    def find_lost() -> tuple[str, ...]:
         log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
         swapped = applied_to(work, base_location, log, read)
         return () if swapped is None else lost_with(work, read(base_location), swapped)
 
-    return look_for_lost(look, runtime.clock.sleep, one_line)
+    return look_for_lost(find_lost, runtime.clock.sleep, one_line)
 
 
 def _status_of_batch(settlement: Settlement) -> BatchStatus:
@@ -176,8 +178,8 @@ def _status_of_batch(settlement: Settlement) -> BatchStatus:
     return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
 
 
-def _remember(attempt: Attempt, past: PartitionHistory, runtime: Runtime) -> None:
-    histories = dict.fromkeys(attempt.partitions, past)
+def _store_history(attempt: Attempt, history: PartitionHistory, runtime: Runtime) -> None:
+    histories = dict.fromkeys(attempt.partitions, history)
     runtime.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
 
 

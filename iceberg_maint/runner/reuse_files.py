@@ -28,14 +28,19 @@ nobody's orphan pass takes a file, ours (`ORPHAN_AGE_FLOOR_SECONDS`) and Iceberg
 adopted is never about to be removed."""
 
 
-def adopted(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
+def reusable_output(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
     """What an earlier process wrote for this very batch, if it can be committed as it is; else the
     batch is to be written. Raises StaleBatchError where the batch itself does not hold any more."""
-    left = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    output = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
     # What is not there cannot be proved anew.
-    if left is None or not left.files or left.proof is None or not _suffices(left.proof, batch, policy):
+    if (
+        output is None
+        or not output.files
+        or output.proof is None
+        or not _suffices(output.proof, batch, policy)
+    ):
         return None
-    written = Written(left.files, left.proof, adopted=True)
+    written = Written(output.files, output.proof, adopted=True)
     try:
         return written if runtime.engine().reuse_files(batch, written) else None
     except (FenceLostError, StaleBatchError):
@@ -48,11 +53,11 @@ def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
     """Whether a proof says as much as the policy asks of this batch now."""
     match work := file_work(batch.work):
         case RewriteDataFiles():
-            wanted = policy.rewrite_data_files.proof
+            required_level = policy.rewrite_data_files.proof
         case RewritePositionDeleteFiles():
-            wanted = policy.rewrite_position_delete_files.proof
+            required_level = policy.rewrite_position_delete_files.proof
         case ConvertEqualityDeletes():
-            wanted = ProofLevel.FULL
+            required_level = ProofLevel.FULL
         case _:
             assert_never(work)
-    return proof.equal and proof.level in (wanted.value, ProofLevel.FULL.value)
+    return proof.equal and proof.level in (required_level.value, ProofLevel.FULL.value)
