@@ -1,6 +1,6 @@
 """Assessment: the read-only half of the loop, from catalog to decision and plan.
 
-`observe`, `plan`, `why` and `run` all start here; nothing in it changes a table.
+`observe`, `plan`, `why` and `run` all start here. Nothing here changes a table.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ NOTHING_EXPIRES = Retention((), (), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """One table looked at: what is, what is wanted, what was, what follows.
+    """One table: its state, its policy, its health, its histories and the decisions that follow.
 
-    One history and one decision per operation asked about, in the order of the cycle; `retention`
-    is what may expire, where housekeeping is asked about, `sweeps` whether trash may be emptied.
+    There is one history and one decision per operation, in the order of the cycle. With housekeeping
+    among the operations, `retention` is what may expire and `sweeps` says whether the trash may be emptied.
     """
 
     state: TableState
@@ -61,7 +61,7 @@ class Assessment:
         return combine_decisions(self.decisions)
 
     def only(self, operations: Sequence[Operation]) -> Assessment:
-        """The same look, of these operations alone."""
+        """Returns the part of the assessment that concerns these operations."""
         indexes = [n for n, d in enumerate(self.decisions) if d.operation in operations]
         return replace(
             self,
@@ -79,11 +79,11 @@ def assess(
     force: bool = False,
     owner: str | None = None,
 ) -> Assessment:
-    """Pins, measures, stores the health and decides on each operation.
+    """Pins and measures the table, stores its health and decides on each operation.
 
-    `owner` is the lease owner asking; its own lease does not count as somebody else's. Raises
-    UnknownTableError for a table the catalog lacks or a requested partition key that the table
-    cannot have.
+    `owner` is the lease owner of the caller. Its own lease does not count as another owner's. Raises
+    UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
+    table cannot have.
     """
     state = runtime.catalog_of(table).pin(table)
     check_partitions(state, requested)
@@ -148,7 +148,7 @@ def assess(
 def decide_stored(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int
 ) -> tuple[TableHistory, Decision]:
-    """History and decision on a table's data from its stored health; the catalog is not asked."""
+    """Returns history and decision on a table's data from its stored health, without the catalog."""
     policy = coexistence_policy(policy, measured.foreign, now_ms)
     histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
     decisions = []
@@ -168,8 +168,8 @@ def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
 
 
 def with_order(state: TableState, policy: Policy) -> TableState:
-    """The state with the order that its layout is measured by. Raises ConfigurationError ICM-100
-    for a column that the table lacks or that has no order."""
+    """Returns the state with the sort order that its layout is measured by. Raises ConfigurationError
+    ICM-100 for a column that the table lacks or that has no order."""
     try:
         return replace(state, order=target_sort_order(state, policy.layout))
     except ValueError as why:
@@ -177,7 +177,7 @@ def with_order(state: TableState, policy: Policy) -> TableState:
 
 
 def make_plans(assessment: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
-    """One plan per decision, of what it says RUN; the very objects `run` executes."""
+    """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects."""
     pairs = zip(assessment.decisions, assessment.histories, strict=True)
     return tuple(_plan(decision, history, assessment, runtime) for decision, history in pairs)
 
@@ -209,8 +209,11 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
 
 
 def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: int) -> Retention:
-    """What may expire now: nothing that a plan not yet done was made at lately or an attempt not yet
-    settled was based on, nor what came since, by which it is settled."""
+    """Returns what may expire now.
+
+    Retained are the snapshots of recent open plans and the base snapshots of open attempts, with every
+    later snapshot: attempts are settled from those.
+    """
     running = {
         stored.plan_id: stored.batch.snapshot_id
         for operation in DATA_OPERATIONS
@@ -232,7 +235,8 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
 
 
 def check_partitions(state: TableState, requested: frozenset[str] | None) -> None:
-    """Refuses keys that no partition of this table can have; one without files is fine."""
+    """Raises UnknownTableError ICM-126 for a key that no partition of this table can have. The partition
+    need not have files."""
     for key in sorted(requested or ()):
         try:
             decode_partition(key, state.specs, state.first_spec_id)

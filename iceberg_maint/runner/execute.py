@@ -1,4 +1,4 @@
-"""Execute one batch: write, prove, commit, and judge from the table what happened."""
+"""Executes one batch: writes, proves, commits, and judges the outcome from the table."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ _RunBatch = Callable[
 def execute(
     batch: Batch, policy: Policy, history: TableHistory, runtime: Runtime, lease: Lease, run_id: str
 ) -> BatchOutcome:
-    """Runs one persisted batch to an outcome that is persisted too.
+    """Runs one persisted batch and persists its outcome.
 
-    Raises FenceLostError when the lease is gone, what the engine raises when it cannot start, and
-    whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
-    open, to be settled from the table.
+    Raises FenceLostError if the lease is lost, and what the engine raises if it cannot start. On an
+    interrupt (Terminate, KeyboardInterrupt) it stops the engine and raises the interrupt. An attempt that is
+    interrupted while it commits stays open. A later run settles it from the table.
     """
     run: _RunBatch
     match batch.work:
@@ -99,7 +99,7 @@ def execute(
             | RewriteManifests()
             | ExpireSnapshots()
         ) as work:
-            # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+            # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
             runtime.engine().start()
             run = partial(_write_and_commit, _steps(work))
         case _:
@@ -129,8 +129,8 @@ def execute(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """What differs between works that end in a commit: what is written before it, or why nothing is, and
-    how the outcome is judged after it."""
+    """What differs between works that end in a commit. `write` writes the files before the commit, or
+    returns why it writes none. `judge` returns the result after the commit."""
 
     write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
     judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
@@ -166,7 +166,7 @@ def _orphan_pass(
     except FenceLostError:
         raise
     except BaseException:
-        _terminated(batch, runtime, lease, attempt, histories, "every file is at its place or in the trash")
+        _terminated(batch, runtime, lease, attempt, histories, "every file is in its place or in the trash")
         raise
 
 
@@ -193,7 +193,7 @@ def _write_and_commit(
         return AttemptResult(status, unsupported or Reason.ERROR, str(why))
     except MemoryExceededError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
-    except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
+    except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
         engine.cancel()
@@ -233,7 +233,7 @@ def _judge(
     runtime: Runtime,
     policy: Policy,
 ) -> AttemptResult:
-    """The outcome from the table itself, read by another reader than the one that committed."""
+    """Returns the result from the table itself, through another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
         return rejected_commit(written, result)
     state = pin_same(batch, runtime)
@@ -288,7 +288,7 @@ def _layout_gain(work: Work, written: Written) -> LayoutGain | None:
 def _histories(
     attempt_result: AttemptResult, histories: Mapping[str, PartitionHistory], policy: Policy, runtime: Runtime
 ) -> dict[str, PartitionHistory]:
-    # An orphan pass that found none is as it should be.
+    # An orphan pass that finds no orphans is a success.
     no_orphans = attempt_result.work is not None and attempt_result.outcome is OutcomeStatus.NO_OP
     if (
         attempt_result.outcome is OutcomeStatus.IMPROVED
@@ -301,7 +301,7 @@ def _histories(
     if attempt_result.reason is Reason.STALE:
         return {p: undone(h) for p, h in histories.items()}
     if attempt_result.reason is Reason.CLOCKS_DISAGREE:
-        # By the clock that is behind: one that is ahead would make it wait until its time is reached.
+        # The back-off counts by the slower clock. By a clock that is ahead it would last too long.
         earliest_ms = min(runtime.clock.now_ms(), runtime.ledger.now_ms())
         return {
             p: refused(h, policy.retry, earliest_ms, attempt_result.message) for p, h in histories.items()
@@ -322,8 +322,8 @@ def _terminated(
     message: str,
 ) -> None:
     outcome = _outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
-    # An attempt that cannot be handed back is settled by the next run; a failure here must not take
-    # the place of the interrupt, or the program would go on.
+    # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
+    # the program would not stop.
     with suppress(Exception):
         runtime.ledger.finish_attempt(
             lease,
@@ -336,7 +336,7 @@ def _terminated(
 
 def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
     if written is None or written.adopted:
-        # What was adopted is told of by the attempt that wrote it.
+        # The attempt that wrote the files counts their bytes.
         return 0
     return written.scratch_bytes + (0 if committed else written.output_bytes)
 

@@ -1,7 +1,7 @@
 """Maintain: the one loop over the stages for one table.
 
 assess → lease → settle → plan → batch by batch (execute, judge, measure) → record. The command
-line, the Dagster assets and the tests all call `maintain`; none of them decides anything.
+line, the Dagster assets and the tests all call `maintain`. None of them decides anything.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 MAX_REPLANS = 2
-"""How often one run plans stale work again before it leaves it to the next run."""
+"""How often one run plans stale work again. After that, the work waits for the next run."""
 _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 
@@ -68,12 +68,14 @@ def maintain(
     runtime: Runtime,
     observer: Observer | None = None,
 ) -> tuple[OperationOutcome, ...]:
-    """Runs the operations asked for on one table, one after the other: each resumes what was left,
-    then does what is due. A lease that is held and a commit that is unknown stop them all.
+    """Runs the requested operations on one table, one after the other.
+
+    Each operation resumes open batches, then does what is due. A lease of another owner or an unknown
+    commit stops all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
-    Raises what `assess` raises; whatever interrupts it (Terminate) after the engine is stopped,
-    the open work is handed back and the lease released.
+    Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
+    work, releases the lease, and raises the interrupt.
     """
     observer = observer or (lambda _event: None)
     started_seconds = runtime.clock.monotonic_seconds()
@@ -96,7 +98,7 @@ def maintain(
         outcomes.append(_operate(table, run))
         observer(OperationEnded(outcomes[-1]))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT):
-            # The others say what they leave, and do not wait for it again.
+            # The remaining operations report what they skip. They do not wait for the lease again.
             stopped_by = run.stopped_by
     return tuple(outcomes)
 
@@ -128,17 +130,17 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
             assessment = _plan_and_run(table, assessment, run, lease)
             decision = replace(assessment.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
-                # What was unknown before may be settled by our own commits since.
+                # Our own commits may have settled attempts that were unknown before.
                 settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
-            # What was done until then stays on record, whatever ended the run.
+            # The record keeps the batches that the run executed before the exception.
             run.stopped_by, run.message = Reason.TERMINATED, f"ended by {type(why).__name__}"
             with suppress(Exception):
                 finish_operation(assessment, decision, run)
             raise
-        # Under the lease: who has it next takes a run without a record for one that died.
+        # Record while holding the lease. Otherwise the next holder treats this run as crashed.
         outcome = finish_operation(assessment, decision, run)
         if assessment.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
             _prune(assessment, assessment.policy.ledger_keep_days, runtime)
@@ -146,7 +148,7 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
 
 
 def _prune(assessment: Assessment, keep_days: int, runtime: Runtime) -> None:
-    """Forgets what of the table is old in the ledger, unless a clock may be wrong."""
+    """Deletes old ledger rows of the table, unless clocks disagree."""
     doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
     if doubt is not None:
         _log.warning(
@@ -169,7 +171,7 @@ def _assess(table: TableId, run: Run) -> Assessment:
 
 
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
-    """Raises RefusedError ICM-102 when the name is another table's by now than the lease is of."""
+    """Raises RefusedError ICM-102 if the name now belongs to another table than the lease."""
     assessment = _assess(table, run)
     require_same(assessment.state, lease, run.runtime.ledger)
     return assessment
@@ -185,13 +187,13 @@ def _has_work(assessment: Assessment, run: Run) -> bool:
     return bool(
         ledger.open_attempts(uuid_)
         or ledger.open_batches(uuid_, run.operation)
-        # A run that died, and left nothing to do, is told of by the next one.
+        # The next run records a crashed run that left no open work.
         or ledger.has_unrecorded_runs(uuid_)
     )
 
 
 def _is_halted(decision: Decision) -> bool:
-    """Whether a table-wide stop holds, under which not even old work is resumed."""
+    """Whether the reason stops the whole table, so that not even open batches are resumed."""
     return decision.reason in (
         Reason.PAUSED,
         Reason.BLACKOUT,
@@ -206,7 +208,7 @@ def _is_halted(decision: Decision) -> bool:
 
 
 def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease) -> Assessment:
-    """Plans and runs batches, again where they went stale; the last look that was planned on."""
+    """Plans and runs batches, and plans stale ones again. Returns the last assessment that was planned."""
     replans = 0
     while not _is_halted(assessment.decision):
         batches = select_batches(assessment, run, lease)
@@ -224,7 +226,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
 
 
 def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, lease: Lease) -> bool:
-    """Executes in order; True when a batch was stale and the rest should be planned again."""
+    """Executes the batches in order. Returns True if a batch was stale, so that a new plan is needed."""
     stale = False
     before = assessment.measured.partitions
     history, earlier_partitions = assessment.history, set[str]()
@@ -237,7 +239,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
                 assessment.state.uuid, str(assessment.state.table), run.operation
             )
             if not run.request.force and backs_off_now(batch, history, run):
-                # An earlier batch of it has failed just now; each counts once a run.
+                # An earlier batch of the partition failed in this run. A partition counts one failure per run.
                 run.leftovers |= dict.fromkeys(batch.partitions, Reason.BACK_OFF)
                 continue
         earlier_partitions |= set(batch.partitions)
@@ -262,7 +264,7 @@ def _health_of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[
 
 
 def _rest_stop(assessment: Assessment, run: Run) -> Reason | None:
-    """A pause set, or a blackout begun, since the run decided to work."""
+    """Returns the reason of a pause or a blackout that began after the decision."""
     runtime = run.runtime
     note = runtime.ledger.pause_note(assessment.state.uuid, str(assessment.state.table))
     rest = reason_to_rest(assessment.policy, note, runtime.clock.now_ms())

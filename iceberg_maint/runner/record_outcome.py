@@ -1,4 +1,4 @@
-"""Conclude: what an operation came to, judged from its batches, and its record."""
+"""Record: the outcome of an operation, from its batches, and the record of the run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from iceberg_maint.runner.request import Run
 
 
 def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
+    """Returns the outcome of the operation, and records it unless nothing happened."""
     final_outcomes = _final_outcomes(run)
     refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
         Reason.UNSUPPORTED_KEY in run.leftovers.values()
@@ -54,13 +55,13 @@ def _clocks(decision: Decision) -> str:
 
 
 def _final_outcomes(run: Run) -> tuple[BatchOutcome, ...]:
-    """A batch that went stale and was planned again counts by the outcome of the second plan, even without one."""
+    """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
     return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
 
 
 def _partition_outcomes(decision: Decision, run: Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:
     result: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
-    # What is advised stays due; it was not looked at whether there is something to gain.
+    # Without a run the work stays due, and no plan says whether it gains anything.
     default_reason = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
     for p in decision.partitions:
         refused = p.verdict is Verdict.REFUSE

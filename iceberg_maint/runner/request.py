@@ -1,4 +1,4 @@
-"""Request: what is asked of one table, what is told while it is done, and what a run accumulates."""
+"""Request, events and run: the input of one run, the events that it reports, and its state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from iceberg_maint.runner.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. `run_id` is unique per process run and owns the lease; `max_batches` counts
-    over all `operations`, which are done in the order given."""
+    """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
+    lease. `max_batches` limits the batches of all operations together."""
 
     run_id: str
     partitions: frozenset[str] | None = None
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class PlanReady:
-    """A plan was made; `resumed` batches of earlier runs come first."""
+    """A plan was made. The `resumed` batches of earlier runs are executed first."""
 
     plan: Plan
     decision: Decision
@@ -43,7 +43,7 @@ class BatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnded:
-    """A batch ended; `before` and `after` are its partitions' health."""
+    """A batch ended. `before` and `after` are the health of its partitions."""
 
     outcome: BatchOutcome
     before: Mapping[str, PartitionHealth]
@@ -52,7 +52,7 @@ class BatchEnded:
 
 @dataclass(frozen=True, slots=True)
 class OperationEnded:
-    """An operation ended; the next one may follow."""
+    """An operation ended. The next one may follow."""
 
     outcome: OperationOutcome
 
@@ -63,7 +63,7 @@ Observer = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Run:
-    """What one operation accumulates."""
+    """The state of one operation while it runs."""
 
     operation: Operation
     request: Request

@@ -1,4 +1,4 @@
-"""Prepare: which batches a run executes, those that earlier runs left and a plan for the rest."""
+"""Selects the batches of a run: open batches of earlier runs, and a new plan for the other partitions."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KE
 
 
 def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
-    """Rewrites planned again are of half the size each time: less to lose to who commits meanwhile;
-    but never so small that a file does not fit or a group gains nothing. A conversion takes all that
-    its deletes apply to, or nothing."""
+    """Returns the assessment with half the batch size per replan of a rewrite, so that a concurrent commit
+    makes less work stale. The size stays large enough for every file and for a gain per group. Conversions
+    keep their size: a conversion takes every file that its deletes apply to."""
     if assessment.decision.operation != Operation.REWRITE_DATA_FILES:
         return assessment
     windows, rewrite = assessment.policy.windows, assessment.policy.rewrite_data_files
@@ -60,7 +60,8 @@ def _halve(cap: int, times: int, minimum: int) -> int:
 
 
 def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
-    """Open batches that still hold, then a plan for what they do not cover; all persisted."""
+    """Returns the open batches that are still valid, then a plan for the other partitions. The ledger has
+    all of them."""
     ledger = run.runtime.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
@@ -70,7 +71,7 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
             continue
         is_requested = requested is None or requested.issuperset(batch.partitions)
         if _must_wait(batch, assessment, run):
-            ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
+            ledger.close_batch(lease, batch.batch_id, "one of its partitions is in back-off or quarantine")
         elif (why := _obsolete_reason(batch.work, assessment)) is not None:
             ledger.close_batch(lease, batch.batch_id, why)
         elif is_requested and still_valid(batch, assessment.state, run.runtime):
@@ -87,25 +88,27 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
 
 
 def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
-    """Why the policy and the table as they are now do not want the work of an open batch; None if they do."""
+    """Returns why the current policy or the current table rules out the work of an open batch. None if
+    neither does."""
     match work:
         case ConvertEqualityDeletes():
             refused = work.groups and not may_convert(assessment.policy.equality_deletes)
-            return "the policy wants no conversions any more" if refused else None
+            return "the policy no longer allows conversions" if refused else None
         case RewriteDataFiles():
             other = work.layout is not None and work.layout.order != assessment.state.order
-            return "the files are to be in another order by now" if other else None
+            return "the target sort order has changed" if other else None
         case RewritePositionDeleteFiles():
             return None
         case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-            return "what concerns the whole table is planned anew"
+            return "work on the whole table is planned again in each run"
         case _:
             assert_never(work)
 
 
 def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batch, ...]:
-    """The plan's batches but for those that are DONE: main was rolled back behind them, and whoever
-    did that wants no such commit again at once. The table's next commit makes another plan."""
+    """Returns the plan's batches without those that are DONE. A DONE batch in a plan means that main was
+    rolled back behind its commit. To commit it again at once would undo the rollback. The next commit to the
+    table leads to another plan."""
     if not plan.batches:
         return ()
     open_batches = run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
@@ -116,8 +119,8 @@ def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batc
 
 
 def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
-    """Whether a partition of an open batch must wait: else a batch that kills its process would
-    kill the next one as well."""
+    """Whether a partition of an open batch must wait. Otherwise a batch that kills its process would kill
+    the next process too."""
     if run.request.force:
         return False
     if run.request.partitions is None and backs_off_now(batch, assessment.history, run):
@@ -132,8 +135,8 @@ def backs_off_now(batch: Batch, history: TableHistory, run: Run) -> bool:
 
 
 def _back_off_without_gain(plan: Plan, assessment: Assessment, run: Run) -> None:
-    """Due partitions the plan can do nothing for wait as after ineffective work; their findings
-    stay, and would have them asked for again at once."""
+    """Backs off due partitions that the plan cannot improve, as after ineffective work. Their findings stay,
+    so without a back-off they would be due again at once."""
     planned = {p for b in plan.batches for p in b.partitions}
     due = {p.partition for p in assessment.decision.due()} - planned
     reasons = {
@@ -145,8 +148,8 @@ def _back_off_without_gain(plan: Plan, assessment: Assessment, run: Run) -> None
 
 
 def back_off_stale(assessment: Assessment, run: Run) -> None:
-    """What goes stale however often it is planned waits as after a lost commit; asked for again at
-    once, it would be written for nothing for ever."""
+    """Backs off partitions that went stale at every replan, as after a lost commit. Without a back-off each
+    run would write them again in vain."""
     last = {p: o.reason for o in run.outcomes for p in o.partitions}
     _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
 
@@ -162,7 +165,7 @@ def _back_off(why: Mapping[str, Reason], assessment: Assessment, run: Run) -> No
 
 
 def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:
-    """What is left to plan beside the resumed batches, which spend of the same budget."""
+    """Returns the assessment without the partitions and the budget of the resumed batches."""
     resumed_partitions = {p for b in resumed for p in b.partitions}
     partitions = tuple(p for p in assessment.decision.partitions if p.partition not in resumed_partitions)
     budget = assessment.decision.budget_bytes
@@ -174,9 +177,11 @@ def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:
 
 
 def still_valid(batch: Batch, state: TableState, runtime: Runtime) -> bool:
-    """Whether an open batch may be executed as it stands: same table, schema and format, its
-    snapshot an ancestor of the head, every data file and delete file it stands on live at the head as the
-    same file, with no delete it did not know. One stored without the facts to tell is not.
+    """Whether an open batch can be executed without a new plan.
+
+    Table, schema and format version must be the same. The batch's snapshot must be an ancestor of the head.
+    Every planned data file and delete file must be live at the head as the same file. The head must have no
+    delete file that the plan does not know. A stored batch that lacks these facts is not valid.
     """
     if (state.uuid, state.schema_id, state.format_version) != (
         batch.table_uuid,

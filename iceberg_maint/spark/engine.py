@@ -61,19 +61,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
-"""Between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
+"""Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
 
 
 _Identity = tuple[str, int | None]
-"""Path and content offset of a file: deletion vectors share a path."""
+"""Path and content offset of a file. Deletion vectors may share a path."""
 
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class _BatchFiles:
-    """Java handles of one written batch, kept from its write to its commit: the data files it
-    replaces, the delete files of the plan, some of which go, and what it adds."""
+    """Java objects of one written batch, kept from its write to its commit: the data files that it
+    replaces, the delete files of the plan, and the files that it adds. The commit removes some of the
+    delete files."""
 
     sources: Sequence[Any]
     deletes: Sequence[Any]
@@ -83,8 +84,8 @@ class _BatchFiles:
 class SparkEngine:
     """`ports.Engine` on one Spark session, which starts with the first batch.
 
-    `session` gives the process's session; `reader_of` gives for a table's full name the reader
-    with which the gate looks at its manifests.
+    `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
+    through which the gate reads its manifests.
     """
 
     def __init__(
@@ -103,14 +104,16 @@ class SparkEngine:
         self._batch_files: dict[str, _BatchFiles] = {}
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of Spark, Iceberg, Scala and Java, as the JVM told them when it had started; nothing
-        before. What a run did is put on record also when its JVM has died, or an interrupt has left
-        the connection to it in the middle of an answer."""
+        """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before.
+
+        They are kept because a run is recorded even if its JVM has died, or an interrupt has left an answer
+        of the JVM half read.
+        """
         return self._versions
 
     def start(self) -> None:
-        """Starts the session. Raises what starting it raises, RuntimeError when its JVM has died:
-        batches started on that would all fail, and none of them is to blame."""
+        """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
+        batch would fail on it, through no fault of the batch."""
         bridge = self._start_bridge()
         try:
             bridge.jvm.java.lang.System.nanoTime()
@@ -120,13 +123,16 @@ class SparkEngine:
             raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
 
     def write(self, batch: Batch, policy: Policy) -> Written:
-        """Writes and proves what the batch commits: the replacement of every group, up to
-        `max_concurrent_groups` at once, the positions that its equality deletes delete, or those that
-        its position deletes mark.
+        """Writes and proves the files that the batch commits.
+
+        A rewrite writes the replacement of every group, up to `max_concurrent_groups` at once. A conversion
+        writes the positions of the rows that its equality deletes delete. A merge writes the positions of
+        its position deletes.
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
-        keys that cannot be compared, ICM-124 when applying equality deletes does not fit what is
-        declared for it, or what Spark raised; what is written by then is left to the orphan pass.
+        keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
+        memory or scratch space, or what Spark raised. The orphan pass removes files that were written by
+        then.
         """
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
@@ -158,10 +164,12 @@ class SparkEngine:
         return written
 
     def reuse_files(self, batch: Batch, written: Written) -> bool:
-        """Reads what another process wrote once more, by Iceberg's readers: the rows or positions of
-        all files must give the fingerprint of their proof; at level `footer`, the files must be there
-        as long as they were. Raises what `load_planned_table` and `plan_tasks` do, and what Spark
-        raises for a file that is gone or damaged.
+        """Reads the files of another process again, with Iceberg's readers. Returns whether they have their
+        sizes, and whether their rows or positions have the fingerprint of their proof. A proof at level
+        `footer` has no fingerprint, so only the sizes are compared.
+
+        Raises what `load_planned_table` and `plan_tasks` raise, and what Spark raises for a file that is
+        missing or damaged.
         """
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
@@ -188,7 +196,7 @@ class SparkEngine:
         return is_proven
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
-        """Commits through the gate; also what another process wrote, from its content JSON."""
+        """Commits through the gate. Files of another process are committed from their content JSON."""
         bridge = self._activated_bridge()
         match batch.work:
             case ExpireSnapshots() as work:
@@ -226,7 +234,7 @@ class SparkEngine:
         )
 
     def cancel(self) -> None:
-        """Cancels the running jobs; safe in a signal handler."""
+        """Cancels the running jobs. Safe in a signal handler."""
         if self._bridge is not None:
             self._jobs.cancel(self._bridge)
 
@@ -240,7 +248,8 @@ class SparkEngine:
             return self._bridge
 
     def _activated_bridge(self) -> Bridge:
-        """The bridge, its session being that of this thread: catalogs are looked up in it."""
+        """Returns the bridge, and makes its session the session of this thread: Iceberg resolves catalogs in
+        that one."""
         bridge = self._start_bridge()
         bridge.activate()
         return bridge
@@ -286,7 +295,7 @@ class SparkEngine:
     def _apply_deletes(
         self, bridge: Bridge, work: DeleteWork, apply: Callable[[Bridge, DeleteWork], _Result]
     ) -> tuple[_Result, MemoryUse | None]:
-        """Runs what applies equality deletes and measures its memory."""
+        """Applies equality deletes with `apply` and measures the memory used."""
         job_group = new_job_group()
         items = [(_description(work.batch, "equality deletes"), work)]
         with measured(bridge, job_group) as peak_bytes:
@@ -323,7 +332,7 @@ def _exceeded(
 def _written_deletes(
     bridge: Bridge, work: DeleteWork, converted: Converted, memory: MemoryUse | None
 ) -> tuple[list[Any], Written]:
-    """Java DeleteFiles of one data file each, and what is written of them."""
+    """Returns Java DeleteFiles, each of one data file, and their description."""
     group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
     files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
     return [f for _, f in files], Written(_written_files(bridge, work, files), converted.proof, memory)
@@ -341,7 +350,7 @@ def _identity(file: Any) -> _Identity:
 def _written_files(
     bridge: Bridge, work: DeleteWork, files: Sequence[tuple[int, Any]]
 ) -> tuple[WrittenFile, ...]:
-    """Java files, each with the number of its group, as values."""
+    """Returns the Java files, each given with the number of its group, as values."""
     texts = [(number, content_json(bridge, work.table.java, f)) for number, f in files]
     return tuple(_written_file(text, json.loads(text), number) for number, text in texts)
 
@@ -384,7 +393,7 @@ def _batch_files(
     delete_files: Mapping[_Identity, Any],
     outputs: Mapping[_Identity, Any],
 ) -> _BatchFiles:
-    """The files of the plan, each once, with the given delete files and those of its tasks."""
+    """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
     java_functions = bridge.once(JavaFunctions)
     sources: list[Any] = []
     deletes: dict[_Identity, Any] = dict(delete_files)
