@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
@@ -50,7 +50,7 @@ class Catalog(Protocol):
         """
         ...
 
-    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+    def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns live data and delete files of these partitions, and all global equality deletes."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -83,7 +83,7 @@ class Attempt:
     run_id: str
     fence: int
     token: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     status: AttemptStatus
     tries: tuple[tuple[int, str], ...] = ()
     tried_ms: int | None = None
@@ -113,7 +113,7 @@ class Cursor:
     window_batches: int
     window_done: int
     batch_id: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     snapshot_id: int | None
     fence: int
     advanced_ms: int
@@ -209,7 +209,7 @@ class Ledger(Protocol):
         lease: Lease,
         batch_id: str,
         run_id: str,
-        write_ahead: Mapping[str, PartitionHistory],
+        write_ahead: Mapping[PartitionKey, PartitionHistory],
     ) -> Attempt:
         """Records STARTED and the write-ahead back-off of the batch's partitions in one transaction."""
         ...
@@ -232,7 +232,7 @@ class Ledger(Protocol):
         attempt_id: str,
         status: BatchStatus,
         outcome: BatchOutcome,
-        histories: Mapping[str, PartitionHistory],
+        histories: Mapping[PartitionKey, PartitionHistory],
     ) -> None:
         """Records the outcome of an attempt, with batch status, cursor, back-off and hourly use, in one
         transaction."""
@@ -275,7 +275,7 @@ class Ledger(Protocol):
         ...
 
     def set_partition_history(
-        self, table_uuid: str, operation: Operation, histories: Mapping[str, PartitionHistory]
+        self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
         """Replaces back-off and quarantine of these partitions."""
         ...
@@ -332,7 +332,7 @@ class Ledger(Protocol):
         """Deletes the stored health of a table that no longer exists. History and records stay."""
         ...
 
-    def retired_partitions(self, table: TableId) -> tuple[str, ...]:
+    def retired_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
         """Returns the partition keys that the last two or more successful observations lack."""
         ...
 

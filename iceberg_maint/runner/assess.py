@@ -16,7 +16,13 @@ from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_s
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    Operation,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
@@ -75,7 +81,7 @@ def assess(
     runtime: Runtime,
     operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
-    requested: frozenset[str] | None = None,
+    requested: frozenset[PartitionKey] | None = None,
     force: bool = False,
     owner: str | None = None,
 ) -> Assessment:
@@ -234,7 +240,7 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
     )
 
 
-def check_partitions(state: TableState, requested: frozenset[str] | None) -> None:
+def check_partitions(state: TableState, requested: frozenset[PartitionKey] | None) -> None:
     """Raises UnknownTableError ICM-126 for a key that no partition of this table can have. The partition
     need not have files."""
     for key in sorted(requested or ()):

@@ -18,7 +18,7 @@ from iceberg_maint.core.decisions.backoff import (
 )
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import (
@@ -75,7 +75,7 @@ _BATCH_STATUS = {
 
 
 _RunBatch = Callable[
-    [Batch, Policy, Runtime, Lease, str, Attempt, Mapping[str, PartitionHistory]], AttemptResult
+    [Batch, Policy, Runtime, Lease, str, Attempt, Mapping[PartitionKey, PartitionHistory]], AttemptResult
 ]
 
 
@@ -159,7 +159,7 @@ def _orphan_pass(
     lease: Lease,
     _run_id: str,
     attempt: Attempt,
-    histories: Mapping[str, PartitionHistory],
+    histories: Mapping[PartitionKey, PartitionHistory],
 ) -> AttemptResult:
     try:
         return remove_orphans(work, batch, policy, runtime, lease)
@@ -178,7 +178,7 @@ def _write_and_commit(
     lease: Lease,
     run_id: str,
     attempt: Attempt,
-    histories: Mapping[str, PartitionHistory],
+    histories: Mapping[PartitionKey, PartitionHistory],
 ) -> AttemptResult:
     engine = runtime.engine()
     try:
@@ -286,8 +286,11 @@ def _layout_gain(work: Work, written: Written) -> LayoutGain | None:
 
 
 def _histories(
-    attempt_result: AttemptResult, histories: Mapping[str, PartitionHistory], policy: Policy, runtime: Runtime
-) -> dict[str, PartitionHistory]:
+    attempt_result: AttemptResult,
+    histories: Mapping[PartitionKey, PartitionHistory],
+    policy: Policy,
+    runtime: Runtime,
+) -> dict[PartitionKey, PartitionHistory]:
     # An orphan pass that finds no orphans is a success.
     no_orphans = attempt_result.work is not None and attempt_result.outcome is OutcomeStatus.NO_OP
     if (
@@ -318,7 +321,7 @@ def _terminated(
     runtime: Runtime,
     lease: Lease,
     attempt: Attempt,
-    histories: Mapping[str, PartitionHistory],
+    histories: Mapping[PartitionKey, PartitionHistory],
     message: str,
 ) -> None:
     outcome = _outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)

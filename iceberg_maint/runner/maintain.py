@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
@@ -229,7 +229,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
     """Executes the batches in order. Returns True if a batch was stale, so that a new plan is needed."""
     stale = False
     before = assessment.measured.partitions
-    history, earlier_partitions = assessment.history, set[str]()
+    history, earlier_partitions = assessment.history, set[PartitionKey]()
     for batch in batches:
         run.stopped_by = _budget_stop(assessment, run) or _rest_stop(assessment, run)
         if run.stopped_by is not None:
@@ -259,7 +259,9 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
     return stale
 
 
-def _health_of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[str, PartitionHealth]:
+def _health_of(
+    partitions: Mapping[PartitionKey, PartitionHealth], batch: Batch
+) -> dict[PartitionKey, PartitionHealth]:
     return {p: partitions.get(p, PartitionHealth()) for p in batch.partitions}
 
 

@@ -20,7 +20,7 @@ from iceberg_maint.core.commits.expire_snapshots import (
 )
 from iceberg_maint.core.decisions.backoff import quarantined_history, succeeded
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement, settle
@@ -40,7 +40,7 @@ class Settled:
 
     attempt_id: str
     batch_id: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     settlement: Settlement
     leftover_bytes: int
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from iceberg_maint.core.model.codec import digest
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
@@ -59,8 +60,10 @@ def _final_outcomes(run: Run) -> tuple[BatchOutcome, ...]:
     return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
 
 
-def _partition_outcomes(decision: Decision, run: Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:
-    result: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
+def _partition_outcomes(
+    decision: Decision, run: Run
+) -> tuple[tuple[PartitionKey, OutcomeStatus, Reason], ...]:
+    result: dict[PartitionKey, tuple[PartitionKey, OutcomeStatus, Reason]] = {}
     # Without a run the work stays due, and no plan says whether it gains anything.
     default_reason = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
     for p in decision.partitions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
@@ -19,7 +19,7 @@ class Request:
     lease. `max_batches` limits the batches of all operations together."""
 
     run_id: str
-    partitions: frozenset[str] | None = None
+    partitions: frozenset[PartitionKey] | None = None
     max_batches: int | None = None
     force: bool = False
     operations: tuple[Operation, ...] = DATA_OPERATIONS
@@ -46,8 +46,8 @@ class BatchEnded:
     """A batch ended. `before` and `after` are the health of its partitions."""
 
     outcome: BatchOutcome
-    before: Mapping[str, PartitionHealth]
-    after: Mapping[str, PartitionHealth]
+    before: Mapping[PartitionKey, PartitionHealth]
+    after: Mapping[PartitionKey, PartitionHealth]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +75,5 @@ class Run:
     replanned: int = 0
     stopped_by: Reason | None = None
     plan_id: str | None = None
-    leftovers: dict[str, Reason] = field(default_factory=dict)
+    leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
     message: str = ""

@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.backoff import failed
 from iceberg_maint.core.decisions.decide import backs_off
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
@@ -154,7 +154,7 @@ def back_off_stale(assessment: Assessment, run: Run) -> None:
     _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
 
 
-def _back_off(why: Mapping[str, Reason], assessment: Assessment, run: Run) -> None:
+def _back_off(why: Mapping[PartitionKey, Reason], assessment: Assessment, run: Run) -> None:
     now_ms = run.runtime.clock.now_ms()
     histories = {
         p: failed(assessment.history.of(p), assessment.policy.retry, now_ms, reason.value)

@@ -13,6 +13,7 @@ from iceberg_maint.core.commits.planned_files import (
     planned_delete_files,
     unknown_deletes,
 )
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
@@ -68,7 +69,7 @@ class GroupIntent:
     """One file group, all of one partition of `spec_id`: the paths it removes and those it adds or,
     where data files stay, those it has `examined` and the delete files it adds for them."""
 
-    partition: str
+    partition: PartitionKey
     spec_id: int
     output_spec_id: int
     removed: frozenset[str] = frozenset()
