@@ -14,6 +14,7 @@ from iceberg_maint.core.commits.planned_files import (
     planned_delete_files,
     unknown_deletes,
 )
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
@@ -72,7 +73,7 @@ class GroupIntent:
     data files. If data files stay, `examined` are their paths, and `deletes` are the delete files to add for
     them."""
 
-    partition: str
+    partition: PartitionKey
     spec_id: int
     output_spec_id: int
     removed: frozenset[str] = frozenset()

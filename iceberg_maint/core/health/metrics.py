@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 
 MEBIBYTE = 1024 * 1024
 SIZE_EDGES_BYTES: tuple[int, ...] = tuple(m * MEBIBYTE for m in (1, 4, 16, 64, 128, 256, 512, 1024))
@@ -149,7 +149,7 @@ class Measured:
     sequence_number: int
     metadata_location: str
     table_health: TableHealth
-    partitions: Mapping[str, PartitionHealth]
+    partitions: Mapping[PartitionKey, PartitionHealth]
     target_file_size_bytes: int
     format_version: int = 2
     maintenance_properties: Mapping[str, str] = field(default_factory=dict)

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 
-Scope = tuple[int, str]
+Scope = tuple[int, PartitionKey]
 """Spec id and partition key."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches, scope_of
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.equality_deletes import EqualityDeletes
@@ -59,7 +60,7 @@ class Candidate:
 
 def candidates(
     specs: Mapping[int, PartitionSpec], live_files: Iterable[LiveFile]
-) -> dict[str, tuple[Candidate, ...]]:
+) -> dict[PartitionKey, tuple[Candidate, ...]]:
     """Returns the data files by partition key, in the given order, each with the deletes that apply to it by
     the rule of `core.model.delete_rule`."""
     files = tuple(live_files)
@@ -73,7 +74,7 @@ def candidates(
             by_path[file.referenced_data_file].append(file)
         else:
             by_scope[scope_of(file)].append(file)
-    result: dict[str, list[Candidate]] = defaultdict(list)
+    result: dict[PartitionKey, list[Candidate]] = defaultdict(list)
     for file in files:
         if file.kind is not FileKind.DATA:
             continue

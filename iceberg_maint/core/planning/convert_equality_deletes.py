@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from iceberg_maint.core.decisions.windows import Budget
 from iceberg_maint.core.health.thresholds import DANGLING
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate, candidates
@@ -55,7 +55,7 @@ def plan_conversion(
     dangling = _dangling(decision, deletes, files)
     leftovers: list[Leftover] = []
     taken: list[Unit] = []
-    done: set[str] = set()
+    done: set[PartitionKey] = set()
     budget = Budget(decision.budget_partitions, decision.budget_bytes)
     for due in decision.due():
         unit = by_partition.get(due.partition)
@@ -121,16 +121,16 @@ def _obstacle(
 
 def _dangling(
     decision: Decision, deletes: EqualityDeletes, files: Iterable[LiveFile]
-) -> dict[str, tuple[LiveFile, ...]]:
+) -> dict[PartitionKey, tuple[LiveFile, ...]]:
     """Returns, by partition, the equality deletes of due partitions that apply to no live data file.
 
     The health was measured on the whole table. If it counts a different number of these deletes, some data
     files are not in `files`, and the partition has no entry.
     """
-    by_partition: dict[str, list[LiveFile]] = {}
+    by_partition: dict[PartitionKey, list[LiveFile]] = {}
     for delete in deletes.dangling(f for f in files if f.kind is FileKind.DATA):
         by_partition.setdefault(delete.partition, []).append(delete)
-    result: dict[str, tuple[LiveFile, ...]] = {}
+    result: dict[PartitionKey, tuple[LiveFile, ...]] = {}
     for due in decision.due():
         counted = sum(f.value for f in due.findings if f.metric == DANGLING)
         own = by_partition.get(due.partition, [])
@@ -193,7 +193,7 @@ def _of_work(
     return replace(batch_at(state, work, inputs, target_bytes), reasons=(Reason.EQUALITY_DELETES,))
 
 
-def _groups(files: Mapping[str, tuple[Candidate, ...]]) -> Iterable[FileGroup]:
+def _groups(files: Mapping[PartitionKey, tuple[Candidate, ...]]) -> Iterable[FileGroup]:
     """Yields one group per partition and spec. The batch writes no data files for them."""
     for partition, some in files.items():
         for spec_id in sorted({c.file.spec_id for c in some}):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.applicability import has_old_deletes, may_convert
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.planning.candidates import Candidate
@@ -37,7 +38,7 @@ class Unit:
     to the whole unit.
     """
 
-    files: Mapping[str, tuple[Candidate, ...]]
+    files: Mapping[PartitionKey, tuple[Candidate, ...]]
     deletes: tuple[LiveFile, ...]
     key_bytes: int
     key_work_bytes: int
@@ -62,12 +63,12 @@ class Unit:
 
 def units(
     decision: Decision,
-    found: Mapping[str, Sequence[Candidate]],
+    found: Mapping[PartitionKey, Sequence[Candidate]],
     deletes: EqualityDeletes,
     key_types: Mapping[int, str],
     policy: Policy,
     target_bytes: int,
-) -> dict[str, Unit]:
+) -> dict[PartitionKey, Unit]:
     """Returns the unit of each partition whose equality deletes are old enough, or that was forced.
 
     `found` contains every candidate that deletes of an unpartitioned spec apply to. A partition with young
@@ -75,8 +76,8 @@ def units(
     deletes.
     """
     decided = _Decided({p.partition: p for p in decision.partitions}, decision.beside)
-    together: dict[str, tuple[Candidate, ...]] = {}
-    result: dict[str, Unit] = {}
+    together: dict[PartitionKey, tuple[Candidate, ...]] = {}
+    result: dict[PartitionKey, Unit] = {}
     for key, candidates in found.items():
         if any(deletes.apply_everywhere_to(c.file) for c in candidates):
             together[key] = _under(candidates)
@@ -153,22 +154,22 @@ def _asks(due: PartitionDecision) -> bool:
 class _Decided:
     """The partitions' decisions of the operation that is planned, and of the other of the two operations."""
 
-    own: Mapping[str, PartitionDecision]
-    beside: Mapping[str, PartitionDecision]
+    own: Mapping[PartitionKey, PartitionDecision]
+    beside: Mapping[PartitionKey, PartitionDecision]
 
-    def on(self, key: str) -> list[PartitionDecision]:
+    def on(self, key: PartitionKey) -> list[PartitionDecision]:
         """Returns both decisions on a partition. The list is empty if the run does not cover the
         partition."""
         if key not in self.own:
             return []
         return [self.own[key], *([self.beside[key]] if key in self.beside else [])]
 
-    def asks(self, key: str) -> bool:
+    def asks(self, key: PartitionKey) -> bool:
         return any(map(_asks, self.on(key)))
 
 
 def _unit(
-    files: Mapping[str, tuple[Candidate, ...]],
+    files: Mapping[PartitionKey, tuple[Candidate, ...]],
     decided: _Decided,
     deletes: EqualityDeletes,
     key_types: Mapping[int, str],

@@ -20,6 +20,7 @@ from iceberg_maint.core.health.thresholds import (
     size_limits,
     too_many_average_bytes,
 )
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate
@@ -108,7 +109,7 @@ def packed_groups(
 
 
 def file_group(
-    state: TableState, partition: str, spec_id: int, chosen: Sequence[Candidate], rules: Rules
+    state: TableState, partition: PartitionKey, spec_id: int, chosen: Sequence[Candidate], rules: Rules
 ) -> FileGroup:
     """Returns the group of these files as a plan contains it."""
     moves = rules.policy.output_spec is OutputSpec.CURRENT

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iceberg_maint.core.model.ids import PartitionKey
+
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
@@ -28,7 +30,7 @@ class EqualityDeleteFile:
 
     path: str
     spec_id: int
-    partition: str
+    partition: PartitionKey
     everywhere: bool
     equality_ids: tuple[int, ...]
     data_sequence_number: int
@@ -52,7 +54,7 @@ class PositionDeleteFile:
 
     path: str
     spec_id: int
-    partition: str
+    partition: PartitionKey
     data_sequence_number: int
     record_count: int
     size_bytes: int
@@ -74,7 +76,7 @@ class FileGroup:
     `output_spec_id` differs from `spec_id` only if the policy moves files to the current spec.
     """
 
-    partition: str
+    partition: PartitionKey
     spec_id: int
     output_spec_id: int
     files: tuple[InputFile, ...]

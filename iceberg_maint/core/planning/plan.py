@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from iceberg_maint.core.model.codec import digest
-from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile
@@ -99,7 +99,7 @@ class Batch:
                 assert_never(self.work)
 
     @property
-    def partitions(self) -> tuple[str, ...]:
+    def partitions(self) -> tuple[PartitionKey, ...]:
         """Partition keys, in order, each once. A batch that only drops deletes has those of the deletes.
         Housekeeping has the whole table."""
         held: tuple[FileGroup | EqualityDeleteFile | PositionDeleteFile, ...]
@@ -180,7 +180,7 @@ def batch_at(state: TableState, work: Work, inputs: frozenset[str], target_bytes
 class Leftover:
     """A due partition that the plan does not contain, or contains only in part, and why."""
 
-    partition: str
+    partition: PartitionKey
     reason: Reason
     files: int = 0
     bytes: int = 0

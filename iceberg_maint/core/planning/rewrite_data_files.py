@@ -9,8 +9,7 @@ from functools import reduce
 from typing import assert_never
 
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.model.partition_key import ALL
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.candidates import NO_EQUALITY_DELETES, Candidate, candidates
@@ -33,7 +32,9 @@ from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 
 
-def partitions_to_read(operation: Operation, decision: Decision, measured: Measured) -> frozenset[str]:
+def partitions_to_read(
+    operation: Operation, decision: Decision, measured: Measured
+) -> frozenset[PartitionKey]:
     """Returns the partitions whose live files a plan of this decision needs.
 
     These are the due partitions. If deletes of an unpartitioned spec are live, these are also all partitions
@@ -43,7 +44,7 @@ def partitions_to_read(operation: Operation, decision: Decision, measured: Measu
     if operation is Operation.REWRITE_POSITION_DELETE_FILES:
         return due
     under = {key for key, health in measured.partitions.items() if health.applicable_equality_delete_files}
-    everywhere = measured.partitions.get(ALL)
+    everywhere = measured.partitions.get(UNPARTITIONED_KEY)
     touches = operation is Operation.CONVERT_EQUALITY_DELETES or not due.isdisjoint(under)
     if not due or not touches or everywhere is None or not everywhere.equality_delete_files:
         return due
@@ -245,7 +246,7 @@ def _within_budget(
 ) -> tuple[list[FileGroup], list[Leftover]]:
     """Returns the groups that fit, in order, and for each partition what did not fit."""
     kept: list[FileGroup] = []
-    cut: dict[str, list[FileGroup]] = defaultdict(list)
+    cut: dict[PartitionKey, list[FileGroup]] = defaultdict(list)
     left = budget_bytes
     for group in groups:
         if left is not None and group.input_bytes > left:

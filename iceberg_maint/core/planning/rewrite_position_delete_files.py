@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.windows import Budget
 from iceberg_maint.core.health.position_deletes import MERGEABLE, REMAINING, UNMARKING
-from iceberg_maint.core.model.delete_rule import position_delete_reaches, scope_of
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches, scope_of
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate, candidates
@@ -42,7 +42,7 @@ def plan_position_deletes(
     """
     files = tuple(live_files)
     found = candidates(state.specs, files)
-    deletes: dict[str, list[LiveFile]] = defaultdict(list)
+    deletes: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
     for file in files:
         if file.kind in (FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR):
             deletes[file.partition].append(file)
@@ -89,7 +89,7 @@ def plan_position_deletes(
 class _Unit:
     """Position deletes of one partition that are rewritten together, and the data files they may apply to."""
 
-    partition: str
+    partition: PartitionKey
     examined: tuple[Candidate, ...]
     deletes: tuple[PositionDeleteFile, ...]
 
@@ -221,7 +221,7 @@ def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
 def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]:
     """Groups consecutive units into batches."""
     chunks: list[list[_Unit]] = []
-    partitions: set[str] = set()
+    partitions: set[PartitionKey] = set()
     examined = deletes = size_bytes = 0
     for unit in units:
         partitions.add(unit.partition)
@@ -243,7 +243,7 @@ def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]
 
 
 def _batch(
-    state: TableState, chunk: Sequence[_Unit], reasons: Mapping[str, Reason], target_bytes: int
+    state: TableState, chunk: Sequence[_Unit], reasons: Mapping[PartitionKey, Reason], target_bytes: int
 ) -> Batch:
     deletes = tuple(d for unit in chunk for d in unit.deletes)
     applied = applied_deletes(c for unit in chunk for c in unit.examined)
@@ -263,7 +263,7 @@ def _batch(
 def _groups(chunk: Iterable[_Unit]) -> Iterator[FileGroup]:
     """Yields the data files of the batch, one group per partition and spec. The batch writes no data files
     for them."""
-    by_scope: dict[tuple[int, str], dict[str, Candidate]] = defaultdict(dict)
+    by_scope: dict[Scope, dict[str, Candidate]] = defaultdict(dict)
     for unit in chunk:
         for candidate in unit.examined:
             by_scope[scope_of(candidate.file)][candidate.file.path] = candidate

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.health.overlap import SortFile, SortLimits, choose
 from iceberg_maint.core.health.thresholds import expected_output_files
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.candidates import Candidate
@@ -27,7 +28,7 @@ class SortedGroup:
 
 def sorted_groups(
     state: TableState,
-    partition: str,
+    partition: PartitionKey,
     found: Sequence[Candidate],
     rules: Rules,
     layout: LayoutPolicy,
