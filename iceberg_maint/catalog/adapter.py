@@ -20,7 +20,7 @@ from iceberg_maint.catalog.manifests.reader import (
 )
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import UnknownTableError, UnreadableTableError
@@ -68,7 +68,7 @@ class PyIcebergCatalog:
         """Measures the health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
         return measure(state, read_columns(self.io_of(state.table), state), policy)
 
-    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+    def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions and all global equality deletes.
 
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice.

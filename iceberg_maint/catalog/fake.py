@@ -13,7 +13,7 @@ from iceberg_maint.catalog.manifests.measure import maintenance_properties, tabl
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.foreign_commits import foreign_commits
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, Ref, Snapshot, TableState
@@ -81,7 +81,7 @@ class FakeCatalog:
         table = self._table(state.table)
         return measure_files(replace(table, state=replace(table.state, order=state.order)), policy)
 
-    def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+    def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         return tuple(
             f
             for f in self._table(state.table).live_files
@@ -177,7 +177,7 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
     state = table.state
     target = target_file_size_bytes(policy, dict(state.properties))
     limits = size_limits(policy, target)
-    by_key: dict[str, list[LiveFile]] = defaultdict(list)
+    by_key: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
     for file in table.live_files:
         by_key[file.partition].append(file)
     partitions = {key: _partition(table, by_key[key], limits) for key in sorted(by_key)}

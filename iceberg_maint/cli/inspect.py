@@ -10,7 +10,14 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import (
+    CYCLE,
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    Operation,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
@@ -144,7 +151,7 @@ def plan(
 
     acting = replace(runtime, policy_for=policy_to_act)
     operations = DATA_OPERATIONS if partitions else CYCLE
-    requested = frozenset(partitions) or None
+    requested = frozenset(map(PartitionKey, partitions)) or None
     assessment = assess(table, acting, operations, requested=requested, force=force)
     plans = make_plans(assessment, acting)
     records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
@@ -198,7 +205,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
     last_pass = runtime.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
-        data.decision if partition is None else _narrowed(data.decision, partition),
+        data.decision if partition is None else _narrowed(data.decision, PartitionKey(partition)),
         data.measured,
         effective.policy,
         effective.sources,
@@ -222,7 +229,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     return 0
 
 
-def _narrowed(decision: Decision, partition: str) -> Decision:
+def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:
     """The part of the decision that concerns one partition.
 
     A decision for a requested partition would differ: it ignores back-off, and the partition has the

@@ -9,13 +9,11 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
+from iceberg_maint.core.model.ids import CYCLE, FLEET, Operation, PartitionKey, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.runner.runtime import Runtime
-
-FLEET = "*"
 
 
 @click.command()
@@ -81,12 +79,12 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
         raise click.UsageError("--partition needs a TABLE.")
     runtime = session.runtime()
     chosen = list(runtime.tables()) if name is None else [runtime.find(name)]
-    released: dict[str, list[str]] = {}
+    released: dict[str, list[PartitionKey]] = {}
     failed: list[dict[str, object]] = []
     codes = {0}
     for table in chosen:
         try:
-            released[str(table)] = _release(runtime, table, frozenset(partitions))
+            released[str(table)] = _release(runtime, table, frozenset(map(PartitionKey, partitions)))
         except IcebergMaintError as error:
             codes.add(error.exit_code)
             session.say(f"{table}: {error}")
@@ -100,7 +98,7 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     return most_severe_exit(codes)
 
 
-def _release(runtime: Runtime, table: TableId, partitions: frozenset[str]) -> list[str]:
+def _release(runtime: Runtime, table: TableId, partitions: frozenset[PartitionKey]) -> list[PartitionKey]:
     """Clears the history of delayed partitions and returns their names. Raises UnknownTableError ICM-126 if a
     requested partition is not delayed."""
     uuid = runtime.catalogs[table.catalog].pin(table).uuid
@@ -120,7 +118,7 @@ def _release(runtime: Runtime, table: TableId, partitions: frozenset[str]) -> li
     return [k for k in all_delayed if not partitions or k in partitions]
 
 
-def _delayed(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[str]:
+def _delayed(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[PartitionKey]:
     history = runtime.ledger.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
 

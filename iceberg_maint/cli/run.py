@@ -13,7 +13,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, TableId
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.errors import (
@@ -151,7 +151,13 @@ def run(
             for table in chosen:
                 result = _Result(table, named=bool(names))
                 results.append(result)
-                request = Request(run_id, frozenset(partitions) or None, remaining, force, chosen_operations)
+                request = Request(
+                    run_id,
+                    frozenset(map(PartitionKey, partitions)) or None,
+                    remaining,
+                    force,
+                    chosen_operations,
+                )
                 _maintain_one(runtime, result, request, progress, session)
                 if remaining is not None:
                     remaining = max(0, remaining - sum(len(o.batches) for o in result.outcomes))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, Verdict
 from iceberg_maint.defs.names import PARTITION_CHECKS
 from iceberg_maint.defs.stored_health import allows, stored_decision
@@ -23,17 +23,17 @@ _FAILED = AssetCheckExecutionRecordStatus.FAILED
 
 
 def pick_ranges(
-    order: Sequence[str],
-    due: Mapping[str, float],
+    order: Sequence[PartitionKey],
+    due: Mapping[PartitionKey, float],
     max_ranges: int = MAX_RANGES,
     max_partitions: int = MAX_PARTITIONS,
-) -> set[str]:
+) -> set[PartitionKey]:
     """The contiguous ranges of due partitions with the highest scores, within both limits.
 
     `order` is Dagster's order of the partitions; `due` maps partition → score. Every range becomes one
     run, so scattered partitions need one run each.
     """
-    pieces: list[list[str]] = []
+    pieces: list[list[PartitionKey]] = []
     open_piece = False
     for partition in order:
         if partition in due:
@@ -42,7 +42,7 @@ def pick_ranges(
             pieces[-1].append(partition)
         open_piece = partition in due
     pieces.sort(key=lambda piece: -sum(due[p] for p in piece))
-    picked: set[str] = set()
+    picked: set[PartitionKey] = set()
     for piece in pieces[:max_ranges]:
         picked.update(piece[: max_partitions - len(picked)])
     return picked
@@ -80,11 +80,11 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(
             context,
             true_subset=context.candidate_subset.compute_intersection_with_partition_keys(
-                pick_ranges(order, due)
+                pick_ranges([PartitionKey(key) for key in order], due)
             ),
         )
 
-    def due(self) -> dict[str, float]:
+    def due(self) -> dict[PartitionKey, float]:
         """Partition → score of the partitions that would run now."""
         measured = self._runtime.ledger.health(self._table)
         if measured is None:

@@ -20,7 +20,7 @@ from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.publish_waits import publish_wait
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, column_list, unsupported_columns
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.unlogged_metadata import sign
@@ -79,7 +79,7 @@ def partition_evaluations(
     measured: Measured,
     policy: Policy,
     now_ms: int,
-    partitions: Collection[str],
+    partitions: Collection[PartitionKey],
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The partitioned checks of these partitions. Partitions without files pass.
 
@@ -109,24 +109,24 @@ def outdated(
     measured: Measured,
     policy: Policy,
     now_ms: int,
-    candidates: Sequence[str],
-) -> list[str]:
+    candidates: Sequence[PartitionKey],
+) -> list[PartitionKey]:
     """Partitions whose checks in Dagster differ from their health.
 
     These are the `candidates` (worst first, at most `MAX_FAILING`) that fail and that Dagster does not
     show as failing, and the partitions that Dagster shows as failing and that pass.
     """
     keys = [translator.get_check_key(measured.table, name) for name in PARTITION_CHECKS]
-    shown: dict[tuple[str, str], bool] = {}
+    shown: dict[tuple[PartitionKey, str], bool] = {}
     for info in instance.event_log_storage.get_asset_check_partition_info(keys):
         if info.partition_key is None:
             continue
         current = info.latest_target_materialization_storage_id == info.latest_materialization_storage_id
         status = info.latest_execution_status
         if current and status is AssetCheckExecutionRecordStatus.FAILED:
-            shown[info.partition_key, info.check_key.name] = False
+            shown[PartitionKey(info.partition_key), info.check_key.name] = False
         elif current and status is AssetCheckExecutionRecordStatus.SUCCEEDED:
-            shown[info.partition_key, info.check_key.name] = True
+            shown[PartitionKey(info.partition_key), info.check_key.name] = True
     partitions = []
     for partition in candidates[:MAX_FAILING]:
         findings = _findings(measured, policy, now_ms, partition)
@@ -265,7 +265,9 @@ def _table_evaluation(
     )
 
 
-def _findings(measured: Measured, policy: Policy, now_ms: int, partition: str) -> tuple[Finding, ...]:
+def _findings(
+    measured: Measured, policy: Policy, now_ms: int, partition: PartitionKey
+) -> tuple[Finding, ...]:
     if partition not in measured.partitions:
         return ()
     return partition_findings(measured, partition, policy, now_ms)
@@ -274,7 +276,7 @@ def _findings(measured: Measured, policy: Policy, now_ms: int, partition: str) -
 def _evaluation(
     key: dg.AssetKey,
     name: str,
-    partition: str,
+    partition: PartitionKey,
     findings: tuple[Finding, ...],
     compared: tuple[tuple[str, float, float], ...],
     target: AssetCheckEvaluationTargetMaterializationData | None,
@@ -310,7 +312,7 @@ def _hindrance(measured: Measured, policy: Policy, now_ms: int) -> str:
 
 
 def _targets(
-    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[str]
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[PartitionKey]
 ) -> dict[str, AssetCheckEvaluationTargetMaterializationData]:
     """Each partition's latest materialization.
 
@@ -339,7 +341,7 @@ def _sentence(finding: Finding) -> str:
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
 
 
-def _shortened(partitions: Sequence[str]) -> str:
+def _shortened(partitions: Sequence[PartitionKey]) -> str:
     shown = ", ".join(partitions[:5])
     rest = len(partitions) - 5
     return f"{shown} and {rest} more" if rest > 0 else shown

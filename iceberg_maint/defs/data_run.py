@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
@@ -46,11 +46,11 @@ class MaintenanceRun(TableRun):
         super().__init__(context, table, runtime, translator, session)
         self._key = translator.get_asset_key(table)
         self._table_uuid = ""
-        self._open: dict[str, set[str]] = {}
-        self._batches: dict[str, list[BatchOutcome]] = {}
-        self._before: dict[str, PartitionHealth] = {}
-        self._materialized: set[str] = set()
-        self._evaluated: set[str] = set()
+        self._open: dict[PartitionKey, set[str]] = {}
+        self._batches: dict[PartitionKey, list[BatchOutcome]] = {}
+        self._before: dict[PartitionKey, PartitionHealth] = {}
+        self._materialized: set[PartitionKey] = set()
+        self._evaluated: set[PartitionKey] = set()
 
     def __call__(self) -> None:
         """Raises Failure if a batch failed or its commit is unknown, RetryRequested for an error that
@@ -103,25 +103,27 @@ class MaintenanceRun(TableRun):
                 finished.append(partition)
         self._evaluate(finished)
 
-    def _succeeded(self, partition: str) -> bool:
+    def _succeeded(self, partition: PartitionKey) -> bool:
         """Whether all batches of the partition succeeded. The successor of a stale batch counts in its place."""
         counting = [b for b in self._batches.get(partition, ()) if b.reason is not Reason.STALE]
         return bool(counting) and all(b.outcome in SUCCESSFUL for b in counting)
 
-    def _materialize_batches(self, partition: str, after: PartitionHealth, cursors: Metadata) -> None:
+    def _materialize_batches(
+        self, partition: PartitionKey, after: PartitionHealth, cursors: Metadata
+    ) -> None:
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
         self._materialize(
             partition,
             batch_metadata(self._before[partition], after, batches, self._context.run.run_id) | cursors,
         )
 
-    def _materialize(self, partition: str, metadata: Metadata) -> None:
+    def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:
         self._materialized.add(partition)
         self._context.log_event(dg.AssetMaterialization(self._key, partition=partition, metadata=metadata))
 
     # after the run
 
-    def _finish(self, outcome: OperationOutcome, requested: frozenset[str] | None) -> None:
+    def _finish(self, outcome: OperationOutcome, requested: frozenset[PartitionKey] | None) -> None:
         log = self._context.log
         measured = self._runtime.ledger.health(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
@@ -147,17 +149,17 @@ class MaintenanceRun(TableRun):
         self._evaluate_all(requested if requested is not None else frozenset(self._batches))
         self._end(outcome, failures, waits=retry)
 
-    def _message(self, partition: str) -> str:
+    def _message(self, partition: PartitionKey) -> str:
         return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
 
-    def _evaluate_all(self, requested: frozenset[str]) -> None:
+    def _evaluate_all(self, requested: frozenset[PartitionKey]) -> None:
         self._evaluate([p for p in sorted(requested) if p not in self._evaluated])
         measured = self._runtime.ledger.health(self._table)
         if measured is not None:
             history = stored_decision(self._runtime, measured)[0]
             log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
 
-    def _evaluate(self, partitions: Sequence[str]) -> None:
+    def _evaluate(self, partitions: Sequence[PartitionKey]) -> None:
         measured = self._runtime.ledger.health(self._table) if partitions else None
         if measured is None:
             return
@@ -173,7 +175,7 @@ class MaintenanceRun(TableRun):
         log_evaluations(self._context, evaluations)
 
 
-def _requested(context: dg.AssetExecutionContext) -> frozenset[str] | None:
+def _requested(context: dg.AssetExecutionContext) -> frozenset[PartitionKey] | None:
     """The run's partitions; None for a run of the table without a partition key."""
     partitioned = context.has_partition_key or context.has_partition_key_range
-    return frozenset(context.partition_keys) if partitioned else None
+    return frozenset(map(PartitionKey, context.partition_keys)) if partitioned else None

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import dagster as dg
 
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.names import FORCE_TAG
@@ -47,7 +47,7 @@ class TableRun(ABC):
         self._context, self._table, self._translator = context, table, translator
         self._runtime = runtime.on_session(session)
 
-    def _maintain(self, partitions: frozenset[str] | None = None) -> tuple[OperationOutcome, ...]:
+    def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
         """Maintains these partitions, or all, with the operations of the class."""
         context = self._context
         # Each retry of Dagster within a run has its own lease.

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.codec import digest, dumps, loads
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus
 from iceberg_maint.core.outcomes.proof import Proof
@@ -41,7 +41,7 @@ def start(
     lease: Lease,
     batch_id: str,
     run_id: str,
-    write_ahead: Mapping[str, PartitionHistory],
+    write_ahead: Mapping[PartitionKey, PartitionHistory],
 ) -> Attempt:
     """Writes STARTED, the claim and the write-ahead back-off. Refuses a batch that is not PLANNED, and a
     second attempt under one fence unless the first is known to have failed."""
@@ -121,7 +121,7 @@ def finish(
     attempt_id: str,
     status: BatchStatus,
     reported: BatchOutcome,
-    changed: Mapping[str, PartitionHistory],
+    changed: Mapping[PartitionKey, PartitionHistory],
 ) -> None:
     """Writes OUTCOME, once; then back-off, the batch's status and, if DONE, the CURSOR.
 
@@ -316,7 +316,7 @@ def _append(
     body: str,
     *,
     settled: bool,
-    partitions: tuple[str, ...],
+    partitions: tuple[PartitionKey, ...],
     input_bytes: int,
 ) -> None:
     values: dict[str, Any] = {

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -115,7 +115,7 @@ class SqlLedger:
             return batches.get(conn, attempt.batch_id)
 
     def start_attempt(
-        self, lease: Lease, batch_id: str, run_id: str, write_ahead: Mapping[str, PartitionHistory]
+        self, lease: Lease, batch_id: str, run_id: str, write_ahead: Mapping[PartitionKey, PartitionHistory]
     ) -> Attempt:
         with self._database.write(lease.table_uuid) as conn:
             return attempts.start(conn, lease, batch_id, run_id, write_ahead)
@@ -138,7 +138,7 @@ class SqlLedger:
         attempt_id: str,
         status: BatchStatus,
         outcome: BatchOutcome,
-        histories: Mapping[str, PartitionHistory],
+        histories: Mapping[PartitionKey, PartitionHistory],
     ) -> None:
         with self._database.write(lease.table_uuid) as conn:
             attempts.finish(conn, lease, attempt_id, status, outcome, histories)
@@ -175,7 +175,7 @@ class SqlLedger:
             return past.read(conn, table_uuid, table, operation)
 
     def set_partition_history(
-        self, table_uuid: str, operation: Operation, histories: Mapping[str, PartitionHistory]
+        self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
         with self._database.write(table_uuid) as conn:
             past.write(conn, table_uuid, operation, histories)
@@ -229,7 +229,7 @@ class SqlLedger:
         with self._database.write(str(table)) as conn:
             table_health.forget(conn, table)
 
-    def retired_partitions(self, table: TableId) -> tuple[str, ...]:
+    def retired_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
         with self._database.read() as conn:
             return table_health.retired(conn, table)
 

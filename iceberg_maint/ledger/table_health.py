@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.pending_publishes import PendingPublish
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
@@ -135,7 +135,7 @@ def forget(conn: Connection, table: TableId) -> None:
         _drop(conn, uuid)
 
 
-def retired(conn: Connection, table: TableId) -> tuple[str, ...]:
+def retired(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:
     """Returns the partition keys that were missing in two observations in a row; none while a run has the
     table's lease."""
     uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
@@ -147,11 +147,11 @@ def retired(conn: Connection, table: TableId) -> tuple[str, ...]:
             partition_missing.c.misses >= _RETIRED_AFTER_MISSES,
         )
     )
-    return tuple(sorted(keys))
+    return tuple(sorted(map(PartitionKey, keys)))
 
 
 def _count_missing(
-    conn: Connection, uuid: str, before: Collection[str], now: Collection[str], now_ms: int
+    conn: Connection, uuid: str, before: Collection[PartitionKey], now: Collection[PartitionKey], now_ms: int
 ) -> None:
     """Counts one observation. An observation without partitions is no evidence that partitions are gone:
     it only stores which partitions existed."""
@@ -175,7 +175,7 @@ def _drop(conn: Connection, uuid: str) -> None:
     conn.execute(delete(health).where(health.c.table_uuid == uuid))
 
 
-def _pack(partitions: Mapping[str, PartitionHealth]) -> bytes:
+def _pack(partitions: Mapping[PartitionKey, PartitionHealth]) -> bytes:
     rows = [(key, *_values(part)) for key, part in partitions.items()]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
 
@@ -185,13 +185,13 @@ def _rows(packed: bytes) -> list[list[Any]]:
     return rows
 
 
-def _keys(packed: bytes) -> list[str]:
+def _keys(packed: bytes) -> list[PartitionKey]:
     return [row[0] for row in _rows(packed)]
 
 
-def _unpack(packed: bytes) -> dict[str, PartitionHealth]:
+def _unpack(packed: bytes) -> dict[PartitionKey, PartitionHealth]:
     lists = [i for i, f in enumerate(fields(PartitionHealth), 1) if isinstance(f.default, tuple)]
-    parts = {}
+    parts: dict[PartitionKey, PartitionHealth] = {}
     for row in _rows(packed):
         for i in lists:
             row[i] = tuple(row[i])

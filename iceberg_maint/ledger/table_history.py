@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.codec import loads
+from iceberg_maint.core.model.ids import FLEET, PartitionKey
 from iceberg_maint.core.model.reasons import current_reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.memory import MemoryUse
@@ -16,7 +17,6 @@ from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports.ledger import BatchStatus, Report
 
-FLEET = "*"
 _HOUR_MS = 3_600_000
 
 
@@ -37,7 +37,9 @@ def read(conn: Connection, table_uuid: str, table: str, operation: str) -> Table
     )
 
 
-def write(conn: Connection, table_uuid: str, operation: str, changed: Mapping[str, PartitionHistory]) -> None:
+def write(
+    conn: Connection, table_uuid: str, operation: str, changed: Mapping[PartitionKey, PartitionHistory]
+) -> None:
     """Overwrites the histories of these partitions. An empty history leaves no row."""
     for partition, new_history in changed.items():
         conn.execute(
@@ -164,7 +166,7 @@ def _last_done(conn: Connection, table_uuid: str, operation: str) -> int | None:
     return recorded_ms
 
 
-def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[str, PartitionHistory]:
+def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[PartitionKey, PartitionHistory]:
     rows = conn.execute(
         select(partition_history)
         .where(

@@ -1,4 +1,4 @@
-"""The seam to time."""
+"""The port to time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from iceberg_maint.core.removal.clock_agreement import Uptime
 
 
 class Clock(Protocol):
-    """Time, injected."""
+    """Wall clock, monotonic clock and uptime of this machine."""
 
     def now_ms(self) -> int:
-        """Milliseconds since epoch, UTC."""
+        """Returns milliseconds since the epoch, UTC."""
         ...
 
     def monotonic_seconds(self) -> float:
-        """For durations."""
+        """Returns seconds of a monotonic clock, for durations."""
         ...
 
     def uptime(self) -> Uptime | None:
-        """How long the machine has run, which no setting of its clock changes; None where it does not
-        tell."""
+        """Returns how long the machine has run. Setting its clock does not change that. None if the
+        machine does not report it."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The seams: one narrow protocol per outside system. A fake ships beside each adapter."""
+"""The port to an engine: it writes, commits and verifies batches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from iceberg_maint.errors import IcebergMaintError
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
     """A file written and not yet committed. `content` is Iceberg's content-file JSON, from
-    which the file can be committed by another process; `group` indexes the batch's groups.
+    which another process can commit the file. `group` is the index of its group in the batch.
 
-    `kind` is DATA of a rewrite, POSITION_DELETES or DELETION_VECTOR of a conversion. Deletion
-    vectors share a path; `content_offset` tells them apart.
+    A rewrite writes DATA, a conversion POSITION_DELETES or DELETION_VECTOR (`kind`). Deletion vectors may
+    share a path and differ by `content_offset`.
     """
 
     path: str
@@ -41,10 +41,10 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The output of one batch with its proof; nothing is committed yet.
+    """The output of one batch with its proof. Nothing is committed yet.
 
-    `memory` is None where no equality deletes were applied. `scratch_bytes` were written on the
-    way, are of no commit and are deleted by then. `adopted`: another process wrote the files.
+    `memory` is None if no equality deletes were applied. `scratch_bytes` is the size of temporary files,
+    which are deleted before the commit. `adopted`: another process wrote the files.
     """
 
     files: tuple[WrittenFile, ...]
@@ -55,19 +55,19 @@ class Written:
 
     @property
     def output_bytes(self) -> int:
-        """Bytes written that are to be committed."""
+        """The bytes of the files to commit."""
         return sum(f.size_bytes for f in self.files)
 
 
 class MemoryExceededError(IcebergMaintError):
-    """Spark ran out of memory while it applied a batch's equality deletes; `use` is how far it came.
-    Nothing was changed."""
+    """Spark ran out of memory while it applied a batch's equality deletes. `use` is the memory that it had
+    used. The table is unchanged."""
 
     def __init__(self, message: str, use: MemoryUse) -> None:
         super().__init__(
             "ICM-124",
             message,
-            "none at first: the next attempt takes less at once. If it happens again, give Spark more memory.",
+            "none at first: the next attempt applies fewer deletes at once. If it fails again, give Spark more memory.",
         )
         self.use = use
 
@@ -111,31 +111,32 @@ class Engine(Protocol):
     """Writes and commits batches (Spark)."""
 
     def versions(self) -> Mapping[str, str]:
-        """Names and versions of engine parts, for the record."""
+        """Returns names and versions of the engine's parts, for the record."""
         ...
 
     def start(self) -> None:
-        """Starts what writing needs, unless it runs. Raises RefusedError ICM-103 or ICM-105 where
-        nothing can be written safely."""
+        """Starts the engine, unless it runs. Raises RefusedError ICM-103 or ICM-105 if it cannot write
+        safely."""
         ...
 
     def write(self, batch: Batch, policy: Policy) -> Written:
-        """Reads the batch's files at its snapshot and writes what is to be committed: their
-        replacement or, of a conversion, the positions its equality deletes mark; nothing of
-        housekeeping, whose commits write their own metadata. Raises
-        RefusedError when what would be read is not what was planned, ICM-119 for equality deletes
-        that cannot be applied, ICM-124 when they do not fit the declared memory.
+        """Reads the batch's files at its snapshot and writes the files to commit: their replacement or, for
+        a conversion, the positions of the rows that its equality deletes delete. It is not called for
+        housekeeping, whose commits write their own metadata.
+
+        Raises RefusedError if the scan differs from the plan, ICM-119 for equality deletes that cannot be
+        applied, ICM-124 if they need more than the declared memory.
         """
         ...
 
     def reuse_files(self, batch: Batch, written: Written) -> bool:
-        """Whether files that another process wrote for the batch are there and hold what their proof
-        says, which is read from them anew. They can be committed then. Raises what `write` does.
+        """Reads the files that another process wrote for the batch. Returns whether they exist and match
+        their proof, so that they can be committed. Raises what `write` raises.
         """
         ...
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
-        """Commits through the gate, each try with a new operation on a fresh table."""
+        """Commits through the gate. Each try uses a new operation on freshly loaded metadata."""
         ...
 
     def cancel(self) -> None:
@@ -144,10 +145,10 @@ class Engine(Protocol):
 
 
 class Verifier(Protocol):
-    """Proves commits again (Spark)."""
+    """Verifies earlier commits again (Spark)."""
 
     def verify(self, commit: MaintenanceCommit) -> Verification:
-        """Reads the files in which the commit differs from its parent, as readers see them in
-        both. Raises RefusedError ICM-102 when the table is another one by now.
+        """Compares the rows of the commit with those of its parent, in the files that differ. Raises
+        RefusedError ICM-102 if the name now belongs to another table.
         """
         ...

@@ -1,4 +1,4 @@
-"""The seam to the ledger: leases, batches and attempts as they are stored, and what is remembered."""
+"""The port to the ledger: stored leases, batches, attempts, histories, health and records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -23,7 +23,8 @@ from iceberg_maint.ports.engine import WrittenFile
 
 
 class BatchStatus(StrEnum):
-    """Where a persisted batch is. DONE, SUPERSEDED and FAILED never change again."""
+    """The status of a persisted batch. DONE is final. FAILED and SUPERSEDED are final unless a later plan has
+    the batch again."""
 
     PLANNED = "PLANNED"
     STARTED = "STARTED"
@@ -34,7 +35,7 @@ class BatchStatus(StrEnum):
 
 
 class AttemptStep(StrEnum):
-    """How far an attempt has come that has reported no outcome."""
+    """The last step of an attempt that has reported no outcome."""
 
     STARTED = "STARTED"
     INTENT = "INTENT"
@@ -42,12 +43,12 @@ class AttemptStep(StrEnum):
 
 
 AttemptStatus = AttemptStep | BatchStatus
-"""Of an attempt: the last step before its outcome, or the status in which it left its batch."""
+"""The status of an attempt: its last step, or with an outcome the status that it gave its batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to maintain one table until it expires; `fence` grows with every lease."""
+    """The right to maintain one table until it expires. `fence` grows with every lease of the table."""
 
     table_uuid: str
     table: str
@@ -69,9 +70,10 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a batch. `tries` are the (base snapshot id, metadata location) of each
-    prepared swap, `tried_ms` is when the last of them was recorded, by the database's clock; `files` is
-    None until the INTENT is recorded.
+    """One attempt at a batch.
+
+    `tries` has the base snapshot id and the metadata location of each prepared swap. `tried_ms` is when the
+    last of them was recorded, by the database's clock. `files` is None until the INTENT is recorded.
     """
 
     attempt_id: str
@@ -81,7 +83,7 @@ class Attempt:
     run_id: str
     fence: int
     token: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     status: AttemptStatus
     tries: tuple[tuple[int, str], ...] = ()
     tried_ms: int | None = None
@@ -91,7 +93,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an attempt said of its batch, and when by the database's clock."""
+    """The outcome of an attempt, and when it was recorded by the database's clock."""
 
     recorded_ms: int
     outcome: BatchOutcome
@@ -99,7 +101,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far an operation has come on a table: its last batch that is DONE, and the snapshot after it.
+    """The progress of an operation on a table: its last DONE batch, and the snapshot after it.
 
     `plan_id` names the window, which is the plan of that batch. `window_batches` counts the stored batches
     of that plan, `window_done` those that are DONE. Without a stored batch `plan_id` is None and `partitions`
@@ -111,7 +113,7 @@ class Cursor:
     window_batches: int
     window_done: int
     batch_id: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     snapshot_id: int | None
     fence: int
     advanced_ms: int
@@ -119,7 +121,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """A table the ledger has seen. `pointer` is the token at its last stored health."""
+    """A table with stored health. `pointer` is the catalog's token at that health."""
 
     table: TableId
     table_uuid: str
@@ -128,75 +130,78 @@ class KnownTable:
 
 
 class Ledger(Protocol):
-    """Leases, batches, attempts, back-off, health and records. Every write that belongs to a
-    lease is conditional on its (owner, fence) and raises FenceLostError otherwise.
+    """Leases, batches, attempts, back-off, health and records.
+
+    Every write that takes a lease happens only while its owner and fence are current. Otherwise it raises
+    FenceLostError.
     """
 
     def now_ms(self) -> int:
-        """The database's clock."""
+        """Returns the time of the database's clock."""
         ...
 
     # clocks
     def clock_mark(self, boot: str | None) -> ClockMark:
-        """What is kept of earlier readings of clocks, of this boot and of all machines."""
+        """Returns the stored readings of clocks, of this boot and of all machines."""
         ...
 
     def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
-        """Notes a reading of clocks that agreed: when the machine booted by its clock, and the
+        """Stores a reading of clocks that agreed: when the machine booted by its clock, and the
         database's time."""
         ...
 
     def forget_clock_marks(self) -> None:
-        """Forgets all readings: an operator says that the clocks are right now."""
+        """Deletes all readings. An operator calls this when the clocks are right again."""
         ...
 
     # leases
     def acquire_lease(
         self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
     ) -> Lease | None:
-        """A lease with fence max(ledger's, min_fence) + 1, or None while another owner's lease
+        """Returns a lease with fence max(ledger's, min_fence) + 1. None while the lease of another owner
         has not expired by the database's clock.
         """
         ...
 
     def heartbeat(self, lease: Lease) -> bool:
-        """Extends the lease by its ttl; False when it is no longer ours."""
+        """Extends the lease by its time to live. Returns False if the lease has another owner or fence now."""
         ...
 
     def holds(self, lease: Lease) -> bool:
-        """Whether the lease is still ours and not expired."""
+        """Whether the lease still has this owner and fence and has not expired."""
         ...
 
     def release_lease(self, lease: Lease) -> None:
-        """Ends the lease if it is still ours."""
+        """Ends the lease if it still has this owner and fence."""
         ...
 
-    # runs of Dagster's
+    # Dagster runs
     def record_run_heartbeat(self, run_id: str) -> None:
-        """The process of the run says that it lives, now by the database's clock."""
+        """Records a heartbeat of the run's process, by the database's clock."""
         ...
 
     def end_run(self, run_id: str) -> None:
-        """Nothing more is to be heard of the run."""
+        """Ends the heartbeats of the run."""
         ...
 
     def run_heartbeats(self) -> Mapping[str, int]:
-        """When each run that has not ended was last heard, ms by the database's clock."""
+        """Returns the time of the last heartbeat of each run that has not ended, in ms by the database's
+        clock."""
         ...
 
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
-        """Persists the plan's batches as PLANNED; one that is already open stays as it is, one
-        that ended FAILED at the same id is opened again.
+        """Persists the plan's batches as PLANNED. An open or DONE batch with the same id stays unchanged. A
+        FAILED or SUPERSEDED one becomes PLANNED again.
         """
         ...
 
     def open_batches(self, table_uuid: str, operation: Operation) -> tuple[StoredBatch, ...]:
-        """Batches in PLANNED, STARTED or UNKNOWN, in plan order."""
+        """Returns the batches in PLANNED, STARTED or UNKNOWN, in plan order."""
         ...
 
     def batch_of(self, attempt: Attempt) -> StoredBatch:
-        """The batch that the attempt was at, in whatever status it is by now."""
+        """Returns the batch of the attempt, in its current status."""
         ...
 
     def start_attempt(
@@ -204,21 +209,21 @@ class Ledger(Protocol):
         lease: Lease,
         batch_id: str,
         run_id: str,
-        write_ahead: Mapping[str, PartitionHistory],
+        write_ahead: Mapping[PartitionKey, PartitionHistory],
     ) -> Attempt:
-        """STARTED, with the write-ahead back-off of its partitions, in one transaction."""
+        """Records STARTED and the write-ahead back-off of the batch's partitions in one transaction."""
         ...
 
     def record_intent(
         self, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
     ) -> None:
-        """INTENT: the files written, before any attempt to commit them."""
+        """Records INTENT: the written files, before the first try to commit them."""
         ...
 
     def record_try(
         self, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
     ) -> None:
-        """ATTEMPT: persisted before each compare-and-swap."""
+        """Records ATTEMPT: one try, before its compare-and-swap."""
         ...
 
     def finish_attempt(
@@ -227,104 +232,108 @@ class Ledger(Protocol):
         attempt_id: str,
         status: BatchStatus,
         outcome: BatchOutcome,
-        histories: Mapping[str, PartitionHistory],
+        histories: Mapping[PartitionKey, PartitionHistory],
     ) -> None:
-        """OUTCOME, then CURSOR: batch status, back-off and hourly use, in one transaction."""
+        """Records the outcome of an attempt, with batch status, cursor, back-off and hourly use, in one
+        transaction."""
         ...
 
     def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
-        """Attempts without an outcome, oldest first; UNKNOWN ones included."""
+        """Returns the attempts without an outcome and the UNKNOWN ones, oldest first."""
         ...
 
     def attempts_at(self, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
-        """Every attempt at a batch, oldest first, however it ended."""
+        """Returns every attempt at a batch, oldest first, with any outcome."""
         ...
 
     def uncommitted_output(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
-        """The newest attempt at a batch that wrote files, where its process died without a commit
-        that is known or could not commit for no fault of theirs, and the batch is what it was then. The
-        attempt that wrote them, which may be an earlier one, began no longer ago than this."""
+        """Returns the newest attempt at a batch that has written files which can be reused.
+
+        Its process died before a known commit, or its commit failed for a reason other than the files. The
+        batch has not changed since. The attempt that wrote the files, which may be an earlier one, began at
+        most `within_seconds` ago.
+        """
         ...
 
     def settle_attempt(
         self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
     ) -> None:
-        """Records what became of an attempt that never reported, and its batch's status."""
+        """Records the settlement of an attempt that reported no outcome, and the status of its batch."""
         ...
 
     def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
-        """SUPERSEDED: will not be executed; a newer plan covers its partitions."""
+        """Makes the batch SUPERSEDED: it is not executed, and a newer plan covers its partitions."""
         ...
 
     def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
-        """The cursor of each operation that ended a batch DONE on the table, by operation."""
+        """Returns the cursor of each operation with a DONE batch on the table, by operation."""
         ...
 
-    # decisions' memory
+    # histories for decisions
     def history(self, table_uuid: str, table: str, operation: Operation) -> TableHistory:
-        """Back-off, quarantine, pause, this hour's use, unknown commits and a foreign lease."""
+        """Returns back-off, quarantine, pause, use in this hour, unknown commits and the owner of a lease."""
         ...
 
     def set_partition_history(
-        self, table_uuid: str, operation: Operation, histories: Mapping[str, PartitionHistory]
+        self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
-        """Overwrites back-off and quarantine (release by an operator)."""
+        """Replaces back-off and quarantine of these partitions."""
         ...
 
     def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
-        """Estimated and measured memory of the last batches that applied equality deletes, or ran
-        out of memory with it, newest first."""
+        """Returns estimated and measured memory of the last batches that applied equality deletes or ran
+        out of memory while they did, newest first."""
         ...
 
     def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
-        """What the last attempt at the operation that reported said of its batch."""
+        """Returns the report of the last attempt at the operation that reported an outcome."""
         ...
 
     # readers
     def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
-        """The registered readers of the table's changes, by name."""
+        """Returns the registered readers of the table's changes, by name."""
         ...
 
     def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
-        """Registers a reader, or notes how far it has come, now by the database's clock."""
+        """Registers a reader or stores its position, with the time of the database's clock."""
         ...
 
     def remove_reader(self, table_uuid: str, name: str) -> bool:
-        """Forgets a reader; whether there was one."""
+        """Deletes a reader. Returns whether it existed."""
         ...
 
     def pause(self, table: str, note: str) -> None:
-        """Pauses a table, or the fleet with table '*'."""
+        """Pauses a table. With table `*` it pauses all tables."""
         ...
 
     def resume(self, table: str, table_uuid: str | None = None) -> None:
-        """Ends a pause. A table that was renamed since it was paused and not measured yet is known
-        by its UUID alone."""
+        """Ends a pause. A table that was renamed after the pause, and not measured since, is found by
+        `table_uuid`."""
         ...
 
     def pause_note(self, table_uuid: str, table: str) -> str | None:
-        """The note of the pause that holds for the table, its own or the fleet's; None without one."""
+        """Returns the note of the pause of the table or of the fleet. None without a pause."""
         ...
 
     # health and records
     def put_health(self, measured: Measured) -> bool:
-        """Stores health unless what is stored is of a newer sequence number; says which."""
+        """Stores health unless the stored health has a newer sequence number. Returns whether it stored it."""
         ...
 
     def health(self, table: TableId) -> Measured | None:
-        """The last stored health of the table with this name."""
+        """Returns the last stored health of the table with this name."""
         ...
 
     def known_tables(self) -> tuple[KnownTable, ...]:
-        """Tables with stored health, by name."""
+        """Returns the tables with stored health, by name."""
         ...
 
     def forget_table(self, table: TableId) -> None:
-        """Drops the stored health of a table that is gone; history and records stay."""
+        """Deletes the stored health of a table that no longer exists. History and records stay."""
         ...
 
-    def retired_partitions(self, table: TableId) -> tuple[str, ...]:
-        """Partition keys absent from at least two successful observations in a row."""
+    def retired_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
+        """Returns the partition keys that the last two or more successful observations lack."""
         ...
 
     def append_record(self, record: Record) -> None:
@@ -332,19 +341,19 @@ class Ledger(Protocol):
         ...
 
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
-        """Newest first."""
+        """Returns records, newest first."""
         ...
 
     def has_unrecorded_runs(self, table_uuid: str) -> bool:
-        """Whether `unrecorded_runs` would tell of any, or a run is at work."""
+        """Whether a run has ended attempts at the table that no record has. The run may still be running."""
         ...
 
     def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
-        """Ended attempts of earlier runs on the leased table that no record tells of: their run
-        died, or they were settled after it. `core.outcomes.unrecorded_runs.record_of` tells them."""
+        """Returns earlier runs on the leased table with ended attempts that no record has: the run died, or
+        the attempts were settled after it. `core.outcomes.unrecorded_runs.record_of` makes the records."""
         ...
 
     def prune(self, table_uuid: str, keep_days: int) -> int:
-        """Forgets records but the newest, and ended work, of a table that are older than this; open
-        work, back-off and fences stay. Returns the number of rows."""
+        """Deletes records and ended work of a table that are older than `keep_days`. The newest record, open
+        work, back-off and fences stay. Returns the number of deleted rows."""
         ...

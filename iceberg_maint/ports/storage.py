@@ -1,4 +1,4 @@
-"""The seams to file storage: a store that lists, moves and deletes, and what metadata reaches."""
+"""The ports to file storage: a store that lists, moves and deletes files, and the files that metadata reaches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from iceberg_maint.core.removal.unlogged_metadata import MetadataLog, UnloggedMe
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as its store lists it, in the spelling of the location that was asked for.
-    `modified_ms` is the store's time, None where it tells none."""
+    """A file as its store lists it, with the scheme and authority of the requested location. `modified_ms` is
+    the store's time, None if the store reports none."""
 
     path: str
     size_bytes: int
@@ -23,56 +23,58 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """Files of one table. Raises RefusedError ICM-125 where access is denied."""
+    """The files of one table. Raises RefusedError ICM-125 if access is denied."""
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Every file below the prefix, in no order, streamed; links are not followed. A prefix
-        that does not exist holds none."""
+        """Streams every file below the prefix, in no order. Does not follow links. A prefix that does not
+        exist has no files."""
         ...
 
     def stat(self, path: str) -> StoredFile | None:
-        """The file, or None when there is none."""
+        """Returns the file, or None if it does not exist."""
         ...
 
     def now_ms(self, folder: str) -> int:
-        """The store's clock: the time of a file it is given to write in the folder, and which is
-        removed again. Proves on the way that files can be written and deleted."""
+        """Returns the time of the store's clock: the time of a file that it writes in the folder and deletes
+        again. This also proves that files can be written and deleted."""
         ...
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        """The whole file, or so much of its beginning. Raises FileNotFoundError."""
+        """Returns the file, or its first `most_bytes` bytes. Raises FileNotFoundError."""
         ...
 
     def read_lines(self, path: str) -> Iterator[bytes]:
-        """The file line by line, streamed. Raises FileNotFoundError."""
+        """Streams the lines of the file. Raises FileNotFoundError."""
         ...
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """Writes a new file; once it returns the file outlives a crash."""
+        """Writes a new file. After it returns, the file survives a crash."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Moves a file within a store. Raises FileExistsError rather than replace one, and
+        """Moves a file within a store. Raises FileExistsError if the target exists, and
         FileNotFoundError."""
         ...
 
     def delete(self, path: str) -> None:
-        """Deletes a file, if there is one."""
+        """Deletes a file, if it exists."""
         ...
 
     def tidy(self, folder: str) -> None:
-        """Removes what is left of a folder that holds no file any more; else nothing."""
+        """Removes a folder that has no files. Does nothing to other folders."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanWork:
-    """What one pass did. `digest` is what a person approves where `needs_approval`; nothing was
-    moved then. `marks` are the trash manifests written; `restored_files` were in the trash and
-    reached after all, `left_files` are still in it although their hold is over. `held` is what the
-    trash holds at the end and what waits for approval, None when that cannot be told. `unlogged` is the
-    sign of a second owner, None where nothing was scanned. `stopped` is what ended the pass after part
-    of this had been done."""
+    """The work of one orphan pass.
+
+    With `needs_approval` the pass moved nothing, and a person approves it by `digest`. `marks` are the ids of
+    the trash manifests that it wrote. `restored_files` were in the trash and are reachable. `left_files` are
+    still in the trash although their hold is over. `held` is the content of the trash at the end, and the
+    files that wait for approval; None if it is unknown. `unlogged` is the sign of a second owner, None
+    without a scan. `stopped` is the error that ended the pass after a part of this work.
+    """
 
     listed_files: int
     listed_bytes: int
@@ -93,7 +95,7 @@ class OrphanWork:
 
 
 class OrphanFiles(Protocol):
-    """Removes the files of one table that nothing reaches: mark, trash, sweep."""
+    """Removes the orphan files of one table: mark, trash, sweep."""
 
     def run(
         self,
@@ -104,49 +106,50 @@ class OrphanFiles(Protocol):
         sweep: bool,
         holds: Callable[[], bool],
     ) -> OrphanWork:
-        """Sweeps what has been in the trash long enough, if asked to, then puts there what nothing
-        reaches now. `in_flight` are files written and not yet committed; `holds` asks whether the
-        lease is still ours. Raises RefusedError ICM-110 to 115, 122, 125 where nothing was moved
-        or deleted before it, else tells it as `stopped`; FenceLostError.
+        """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
+
+        `in_flight` are files that are written and not yet committed. `holds` returns whether this process
+        still holds the lease. Raises FenceLostError. Raises RefusedError ICM-110 to 115, 122, 125 before
+        the first file is moved or deleted. After that, it returns the error as `stopped`.
         """
         ...
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
-        """The sign of a second owner, by one listing of the table's metadata folders. Raises RefusedError
-        ICM-111 where a pass would be refused for it."""
+        """Returns the sign of a second owner, from one listing of the table's metadata folders. Raises
+        RefusedError ICM-111 if a pass would be refused for it."""
         ...
 
 
 class Reachability(Protocol):
-    """Every file that one table's metadata reaches, read from the catalog anew at each call."""
+    """Every file that one table's metadata reaches. Each call reads the catalog again."""
 
     def metadata_location(self) -> str:
-        """The catalog's pointer now. Raises UnknownTableError ICM-126."""
+        """Returns the current pointer of the catalog. Raises UnknownTableError ICM-126."""
         ...
 
     def log(self) -> MetadataLog:
-        """The catalog's pointer and the metadata log that it names, read now. Raises UnknownTableError
-        ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102 when the table is another one by now."""
+        """Returns the current pointer of the catalog and its metadata log. Raises UnknownTableError ICM-126,
+        UnreadableTableError ICM-101, and RefusedError ICM-102 if the name now belongs to another table."""
         ...
 
     def paths(self) -> Iterator[str]:
-        """Every file that the current metadata reaches, in no order, streamed; the same file may
-        come more than once.
+        """Streams every file that the current metadata reaches, in no order. A file may occur more than
+        once.
 
-        Of manifests that an earlier call of this object has read nothing comes again: callers
-        keep what they were given. Raises UnreadableTableError ICM-101 where anything cannot be
-        read, RefusedError ICM-102 when the table is another one by now.
+        The files of a manifest that an earlier call of this object has read do not occur again, so callers
+        keep them. Raises UnreadableTableError ICM-101 if anything cannot be read, and RefusedError ICM-102
+        if the name now belongs to another table.
         """
         ...
 
     def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
-        """The live files of a manifest that no snapshot has, from its bytes. None for an Avro file that
-        is no manifest, unless its name makes it `certain` to be one. Raises UnreadableTableError
-        ICM-101."""
+        """Returns the live files of a manifest that no snapshot has, from its bytes. None for an Avro file
+        that is not a manifest. With `certain` its name says that it is one, and it raises
+        UnreadableTableError ICM-101 instead."""
         ...
 
     def second_opinion(self, most: int) -> Iterator[str]:
-        """Files that the last call of `paths` must have given, found by another decoder: all of a
-        small table, of a large one a sample of about `most`. Raises UnreadableTableError ICM-101.
+        """Streams files that the last call of `paths` must have returned, read by another decoder: all files
+        of a small table, a sample of about `most` files of a large one. Raises UnreadableTableError ICM-101.
         """
         ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.codec import to_data
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.policy.data import Policy, policy_keys
@@ -158,7 +159,7 @@ def _partition(
     )
 
 
-def _last_of(partition: str, last: Record | None) -> str | None:
+def _last_of(partition: PartitionKey, last: Record | None) -> str | None:
     if last is None:
         return None
     for key, status, reason in last.outcome.partitions:

@@ -1,1 +1,1 @@
-"""The loop: takes a table from assessment to outcome, one batch at a time."""
+"""The loop: maintains one table from assessment to outcome, one batch at a time."""

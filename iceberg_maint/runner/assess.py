@@ -1,6 +1,6 @@
 """Assessment: the read-only half of the loop, from catalog to decision and plan.
 
-`observe`, `plan`, `why` and `run` all start here; nothing in it changes a table.
+`observe`, `plan`, `why` and `run` all start here. Nothing here changes a table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from iceberg_maint.core.decisions.retention import Retention, may_be_young, reta
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    Operation,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
@@ -37,10 +43,10 @@ NOTHING_EXPIRES = Retention((), (), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """One table looked at: what is, what is wanted, what was, what follows.
+    """One table: its state, its policy, its health, its histories and the decisions that follow.
 
-    One history and one decision per operation asked about, in the order of the cycle; `retention`
-    is what may expire, where housekeeping is asked about, `sweeps` whether trash may be emptied.
+    There is one history and one decision per operation, in the order of the cycle. With housekeeping
+    among the operations, `retention` is what may expire and `sweeps` says whether the trash may be emptied.
     """
 
     state: TableState
@@ -62,12 +68,12 @@ class Assessment:
         return combine_decisions(self.decisions)
 
     def only(self, operations: Sequence[Operation]) -> Assessment:
-        """The same look, of these operations alone."""
-        chosen = [n for n, d in enumerate(self.decisions) if d.operation in operations]
+        """Returns the part of the assessment that concerns these operations."""
+        indexes = [n for n, d in enumerate(self.decisions) if d.operation in operations]
         return replace(
             self,
-            histories=tuple(self.histories[n] for n in chosen),
-            decisions=tuple(self.decisions[n] for n in chosen),
+            histories=tuple(self.histories[n] for n in indexes),
+            decisions=tuple(self.decisions[n] for n in indexes),
         )
 
 
@@ -76,15 +82,15 @@ def assess(
     runtime: Runtime,
     operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
-    requested: frozenset[str] | None = None,
+    requested: frozenset[PartitionKey] | None = None,
     force: bool = False,
     owner: str | None = None,
 ) -> Assessment:
-    """Pins, measures, stores the health and decides on each operation.
+    """Pins and measures the table, stores its health and decides on each operation.
 
-    `owner` is the lease owner asking; its own lease does not count as somebody else's. Raises
-    UnknownTableError for a table the catalog lacks or a requested partition key that the table
-    cannot have.
+    `owner` is the lease owner of the caller. Its own lease does not count as another owner's. Raises
+    UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
+    table cannot have.
     """
     state = runtime.catalog_of(table).pin(table)
     check_partitions(state, requested)
@@ -107,13 +113,13 @@ def assess(
         expires = policy.expire_snapshots.enabled
         sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
-    def past(operation: Operation) -> TableHistory:
+    def history_of(operation: Operation) -> TableHistory:
         history = runtime.ledger.history(state.uuid, str(table), operation)
-        own = owner is not None and history.lease_owner == owner
-        return replace(history, lease_owner=None) if own else history
+        is_own_lease = owner is not None and history.lease_owner == owner
+        return replace(history, lease_owner=None) if is_own_lease else history
 
     for operation in operations:
-        history = past(operation)
+        history = history_of(operation)
         histories.append(history)
         if operation in HOUSEKEEPING_OPERATIONS:
             decisions.append(
@@ -138,7 +144,7 @@ def assess(
                 policy,
                 history,
                 now_ms,
-                beside=past(other) if (other := other_data_operation(operation)) else None,
+                beside=history_of(other) if (other := other_data_operation(operation)) else None,
                 requested=requested,
                 force=force,
                 readers=runtime.row_types,
@@ -150,7 +156,7 @@ def assess(
 def decide_stored(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[TableHistory, Decision]:
-    """History and decision on a table's data from its stored health; the catalog is not asked."""
+    """Returns history and decision on a table's data from its stored health, without the catalog."""
     policy = coexistence_policy(policy, measured.foreign, now_ms)
     histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
     decisions = []
@@ -172,41 +178,52 @@ def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
 
 
 def with_order(state: TableState, policy: Policy) -> TableState:
-    """The state with the order that its layout is measured by. Raises ConfigurationError ICM-100
-    for a column that the table lacks or that has no order."""
+    """Returns the state with the sort order that its layout is measured by. Raises ConfigurationError
+    ICM-100 for a column that the table lacks or that has no order."""
     try:
         return replace(state, order=target_sort_order(state, policy.layout))
     except ValueError as why:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 
 
-def make_plans(seen: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
-    """One plan per decision, of what it says RUN; the very objects `run` executes."""
-    decided = zip(seen.decisions, seen.histories, strict=True)
-    return tuple(_plan(decision, history, seen, runtime) for decision, history in decided)
+def make_plans(assessment: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
+    """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects."""
+    pairs = zip(assessment.decisions, assessment.histories, strict=True)
+    return tuple(_plan(decision, history, assessment, runtime) for decision, history in pairs)
 
 
-def _plan(decision: Decision, history: TableHistory, seen: Assessment, runtime: Runtime) -> Plan:
+def _plan(decision: Decision, history: TableHistory, assessment: Assessment, runtime: Runtime) -> Plan:
     operation = decision.operation
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
-            operation, seen.state, decision, seen.policy, seen.retention, history, sweeps=seen.sweeps
+            operation,
+            assessment.state,
+            decision,
+            assessment.policy,
+            assessment.retention,
+            history,
+            sweeps=assessment.sweeps,
         )
-    partitions = partitions_to_read(operation, decision, seen.measured)
+    partitions = partitions_to_read(operation, decision, assessment.measured)
     return plan_operation(
         operation,
-        seen.state,
+        assessment.state,
         decision,
-        runtime.catalog_of(seen.state.table).live_files(seen.state, partitions) if partitions else (),
-        seen.policy,
-        seen.measured.target_file_size_bytes,
-        memory_correction=learned_correction(runtime.ledger.memory_uses(seen.state.uuid)),
+        runtime.catalog_of(assessment.state.table).live_files(assessment.state, partitions)
+        if partitions
+        else (),
+        assessment.policy,
+        assessment.measured.target_file_size_bytes,
+        memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
     )
 
 
 def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: int) -> Retention:
-    """What may expire now: nothing that a plan not yet done was made at lately or an attempt not yet
-    settled was based on, nor what came since, by which it is settled."""
+    """Returns what may expire now.
+
+    Retained are the snapshots of recent open plans and the base snapshots of open attempts, with every
+    later snapshot: attempts are settled from those.
+    """
     running = {
         stored.plan_id: stored.batch.snapshot_id
         for operation in DATA_OPERATIONS
@@ -227,8 +244,9 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
     )
 
 
-def check_partitions(state: TableState, requested: frozenset[str] | None) -> None:
-    """Refuses keys that no partition of this table can have; one without files is fine."""
+def check_partitions(state: TableState, requested: frozenset[PartitionKey] | None) -> None:
+    """Raises UnknownTableError ICM-126 for a key that no partition of this table can have. The partition
+    need not have files."""
     for key in sorted(requested or ()):
         try:
             decode_partition(key, state.specs, state.first_spec_id)

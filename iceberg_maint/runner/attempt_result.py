@@ -1,4 +1,4 @@
-"""AttemptResult: how an attempt at a batch ended, before it is written down."""
+"""AttemptResult: how an attempt at a batch ended, before the ledger stores it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _REJECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """`snapshot` is the one committed, `work` what an orphan pass did, `memory` what was used of it where
-    nothing was written for want of it, `counts` what else is counted."""
+    """The result of one attempt.
+
+    `snapshot` is the committed snapshot. `work` is the work of an orphan pass. `memory` is the peak usage,
+    if the attempt ran out of memory. `counts` are further counts by name.
+    """
 
     outcome: OutcomeStatus
     reason: Reason
@@ -43,27 +46,27 @@ class AttemptResult:
 
 
 def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
-    """The batch's table now; None when another one has its name."""
+    """Returns the current state of the batch's table. None if its name now belongs to another table."""
     table = TableId.parse(batch.table)
     state = runtime.catalog_of(table).pin(table)
     return state if state.uuid == batch.table_uuid else None
 
 
-def rejected(written: Written, result: CommitResult) -> AttemptResult:
-    """The end of an attempt whose commit was rejected."""
+def rejected_commit(written: Written, result: CommitResult) -> AttemptResult:
+    """Returns the result of an attempt whose commit was rejected."""
     reason = _REJECTIONS[result.rejection or Rejection.ERROR]
     return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
 
 
-def not_shown(written: Written, result: CommitResult) -> AttemptResult:
-    """The end of an attempt whose commit the table does not show."""
-    message = result.message or "the catalog reported success, the table does not show it"
+def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
+    """Returns the result of an attempt whose commit the table does not show."""
+    message = result.message or "the catalog reported success, but the table does not show the commit"
     return AttemptResult(
         OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
     )
 
 
 def one_line(why: BaseException) -> str:
-    """An error on one line, cut."""
+    """Returns class and text of an error on one line, cut to 500 characters."""
     text = " ".join(str(why).split())
     return f"{type(why).__name__}: {text[:500]}"

@@ -1,4 +1,4 @@
-"""Clocks: reads them all, and refuses to remove anything by clocks that disagree."""
+"""Clocks: reads all of them, and refuses removals while they disagree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iceberg_maint.runner.runtime import Runtime
 def read_clocks(
     clock: Clock, ledger: Ledger, *, store_ms: int | None = None, updated_ms: int | None = None
 ) -> Clocks:
-    """The clocks of this machine and of the ledger, with the times of a store and of a table."""
+    """Reads the clocks of this machine and of the ledger, beside the times of a store and of a table."""
     uptime = clock.uptime()
     return Clocks(
         machine_ms=clock.now_ms(),
@@ -26,14 +26,17 @@ def read_clocks(
 
 
 def table_clocks(runtime: Runtime, state: TableState, *, store: bool) -> Clocks:
-    """The clocks that a table's retention depends on. The `store` is asked by a file that is written
-    there and removed, so only where something is about to be removed."""
+    """Reads the clocks that a table's retention depends on.
+
+    With `store` it reads the clock of the table's store: it writes a file there and removes it. Set
+    `store` only before a removal.
+    """
     store_ms = runtime.store_now_ms(state) if store else None
     return read_clocks(runtime.clock, runtime.ledger, store_ms=store_ms, updated_ms=state.last_updated_ms)
 
 
 def checked_clocks(runtime: Runtime, state: TableState, *, store: bool) -> Clocks:
-    """The clocks, which agree. Raises RefusedError ICM-115 where they do not."""
+    """Reads the clocks. Raises RefusedError ICM-115 if they disagree."""
     clocks = table_clocks(runtime, state, store=store)
     if doubt := disagreement(clocks):
         raise clock_refusal(str(state.table), doubt)
@@ -41,19 +44,20 @@ def checked_clocks(runtime: Runtime, state: TableState, *, store: bool) -> Clock
 
 
 def clock_refusal(table: str, doubt: str) -> RefusedError:
-    """What a person reads where clocks disagree."""
+    """Returns the error for clocks that disagree."""
     return RefusedError("ICM-115", f"{table}: {doubt}; nothing is removed.", FIX)
 
 
 def keep_mark(runtime: Runtime, clocks: Clocks) -> None:
-    """Notes in the ledger a reading of clocks that agree, the store's included: later readings are
+    """Stores in the ledger a reading of clocks that agree, the store's among them. Later readings are
     compared with it."""
     _keep(runtime, clocks, clocks.ledger_ms)
 
 
 def keep_boot(runtime: Runtime, clocks: Clocks) -> None:
-    """Notes when this boot of the machine began, unless that is known: from now on the ledger tells
-    whether the clock is set. The time itself is left to `keep_mark`, as no store was asked."""
+    """Stores when this boot of the machine began, unless the ledger has it. From then on the ledger
+    shows whether the clock was set. The time itself is stored by `keep_mark`, because this reading has no
+    store's clock."""
     if clocks.uptime_ms is not None and clocks.mark.booted_ms is None:
         _keep(runtime, clocks, 0)
 

@@ -1,4 +1,4 @@
-"""Execute one batch: write, prove, commit, and judge from the table what happened."""
+"""Executes one batch: writes, proves, commits, and judges the outcome from the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iceberg_maint.core.decisions.backoff import (
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.publish_waits import publish_wait
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import (
@@ -46,7 +46,13 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
-from iceberg_maint.runner.attempt_result import AttemptResult, not_shown, one_line, pin_same, rejected
+from iceberg_maint.runner.attempt_result import (
+    AttemptResult,
+    one_line,
+    pin_same,
+    rejected_commit,
+    unknown_commit,
+)
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
     counts_of,
@@ -56,11 +62,11 @@ from iceberg_maint.runner.housekeeping import (
     may_expire,
     remove_orphans,
 )
-from iceberg_maint.runner.reuse_files import adopted
+from iceberg_maint.runner.reuse_files import reusable_output
 from iceberg_maint.runner.runtime import Runtime
 
 _UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
-_ENDED = {
+_BATCH_STATUS = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,
     OutcomeStatus.NO_OP: BatchStatus.DONE,
     OutcomeStatus.UNSUPPORTED: BatchStatus.FAILED,
@@ -69,19 +75,21 @@ _ENDED = {
 }
 
 
-_Run = Callable[[Batch, Policy, Runtime, Lease, str, Attempt, Mapping[str, PartitionHistory]], AttemptResult]
+_RunBatch = Callable[
+    [Batch, Policy, Runtime, Lease, str, Attempt, Mapping[PartitionKey, PartitionHistory]], AttemptResult
+]
 
 
 def execute(
     batch: Batch, policy: Policy, history: TableHistory, runtime: Runtime, lease: Lease, run_id: str
 ) -> BatchOutcome:
-    """Runs one persisted batch to an outcome that is persisted too.
+    """Runs one persisted batch and persists its outcome.
 
-    Raises FenceLostError when the lease is gone, what the engine raises when it cannot start, and
-    whatever interrupted it (Terminate, KeyboardInterrupt) after stopping the engine. An attempt interrupted while it commits stays
-    open, to be settled from the table.
+    Raises FenceLostError if the lease is lost, and what the engine raises if it cannot start. On an
+    interrupt (Terminate, KeyboardInterrupt) it stops the engine and raises the interrupt. An attempt that is
+    interrupted while it commits stays open. A later run settles it from the table.
     """
-    run: _Run
+    run: _RunBatch
     match batch.work:
         case RemoveOrphanFiles() as work:
             run = partial(_orphan_pass, work)
@@ -92,38 +100,38 @@ def execute(
             | RewriteManifests()
             | ExpireSnapshots()
         ) as work:
-            # An engine that cannot start is no failure of the partitions: nothing is claimed for it.
+            # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
             runtime.engine().start()
             run = partial(_write_and_commit, _steps(work))
         case _:
             assert_never(batch.work)
     started = runtime.clock.monotonic_seconds()
-    past = {p: history.of(p) for p in batch.partitions}
+    histories = {p: history.of(p) for p in batch.partitions}
     now_ms = runtime.clock.now_ms()
     attempt = runtime.ledger.start_attempt(
         lease,
         batch.batch_id,
         run_id,
-        {p: write_ahead(h, policy.retry, now_ms) for p, h in past.items()},
+        {p: write_ahead(h, policy.retry, now_ms) for p, h in histories.items()},
     )
-    ended = run(batch, policy, runtime, lease, run_id, attempt, past)
-    ended = replace(ended, message=runtime.masked(ended.message))
+    attempt_result = run(batch, policy, runtime, lease, run_id, attempt, histories)
+    attempt_result = replace(attempt_result, message=runtime.masked(attempt_result.message))
     seconds = runtime.clock.monotonic_seconds() - started
-    outcome = _outcome(batch, ended, seconds)
+    outcome = _outcome(batch, attempt_result, seconds)
     runtime.ledger.finish_attempt(
         lease,
         attempt.attempt_id,
-        _ENDED[ended.outcome],
+        _BATCH_STATUS[attempt_result.outcome],
         outcome,
-        _histories(ended, past, policy, runtime),
+        _histories(attempt_result, histories, policy, runtime),
     )
     return outcome
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """What differs between works that end in a commit: what is written before it, or why nothing is, and
-    how the outcome is judged after it."""
+    """What differs between works that end in a commit. `write` writes the files before the commit, or
+    returns why it writes none. `judge` returns the result after the commit."""
 
     write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
     judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
@@ -152,14 +160,14 @@ def _orphan_pass(
     lease: Lease,
     _run_id: str,
     attempt: Attempt,
-    past: Mapping[str, PartitionHistory],
+    histories: Mapping[PartitionKey, PartitionHistory],
 ) -> AttemptResult:
     try:
         return remove_orphans(work, batch, policy, runtime, lease)
     except FenceLostError:
         raise
     except BaseException:
-        _terminated(batch, runtime, lease, attempt, past, "every file is at its place or in the trash")
+        _terminated(batch, runtime, lease, attempt, histories, "every file is in its place or in the trash")
         raise
 
 
@@ -171,7 +179,7 @@ def _write_and_commit(
     lease: Lease,
     run_id: str,
     attempt: Attempt,
-    past: Mapping[str, PartitionHistory],
+    histories: Mapping[PartitionKey, PartitionHistory],
 ) -> AttemptResult:
     engine = runtime.engine()
     try:
@@ -186,11 +194,11 @@ def _write_and_commit(
         return AttemptResult(status, unsupported or Reason.ERROR, str(why))
     except MemoryExceededError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
-    except Exception as why:  # noqa: BLE001 - any failure to write leaves the table as it was
+    except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:
         engine.cancel()
-        _terminated(batch, runtime, lease, attempt, past, "stopped before its commit")
+        _terminated(batch, runtime, lease, attempt, histories, "stopped before its commit")
         raise
     if isinstance(written, AttemptResult):
         return written
@@ -216,7 +224,7 @@ def _write_and_commit(
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
-    return adopted(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
+    return reusable_output(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
 
 
 def _judge(
@@ -227,49 +235,49 @@ def _judge(
     runtime: Runtime,
     policy: Policy,
 ) -> AttemptResult:
-    """The outcome from the table itself, read by another reader than the one that committed."""
+    """Returns the result from the table itself, through another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
-        return rejected(written, result)
+        return rejected_commit(written, result)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
-        return not_shown(written, result)
+        return unknown_commit(written, result)
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
-    marked = written.proof.removed_records
-    removed, large = _removed_deletes(snapshot), limits.large_above_bytes
-    better = gained(batch, sizes, removed, marked, large, _layout_gain(batch.work, written))
+    removed_records = written.proof.removed_records
+    removed_deletes, large = _removed_deletes(snapshot), limits.large_above_bytes
+    better = gained(batch, sizes, removed_deletes, removed_records, large, _layout_gain(batch.work, written))
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
     return AttemptResult(status, reason, "", written.proof, written, result, snapshot)
 
 
-def _outcome(batch: Batch, ended: AttemptResult, seconds: float) -> BatchOutcome:
-    committed = ended.snapshot is not None
-    written = ended.written
+def _outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -> BatchOutcome:
+    committed = attempt_result.snapshot is not None
+    written = attempt_result.written
     return BatchOutcome(
         batch_id=batch.batch_id,
         partitions=batch.partitions,
-        outcome=ended.outcome,
-        reason=ended.reason,
+        outcome=attempt_result.outcome,
+        reason=attempt_result.reason,
         input_files=batch.input_files,
         output_files=len(written.files) if written and committed else 0,
         input_bytes=batch.input_bytes,
         output_bytes=written.output_bytes if written and committed else 0,
-        delete_files_removed=_removed_deletes(ended.snapshot) if ended.snapshot else 0,
+        delete_files_removed=_removed_deletes(attempt_result.snapshot) if attempt_result.snapshot else 0,
         seconds=round(seconds, 3),
         snapshot_before=batch.snapshot_id,
-        snapshot_after=ended.snapshot.snapshot_id if ended.snapshot else None,
-        commit_tries=ended.commit.tries if ended.commit else 0,
+        snapshot_after=attempt_result.snapshot.snapshot_id if attempt_result.snapshot else None,
+        commit_tries=attempt_result.commit.tries if attempt_result.commit else 0,
         wasted_bytes=_wasted_bytes(written, committed=committed),
-        proof=ended.proof,
-        message=ended.message,
-        memory=written.memory if written else ended.memory,
+        proof=attempt_result.proof,
+        message=attempt_result.message,
+        memory=written.memory if written else attempt_result.memory,
         layout=_layout_gain(batch.work, written) if written and committed else None,
-        counts=counts_of(ended),
-        held=ended.work.held if ended.work else None,
-        unlogged=ended.work.unlogged if ended.work else None,
+        counts=counts_of(attempt_result),
+        held=attempt_result.work.held if attempt_result.work else None,
+        unlogged=attempt_result.work.unlogged if attempt_result.work else None,
     )
 
 
@@ -280,25 +288,34 @@ def _layout_gain(work: Work, written: Written) -> LayoutGain | None:
 
 
 def _histories(
-    ended: AttemptResult, past: Mapping[str, PartitionHistory], policy: Policy, runtime: Runtime
-) -> dict[str, PartitionHistory]:
-    # An orphan pass that found none is as it should be.
-    looked = ended.work is not None and ended.outcome is OutcomeStatus.NO_OP
-    if ended.outcome is OutcomeStatus.IMPROVED or ended.reason is Reason.FORCED or looked:
-        return {p: succeeded() for p in past}
-    if ended.outcome is OutcomeStatus.UNKNOWN:
+    attempt_result: AttemptResult,
+    histories: Mapping[PartitionKey, PartitionHistory],
+    policy: Policy,
+    runtime: Runtime,
+) -> dict[PartitionKey, PartitionHistory]:
+    # An orphan pass that finds no orphans is a success.
+    no_orphans = attempt_result.work is not None and attempt_result.outcome is OutcomeStatus.NO_OP
+    if (
+        attempt_result.outcome is OutcomeStatus.IMPROVED
+        or attempt_result.reason is Reason.FORCED
+        or no_orphans
+    ):
+        return {p: succeeded() for p in histories}
+    if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if ended.reason is Reason.STALE:
-        return {p: undone(h) for p, h in past.items()}
-    if ended.reason is Reason.CLOCKS_DISAGREE:
-        # By the clock that is behind: one that is ahead would make it wait until its time is reached.
+    if attempt_result.reason is Reason.STALE:
+        return {p: undone(h) for p, h in histories.items()}
+    if attempt_result.reason is Reason.CLOCKS_DISAGREE:
+        # The back-off counts by the slower clock. By a clock that is ahead it would last too long.
         earliest_ms = min(runtime.clock.now_ms(), runtime.ledger.now_ms())
-        return {p: refused(h, policy.retry, earliest_ms, ended.message) for p, h in past.items()}
+        return {
+            p: refused(h, policy.retry, earliest_ms, attempt_result.message) for p, h in histories.items()
+        }
     now_ms = runtime.clock.now_ms()
-    why = ended.message or ended.reason.value
-    if ended.reason is Reason.REFS_LOST:
-        return {p: quarantined_history(h, why) for p, h in past.items()}
-    return {p: failed(h, policy.retry, now_ms, why) for p, h in past.items()}
+    why = attempt_result.message or attempt_result.reason.value
+    if attempt_result.reason is Reason.REFS_LOST:
+        return {p: quarantined_history(h, why) for p, h in histories.items()}
+    return {p: failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
 
 
 def _terminated(
@@ -306,25 +323,25 @@ def _terminated(
     runtime: Runtime,
     lease: Lease,
     attempt: Attempt,
-    past: Mapping[str, PartitionHistory],
+    histories: Mapping[PartitionKey, PartitionHistory],
     message: str,
 ) -> None:
     outcome = _outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
-    # An attempt that cannot be handed back is settled by the next run; a failure here must not take
-    # the place of the interrupt, or the program would go on.
+    # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
+    # the program would not stop.
     with suppress(Exception):
         runtime.ledger.finish_attempt(
             lease,
             attempt.attempt_id,
             BatchStatus.PLANNED,
             outcome,
-            {p: undone(h) for p, h in past.items()},
+            {p: undone(h) for p, h in histories.items()},
         )
 
 
 def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
     if written is None or written.adopted:
-        # What was adopted is told of by the attempt that wrote it.
+        # The attempt that wrote the files counts their bytes.
         return 0
     return written.scratch_bytes + (0 if committed else written.output_bytes)
 

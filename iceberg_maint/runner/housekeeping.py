@@ -1,4 +1,4 @@
-"""Housekeep: attempts at what concerns a table as a whole, and what came of them."""
+"""Housekeeping: attempts at operations on a whole table, and their results."""
 
 from __future__ import annotations
 
@@ -19,59 +19,66 @@ from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import retention_of
-from iceberg_maint.runner.attempt_result import AttemptResult, not_shown, one_line, pin_same, rejected
+from iceberg_maint.runner.attempt_result import (
+    AttemptResult,
+    one_line,
+    pin_same,
+    rejected_commit,
+    unknown_commit,
+)
 from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
 from iceberg_maint.runner.runtime import Runtime
 
 NOTHING_WRITTEN = Written(
     (), Proof("metadata", equal=True, input_records=0, output_records=0, removed_records=0)
 )
-"""Of housekeeping: its commit changes metadata only, which the gate holds against the plan."""
+"""The output of housekeeping. Its commit changes metadata only, and the gate checks that change against
+the plan."""
 
 
 def remove_orphans(
     work: RemoveOrphanFiles, batch: Batch, policy: Policy, runtime: Runtime, lease: Lease
 ) -> AttemptResult:
-    """An orphan pass; what it did is on storage in the trash manifests, whatever ends it."""
+    """Runs an orphan pass. The trash manifests on storage record its work, even if it is interrupted."""
     state = pin_same(batch, runtime)
     if state is None:
-        return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, "the table is another one by now")
+        return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, "another table has this name now")
     open_attempts = runtime.ledger.open_attempts(batch.table_uuid)
     try:
         if doubtful := doubtful_clocks(batch, runtime):
             return doubtful
-        done = runtime.orphan_files(state.table).run(
+        orphan_work = runtime.orphan_files(state.table).run(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=work.sweep,
-            holds=lambda: _holds(state, runtime, lease),
+            holds=lambda: _lease_is_held(state, runtime, lease),
         )
     except FenceLostError:
         raise
     except RefusedError as why:
         return AttemptResult(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
-    except Exception as why:  # noqa: BLE001 - every file is at its place or in the trash
+    except Exception as why:  # noqa: BLE001 - every file is in its place or in the trash
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
-    if done.stopped is not None:
-        refused = isinstance(done.stopped, RefusedError)
+    if orphan_work.stopped is not None:
+        refused = isinstance(orphan_work.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
-        message = str(done.stopped) if refused else one_line(done.stopped)
-        return AttemptResult(status, _reason(done.stopped), message, work=done)
-    if done.needs_approval:
+        message = str(orphan_work.stopped) if refused else one_line(orphan_work.stopped)
+        return AttemptResult(status, _reason(orphan_work.stopped), message, work=orphan_work)
+    if orphan_work.needs_approval:
         message = (
-            f"ICM-122 {done.orphan_files} of {done.listed_files} files look orphaned; "
-            f"approve by iceberg-maint orphans trash {batch.table} --approve {done.digest}"
+            f"ICM-122 {orphan_work.orphan_files} of {orphan_work.listed_files} files look orphaned; "
+            f"approve by iceberg-maint orphans trash {batch.table} --approve {orphan_work.digest}"
         )
-        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=done)
-    did = done.trashed_files + done.swept_files > 0
-    status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
-    return AttemptResult(status, batch.reasons[0], work=done)
+        return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=orphan_work)
+    has_effect = orphan_work.trashed_files + orphan_work.swept_files > 0
+    status = OutcomeStatus.IMPROVED if has_effect else OutcomeStatus.NO_OP
+    return AttemptResult(status, batch.reasons[0], work=orphan_work)
 
 
-def _holds(state: TableState, runtime: Runtime, lease: Lease) -> bool:
-    """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
-    have been set since the pass began."""
+def _lease_is_held(state: TableState, runtime: Runtime, lease: Lease) -> bool:
+    """Whether this process still holds the lease; called before each removal. Raises RefusedError ICM-115
+    if a clock was set since the pass began."""
     checked_clocks(runtime, state, store=False)
     return runtime.ledger.holds(lease)
 
@@ -83,24 +90,23 @@ def _reason(why: Exception) -> Reason:
 
 
 def doubtful_clocks(batch: Batch, runtime: Runtime) -> AttemptResult | None:
-    """How a batch that removes something by its age ends where clocks disagree, its store's included; None where
-    they agree. Raises what the store raises."""
+    """Returns the result of a batch that removes by age while clocks disagree, the store's among them.
+    None if they agree. Raises what the store raises."""
     state = pin_same(batch, runtime)
     if state is None:
-        return None  # told by what follows
+        return None  # the next step reports it
     clocks = table_clocks(runtime, state, store=True)
     doubt = disagreement(clocks)
     if doubt is None:
         keep_mark(runtime, clocks)
         return None
-    why = str(clock_refusal(batch.table, doubt))
-    return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, why)
+    message = str(clock_refusal(batch.table, doubt))
+    return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, message)
 
 
 def may_expire(batch: Batch, policy: Policy, runtime: Runtime, metadata_location: str) -> Retention | None:
-    """What may expire of the batch's table at this moment; None when its metadata is no longer that
-    at `metadata_location`, so that what is said of it would be of another one. Raises RefusedError
-    ICM-115 where clocks disagree; age counts by the clock that is behind."""
+    """Returns what may expire of the batch's table now. None if its metadata is no longer the one at
+    `metadata_location`. Age counts by the slowest clock. Raises RefusedError ICM-115 if clocks disagree."""
     state = pin_same(batch, runtime)
     if state is None or state.metadata_location != metadata_location:
         return None
@@ -117,16 +123,17 @@ def judge_expiry(
     runtime: Runtime,
     _policy: Policy,
 ) -> AttemptResult:
-    """The outcome from the table itself: the absence of what expired, of which no snapshot tells."""
+    """Returns the result from the table itself: the expired snapshots and refs must be absent. An expiry
+    creates no snapshot of its own."""
     if result.status is CommitStatus.REJECTED:
-        return rejected(written, result)
+        return rejected_commit(written, result)
     if result.lost:
-        why = str(lost_error(batch.table, result.lost))
-        return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, why, written.proof, written, result)
+        message = str(lost_error(batch.table, result.lost))
+        return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, message, written.proof, written, result)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot if state is not None and expired(work, state) else None
     if snapshot is None:
-        return not_shown(written, result)
+        return unknown_commit(written, result)
     counts = {"expired_snapshots": len(work.snapshots), "expired_refs": len(work.refs)}
     status, reason = OutcomeStatus.IMPROVED, batch.reasons[0]
     return AttemptResult(status, reason, "", written.proof, written, result, snapshot, counts=counts)
@@ -141,17 +148,17 @@ def judge_regrouping(
     runtime: Runtime,
     policy: Policy,
 ) -> AttemptResult:
-    """The outcome from the table itself: the snapshot with the attempt's token, and its manifests."""
+    """Returns the result from the table itself: the snapshot with the attempt's token, and its manifests."""
     if result.status is CommitStatus.REJECTED:
-        return rejected(written, result)
+        return rejected_commit(written, result)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if state is None or snapshot is None:
-        return not_shown(written, result)
-    after = int(snapshot.summary.get("manifests-created", "0"))
-    counts = {"manifests_replaced": len(work.manifests), "manifests_created": after}
-    # As many as before, where each holds fewer partitions than before.
-    better = after < len(work.manifests) or not manifest_findings(state, policy.rewrite_manifests)
+        return unknown_commit(written, result)
+    created_manifests = int(snapshot.summary.get("manifests-created", "0"))
+    counts = {"manifests_replaced": len(work.manifests), "manifests_created": created_manifests}
+    # The count may stay the same if each manifest then covers fewer partitions.
+    better = created_manifests < len(work.manifests) or not manifest_findings(state, policy.rewrite_manifests)
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
@@ -159,21 +166,25 @@ def judge_regrouping(
 
 
 def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
-    """What a person is told of an expiry with which went what others depend on."""
+    """Returns the error for an expiry that also removed refs or snapshots that others set."""
     return IcebergMaintError(
         "ICM-130",
-        f"{table}: with what expired went {', '.join(lost)}; the catalog does not compare what a commit is "
-        "based on.",
-        "set it again from the table's metadata log before its files are swept; nothing expires and "
-        f"no trash is swept until iceberg-maint release {table}.",
+        f"{table}: the expiry also removed {', '.join(lost)}; the catalog does not check the base of a commit.",
+        "set each one again from the table's metadata log before its files are swept, then run "
+        f"iceberg-maint release {table}. Until then nothing expires and no trash is swept.",
     )
 
 
-def counts_of(ended: AttemptResult) -> Mapping[str, int]:
-    """What housekeeping counted, by name; of a batch whose files another process had written, how many."""
-    if ended.written is not None and ended.written.adopted and ended.snapshot is not None:
-        return {"adopted_files": len(ended.written.files)}
-    if ended.work is None:
-        return ended.counts
+def counts_of(attempt_result: AttemptResult) -> Mapping[str, int]:
+    """Returns the counts of housekeeping by name. For a batch that committed files of another process: the
+    number of those files."""
+    if (
+        attempt_result.written is not None
+        and attempt_result.written.adopted
+        and attempt_result.snapshot is not None
+    ):
+        return {"adopted_files": len(attempt_result.written.files)}
+    if attempt_result.work is None:
+        return attempt_result.counts
     names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
-    return {name: getattr(ended.work, name) for name in names}
+    return {name: getattr(attempt_result.work, name) for name in names}

@@ -1,4 +1,4 @@
-"""Says, while work goes on, that it does: to the lease of its table, and for its run."""
+"""Renews a table lease and a run heartbeat in the background."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.ledger import Lease, Ledger
 
 LEASE_TTL_SECONDS = 45
-_BEATS_PER_TTL = 4
+_HEARTBEATS_PER_TTL = 4
 RUN_BEAT_SECONDS = 10
-"""Between two signs of life of a run."""
+"""Seconds between two heartbeats of a run."""
 _LAST_BEAT_SECONDS = 5
 
 
@@ -27,46 +27,48 @@ def leased(
     min_fence: int,
     wait_seconds: float = 0.0,
 ) -> Iterator[Lease | None]:
-    """The table's lease for the body, renewed by a thread; None when another owner keeps it.
+    """Holds the table's lease while the body runs; a thread renews it. None if another owner keeps it.
 
-    `wait_seconds` waits for a dead owner's lease to run out: a live owner renews it, so there is
-    no use in waiting longer than its time to live.
+    `wait_seconds` is how long to wait for the lease of a dead owner to expire. A live owner renews its
+    lease, so a wait longer than the time to live has no use.
     """
     lease = None
-    waited = 0.0
+    waited_seconds = 0.0
     while lease is None:
         lease = ledger.acquire_lease(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
         if lease is None:
-            if waited >= wait_seconds:
+            if waited_seconds >= wait_seconds:
                 yield None
                 return
             clock.sleep(1.0)
-            waited += 1.0
+            waited_seconds += 1.0
     try:
-        with _beating(
-            f"heartbeat {table}", LEASE_TTL_SECONDS / _BEATS_PER_TTL, lambda: ledger.heartbeat(lease)
+        with _heartbeat_thread(
+            f"heartbeat {table}", LEASE_TTL_SECONDS / _HEARTBEATS_PER_TTL, lambda: ledger.heartbeat(lease)
         ):
             yield lease
     finally:
-        # Somebody else's now, or no ledger to tell: it runs out by itself, and a failure here must
-        # not take the place of what ended the body.
+        # If another owner has the lease or the ledger does not answer, the lease expires by itself. A
+        # failure here must not replace the exception of the body.
         with suppress(Exception):
             ledger.release_lease(lease)
 
 
 @contextmanager
 def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
-    """Says in the ledger that a run of Dagster's lives, until the body ends. A ledger that does not
-    answer is no reason to end it: what works on a table has its lease for that."""
+    """Records heartbeats of a Dagster run in the ledger until the body ends.
 
-    def beat() -> bool:
+    A ledger that does not answer does not end the run: the lease guards the work on a table.
+    """
+
+    def record() -> bool:
         ledger.record_run_heartbeat(run_id)
         return True
 
     with suppress(Exception):
-        beat()
+        record()
     try:
-        with _beating(f"heartbeat of run {run_id}", RUN_BEAT_SECONDS, beat):
+        with _heartbeat_thread(f"heartbeat of run {run_id}", RUN_BEAT_SECONDS, record):
             yield
     finally:
         with suppress(Exception):
@@ -74,23 +76,23 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def _beating(name: str, every_seconds: float, beat: Callable[[], bool]) -> Iterator[None]:
-    """A thread that beats until the body ends or a beat says that it is of no more use."""
+def _heartbeat_thread(name: str, every_seconds: float, record: Callable[[], bool]) -> Iterator[None]:
+    """Runs a thread that records heartbeats until the body ends or `record` returns False."""
     stop = threading.Event()
 
-    def work() -> None:
+    def record_until_stopped() -> None:
         while not stop.wait(every_seconds):
             try:
-                if not beat():
+                if not record():
                     return
-            except Exception:  # noqa: BLE001, S112 - the next beat tries again; expiry is the limit
+            except Exception:  # noqa: BLE001, S112 - the next heartbeat tries again; expiry is the limit
                 continue
 
-    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread = threading.Thread(target=record_until_stopped, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
-        # A ledger that went away without a word keeps a beat waiting; what ended the body must not.
+        # A ledger that does not answer can block a heartbeat. The end of the body must not wait for it.
         thread.join(_LAST_BEAT_SECONDS)

@@ -1,7 +1,7 @@
 """Maintain: the one loop over the stages for one table.
 
 assess → lease → settle → plan → batch by batch (execute, judge, measure) → record. The command
-line, the Dagster assets and the tests all call `maintain`; none of them decides anything.
+line, the Dagster assets and the tests all call `maintain`. None of them decides anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
 from iceberg_maint.core.decisions.unsupported_types import type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
@@ -39,7 +39,12 @@ from iceberg_maint.runner.request import (
     Run,
 )
 from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.runner.select_batches import back_off_stale, narrower, select_batches, waits
+from iceberg_maint.runner.select_batches import (
+    back_off_stale,
+    backs_off_now,
+    select_batches,
+    with_smaller_batches,
+)
 
 __all__ = [
     "BatchEnded",
@@ -55,7 +60,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 MAX_REPLANS = 2
-"""How often one run plans stale work again before it leaves it to the next run."""
+"""How often one run plans stale work again. After that, the work waits for the next run."""
 _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 
@@ -65,23 +70,27 @@ def maintain(
     runtime: Runtime,
     observer: Observer | None = None,
 ) -> tuple[OperationOutcome, ...]:
-    """Runs the operations asked for on one table, one after the other: each resumes what was left,
-    then does what is due. A lease that is held and a commit that is unknown stop them all.
+    """Runs the requested operations on one table, one after the other.
+
+    Each operation resumes open batches, then does what is due. A lease of another owner or an unknown
+    commit stops all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
-    Raises what `assess` raises; whatever interrupts it (Terminate) after the engine is stopped,
-    the open work is handed back and the lease released.
+    Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
+    work, releases the lease, and raises the interrupt.
     """
     observer = observer or (lambda _event: None)
     started_seconds = runtime.clock.monotonic_seconds()
     outcomes: list[OperationOutcome] = []
     stopped_by: Reason | None = None
     for operation in request.operations:
-        done = sum(len(o.batches) for o in outcomes)
-        left = None if request.max_batches is None else max(0, request.max_batches - done)
+        executed_batches = sum(len(o.batches) for o in outcomes)
+        remaining_batches = (
+            None if request.max_batches is None else max(0, request.max_batches - executed_batches)
+        )
         run = Run(
             operation,
-            replace(request, max_batches=left),
+            replace(request, max_batches=remaining_batches),
             runtime,
             observer,
             started_seconds,
@@ -91,7 +100,7 @@ def maintain(
         outcomes.append(_operate(table, run))
         observer(OperationEnded(outcomes[-1]))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT):
-            # The others say what they leave, and do not wait for it again.
+            # The remaining operations report what they skip. They do not wait for the lease again.
             stopped_by = run.stopped_by
     return tuple(outcomes)
 
@@ -99,57 +108,59 @@ def maintain(
 def _operate(table: TableId, run: Run) -> OperationOutcome:
     """Runs one operation."""
     request, runtime = run.request, run.runtime
-    seen = _look(table, run)
-    decision = seen.decision
-    idle = decision.reason is not Reason.LEASE_HELD and not _has_work(seen, run)
+    assessment = _assess(table, run)
+    decision = assessment.decision
+    idle = decision.reason is not Reason.LEASE_HELD and not _has_work(assessment, run)
     if run.stopped_by is not None or idle:
-        return finish_operation(seen, decision, run)
+        return finish_operation(assessment, decision, run)
     with leased(
         runtime.ledger,
         runtime.clock,
-        table_uuid=seen.state.uuid,
+        table_uuid=assessment.state.uuid,
         table=str(table),
         owner=request.run_id,
-        min_fence=seen.state.newest_fence(),
+        min_fence=assessment.state.newest_fence(),
         wait_seconds=_LEASE_WAIT_SECONDS,
     ) as lease:
         if lease is None:
             run.stopped_by = Reason.LEASE_HELD
-            return finish_operation(seen, decision, run)
+            return finish_operation(assessment, decision, run)
         try:
             settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
-            seen = _look_again(table, run, lease)
-            decision = seen.decision
-            seen = _work(table, seen, run, lease)
-            decision = replace(seen.decision, snapshot_id=decision.snapshot_id)
+            assessment = _reassess(table, run, lease)
+            decision = assessment.decision
+            assessment = _plan_and_run(table, assessment, run, lease)
+            decision = replace(assessment.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
-                # What was unknown before may be settled by our own commits since.
+                # Our own commits may have settled attempts that were unknown before.
                 settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
-            # What was done until then stays on record, whatever ended the run.
+            # The record keeps the batches that the run executed before the exception.
             run.stopped_by, run.message = Reason.TERMINATED, f"ended by {type(why).__name__}"
             with suppress(Exception):
-                finish_operation(seen, decision, run)
+                finish_operation(assessment, decision, run)
             raise
-        # Under the lease: who has it next takes a run without a record for one that died.
-        outcome = finish_operation(seen, decision, run)
-        if seen.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
-            _prune(seen, seen.policy.ledger_keep_days, runtime)
+        # Record while holding the lease. Otherwise the next holder treats this run as crashed.
+        outcome = finish_operation(assessment, decision, run)
+        if assessment.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
+            _prune(assessment, assessment.policy.ledger_keep_days, runtime)
         return outcome
 
 
-def _prune(seen: Assessment, keep_days: int, runtime: Runtime) -> None:
-    """Forgets what of the table is old in the ledger, unless a clock may be wrong."""
-    doubt = disagreement(table_clocks(runtime, seen.state, store=False))
+def _prune(assessment: Assessment, keep_days: int, runtime: Runtime) -> None:
+    """Deletes old ledger rows of the table, unless clocks disagree."""
+    doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
     if doubt is not None:
-        _log.warning("%s The ledger keeps its old records.", clock_refusal(str(seen.state.table), doubt))
+        _log.warning(
+            "%s The ledger keeps its old records.", clock_refusal(str(assessment.state.table), doubt)
+        )
         return
-    runtime.ledger.prune(seen.state.uuid, keep_days)
+    runtime.ledger.prune(assessment.state.uuid, keep_days)
 
 
-def _look(table: TableId, run: Run) -> Assessment:
+def _assess(table: TableId, run: Run) -> Assessment:
     request = run.request
     return assess(
         table,
@@ -161,30 +172,30 @@ def _look(table: TableId, run: Run) -> Assessment:
     )
 
 
-def _look_again(table: TableId, run: Run, lease: Lease) -> Assessment:
-    """Raises RefusedError ICM-102 when the name is another table's by now than the lease is of."""
-    seen = _look(table, run)
-    require_same(seen.state, lease, run.runtime.ledger)
-    return seen
+def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
+    """Raises RefusedError ICM-102 if the name now belongs to another table than the lease."""
+    assessment = _assess(table, run)
+    require_same(assessment.state, lease, run.runtime.ledger)
+    return assessment
 
 
-def _has_work(seen: Assessment, run: Run) -> bool:
-    if seen.decision.verdict is Verdict.RUN:
+def _has_work(assessment: Assessment, run: Run) -> bool:
+    if assessment.decision.verdict is Verdict.RUN:
         return True
-    if _halted(seen.decision):
+    if _is_halted(assessment.decision):
         return False
-    uuid_ = seen.state.uuid
+    uuid_ = assessment.state.uuid
     ledger = run.runtime.ledger
     return bool(
         ledger.open_attempts(uuid_)
         or ledger.open_batches(uuid_, run.operation)
-        # A run that died, and left nothing to do, is told of by the next one.
+        # The next run records a crashed run that left no open work.
         or ledger.has_unrecorded_runs(uuid_)
     )
 
 
-def _halted(decision: Decision) -> bool:
-    """Whether a table-wide stop holds, under which not even old work is resumed."""
+def _is_halted(decision: Decision) -> bool:
+    """Whether the reason stops the whole table, so that not even open batches are resumed."""
     return decision.reason in (
         Reason.PAUSED,
         Reason.BLACKOUT,
@@ -198,57 +209,59 @@ def _halted(decision: Decision) -> bool:
     )
 
 
-def _held(seen: Assessment, run: Run) -> bool:
+def _is_held(assessment: Assessment, run: Run) -> bool:
     """Whether stored batches must not be resumed either: they would read rows or commit to main."""
-    measured, now_ms = seen.measured, run.runtime.clock.now_ms()
+    measured, now_ms = assessment.measured, run.runtime.clock.now_ms()
     return (
         type_stop(run.operation, measured.uncommon_types, run.runtime.row_types) is not None
-        or publish_stop(run.operation, measured.pending_publishes, seen.policy, now_ms) is not None
+        or publish_stop(run.operation, measured.pending_publishes, assessment.policy, now_ms) is not None
     )
 
 
-def _work(table: TableId, seen: Assessment, run: Run, lease: Lease) -> Assessment:
-    """Plans and runs batches, again where they went stale; the last look that was planned on."""
+def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease) -> Assessment:
+    """Plans and runs batches, and plans stale ones again. Returns the last assessment that was planned."""
     replans = 0
-    while not _halted(seen.decision) and not _held(seen, run):
-        batches = select_batches(seen, run, lease)
-        stale = _run_batches(batches, seen, run, lease)
+    while not _is_halted(assessment.decision) and not _is_held(assessment, run):
+        batches = select_batches(assessment, run, lease)
+        stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:
             break
         replans += 1
         if replans > MAX_REPLANS:
             run.stopped_by = Reason.STALE
-            back_off_stale(seen, run)
+            back_off_stale(assessment, run)
             break
         run.replanned = len(run.outcomes)
-        seen = narrower(_look_again(table, run, lease), replans, batches)
-    return seen
+        assessment = with_smaller_batches(_reassess(table, run, lease), replans, batches)
+    return assessment
 
 
-def _run_batches(batches: tuple[Batch, ...], seen: Assessment, run: Run, lease: Lease) -> bool:
-    """Executes in order; True when a batch was stale and the rest should be planned again."""
+def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, lease: Lease) -> bool:
+    """Executes the batches in order. Returns True if a batch was stale, so that a new plan is needed."""
     stale = False
-    before = seen.measured.partitions
-    history, touched = seen.history, set[str]()
+    before = assessment.measured.partitions
+    history, earlier_partitions = assessment.history, set[PartitionKey]()
     for batch in batches:
-        run.stopped_by = _budget_stop(seen, run) or _rest_stop(seen, run)
+        run.stopped_by = _budget_stop(assessment, run) or _rest_stop(assessment, run)
         if run.stopped_by is not None:
             return stale
-        if not touched.isdisjoint(batch.partitions):
-            history = run.runtime.ledger.history(seen.state.uuid, str(seen.state.table), run.operation)
-            if not run.request.force and waits(batch, history, run):
-                # An earlier batch of it has failed just now; each counts once a run.
+        if not earlier_partitions.isdisjoint(batch.partitions):
+            history = run.runtime.ledger.history(
+                assessment.state.uuid, str(assessment.state.table), run.operation
+            )
+            if not run.request.force and backs_off_now(batch, history, run):
+                # An earlier batch of the partition failed in this run. A partition counts one failure per run.
                 run.leftovers |= dict.fromkeys(batch.partitions, Reason.BACK_OFF)
                 continue
-        touched |= set(batch.partitions)
+        earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
-        outcome = execute(batch, seen.policy, history, run.runtime, lease, run.request.run_id)
+        outcome = execute(batch, assessment.policy, history, run.runtime, lease, run.request.run_id)
         run.outcomes.append(outcome)
         after = before
         if outcome.snapshot_after is not None:
-            state = run.runtime.catalog_of(seen.state.table).pin(seen.state.table)
-            after = measure(state, seen.policy, run.runtime).partitions
-        run.observer(BatchEnded(outcome, _of(before, batch), _of(after, batch)))
+            state = run.runtime.catalog_of(assessment.state.table).pin(assessment.state.table)
+            after = measure(state, assessment.policy, run.runtime).partitions
+        run.observer(BatchEnded(outcome, _health_of(before, batch), _health_of(after, batch)))
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
             run.stopped_by = Reason.UNKNOWN_COMMIT
@@ -257,23 +270,25 @@ def _run_batches(batches: tuple[Batch, ...], seen: Assessment, run: Run, lease: 
     return stale
 
 
-def _of(partitions: Mapping[str, PartitionHealth], batch: Batch) -> dict[str, PartitionHealth]:
+def _health_of(
+    partitions: Mapping[PartitionKey, PartitionHealth], batch: Batch
+) -> dict[PartitionKey, PartitionHealth]:
     return {p: partitions.get(p, PartitionHealth()) for p in batch.partitions}
 
 
-def _rest_stop(seen: Assessment, run: Run) -> Reason | None:
-    """A pause set, or a blackout begun, since the run decided to work."""
+def _rest_stop(assessment: Assessment, run: Run) -> Reason | None:
+    """Returns the reason of a pause or a blackout that began after the decision."""
     runtime = run.runtime
-    note = runtime.ledger.pause_note(seen.state.uuid, str(seen.state.table))
-    rest = reason_to_rest(seen.policy, note, runtime.clock.now_ms())
+    note = runtime.ledger.pause_note(assessment.state.uuid, str(assessment.state.table))
+    rest = reason_to_rest(assessment.policy, note, runtime.clock.now_ms())
     return rest[0] if rest else None
 
 
-def _budget_stop(seen: Assessment, run: Run) -> Reason | None:
+def _budget_stop(assessment: Assessment, run: Run) -> Reason | None:
     limit = run.request.max_batches
     if limit is not None and len(run.outcomes) >= limit:
         return Reason.BATCH_LIMIT
     seconds = run.runtime.clock.monotonic_seconds() - run.started_seconds
-    if seen.policy.max_run_seconds is not None and seconds >= seen.policy.max_run_seconds:
+    if assessment.policy.max_run_seconds is not None and seconds >= assessment.policy.max_run_seconds:
         return Reason.TIME_BUDGET
     return None

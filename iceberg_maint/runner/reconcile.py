@@ -1,8 +1,8 @@
-"""Reconcile: settles attempts whose process never reported back.
+"""Reconcile: settles attempts whose process reported no outcome.
 
-The rules are `core.outcomes.settle`; this module gathers the evidence from ledger and table and writes
-the result. It never deletes a file: what a dead attempt wrote and did not commit is adopted by the next
-attempt at the batch, or stays for the orphan pass.
+The rules are in `core.outcomes.settle`. This module gathers the evidence from ledger and table and stores
+the result. It never deletes a file. The next attempt at the batch reuses the uncommitted files of a dead
+attempt, or they stay for the orphan pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iceberg_maint.core.commits.expire_snapshots import (
 )
 from iceberg_maint.core.decisions.backoff import quarantined_history, succeeded
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement, settle
@@ -36,17 +36,17 @@ from iceberg_maint.runner.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """One attempt and what became of it. `leftover_bytes` were written and not committed."""
+    """One attempt and its settlement. `leftover_bytes` were written and not committed."""
 
     attempt_id: str
     batch_id: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     settlement: Settlement
     leftover_bytes: int
 
 
 def reconcile(table: TableId, runtime: Runtime, run_id: str) -> tuple[Settled, ...]:
-    """Settles every open attempt of a table. Raises RefusedError ICM-109 when there are some and
+    """Settles every open attempt of a table. Raises RefusedError ICM-109 if there are open attempts and
     another run holds the table's lease."""
     state = runtime.catalog_of(table).pin(table)
     if not runtime.ledger.open_attempts(state.uuid):
@@ -63,64 +63,69 @@ def reconcile(table: TableId, runtime: Runtime, run_id: str) -> tuple[Settled, .
         if lease is None:
             raise RefusedError(
                 "ICM-109",
-                f"{table}: another run holds the lease; its attempts are not to be settled.",
-                "wait for it to end.",
+                f"{table}: another run holds the lease; its attempts cannot be settled while it runs.",
+                "wait until that run has ended, then reconcile again.",
             )
         return settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
 
 
 def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> tuple[Settled, ...]:
-    """Settles the open attempts under a lease the caller holds, then puts on record what earlier
-    runs did and could not tell. `state` must have been pinned after the lease was taken: an older
-    one could miss a commit. Raises RefusedError ICM-102 when the name is another table's by now.
+    """Settles the open attempts under the caller's lease, then records earlier runs that have no record.
+
+    `state` must be pinned after the lease was acquired: an older state could miss a commit. Raises
+    RefusedError ICM-102 if the name now belongs to another table.
     """
     require_same(state, lease, runtime.ledger)
-    settled = []
-    told = set[str]()
-    # The newest first: files that it adopted were committed under its token, not under theirs.
+    settled_attempts = []
+    counted_paths = set[str]()
+    # The newest attempt comes first: the files that it reused were committed under its token.
     for attempt in reversed(runtime.ledger.open_attempts(state.uuid)):
         live = _live_files(attempt, state, runtime)
         settlement = _settle(attempt, live, state, runtime)
         if settlement.lost:
-            # First, so that whoever dies in between has left the hold behind.
-            _remember(attempt, quarantined_history(succeeded(), settlement.why), runtime)
+            # The quarantine is stored first, so that it stands if this process dies before the next line.
+            _store_history(attempt, quarantined_history(succeeded(), settlement.why), runtime)
         status = _status_of_batch(settlement)
         runtime.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
         if status is BatchStatus.DONE:
-            _remember(attempt, succeeded(), runtime)
+            _store_history(attempt, succeeded(), runtime)
         rejected = settlement.status is CommitStatus.REJECTED
-        left = [f for f in attempt.files or () if f.path not in live | told] if rejected else []
-        # Attempts that adopted them of each other have the same files.
-        told |= {f.path for f in left}
-        leftover = sum(f.size_bytes for f in left)
-        settled.append(
-            Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover)
+        uncommitted_files = (
+            [f for f in attempt.files or () if f.path not in live | counted_paths] if rejected else []
         )
-    settled.reverse()
+        # An attempt that reused files has the same files as the attempt that wrote them.
+        counted_paths |= {f.path for f in uncommitted_files}
+        leftover_bytes = sum(f.size_bytes for f in uncommitted_files)
+        settled_attempts.append(
+            Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover_bytes)
+        )
+    settled_attempts.reverse()
     for run in runtime.ledger.unrecorded_runs(lease):
         runtime.ledger.append_record(record_of(run, state))
-    return tuple(settled)
+    return tuple(settled_attempts)
 
 
 def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
-    """Raises RefusedError ICM-102 unless the lease is of this very table: nothing that is known of
-    the table that had the name before is true of it. Raises FenceLostError when the table has a
-    later fence than the lease: another run has taken the table since, or, where the ledger says that the
-    lease is ours still, it was put back to a backup while the run waited."""
+    """Raises RefusedError ICM-102 unless the lease belongs to this table: facts about the earlier table of
+    this name do not apply to it.
+
+    Raises FenceLostError if the table has a later fence than the lease. If the ledger no longer has our
+    lease, another run has taken the table. If it has, the ledger was restored from a backup during the run.
+    """
     if state.uuid != lease.table_uuid:
         raise RefusedError(
             "ICM-102",
-            f"{state.table} was dropped and made anew, or replaced, while a run was at work on it.",
-            "none; the next run takes the table that has the name now.",
+            f"{state.table} was dropped and created again, or replaced, while a run maintained it.",
+            "none; the next run maintains the table that has the name now.",
         )
-    newest = state.newest_fence()
-    if newest <= lease.fence:
+    newest_fence = state.newest_fence()
+    if newest_fence <= lease.fence:
         return
-    later = f"{state.table} has a commit under fence {newest}, the lease has fence {lease.fence}"
+    message = f"{state.table} has a commit under fence {newest_fence}, the lease has fence {lease.fence}"
     if ledger.holds(lease):
-        raise FenceLostError(f"{later}: the ledger was put back to an earlier state.")
+        raise FenceLostError(f"{message}: the ledger was restored to an earlier state.")
     raise FenceLostError(
-        f"{later} and is over: another run has taken the table, unless the ledger was put back to an "
+        f"{message} and is over: another run has taken the table, unless the ledger was restored to an "
         "earlier state."
     )
 
@@ -130,10 +135,12 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: 
         return settle(_evidence(attempt, live, state, runtime), state)
     stored = runtime.ledger.batch_of(attempt)
     if not isinstance(stored.batch.work, ExpireSnapshots):
-        raise ValueError(f"attempt {attempt.attempt_id} at an expiry has a batch of {stored.batch.operation}")
+        raise ValueError(
+            f"attempt {attempt.attempt_id} of expire_snapshots has a batch of {stored.batch.operation}"
+        )
     work = stored.batch.work if stored.status is not BatchStatus.DONE else None
     base_location = attempt.tries[-1][1] if attempt.tries else None
-    settlement = settle_expiry(work, base_location, state, may_come=_may_come(attempt, state, runtime))
+    settlement = settle_expiry(work, base_location, state, may_come=_swap_may_arrive(attempt, state, runtime))
     if work is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
         return settlement
     if runtime.catalog_of(state.table).checks_commit_base:
@@ -144,9 +151,9 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: 
     )
 
 
-def _may_come(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
-    """Whether a swap of the attempt that nobody has heard of may still be on its way, to a catalog that
-    takes it wherever the table is by then."""
+def _swap_may_arrive(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
+    """Whether a swap of the attempt may still arrive at a catalog that does not check the base of a
+    commit."""
     if runtime.catalog_of(state.table).checks_commit_base or attempt.tried_ms is None:
         return False
     return runtime.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
@@ -155,34 +162,34 @@ def _may_come(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
 def _lost_with(
     work: ExpireSnapshots, base_location: str, state: TableState, runtime: Runtime
 ) -> tuple[str, ...]:
-    """What went with an expiry whose process did not live to look."""
+    """Returns what an expiry also removed, where its process died before it searched."""
 
     def read(location: str) -> Mapping[str, Any]:
         return runtime.catalog_of(state.table).metadata_document(state.table, location)
 
-    def look() -> tuple[str, ...]:
+    def find_lost() -> tuple[str, ...]:
         log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
         swapped = applied_to(work, base_location, log, read)
         return () if swapped is None else lost_with(work, read(base_location), swapped)
 
-    return look_for_lost(look, runtime.clock.sleep, one_line)
+    return look_for_lost(find_lost, runtime.clock.sleep, one_line)
 
 
 def _status_of_batch(settlement: Settlement) -> BatchStatus:
     if settlement.status is not CommitStatus.COMMITTED:
-        # An unsettled attempt does not keep its batch closed: the next commit takes its inputs
-        # away from it, or fails because it has taken them first; there is never a second effect.
+        # An unsettled attempt does not keep its batch closed. Either the next commit replaces the inputs
+        # first, or it fails because the attempt did. Both can never take effect.
         return BatchStatus.PLANNED
     return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
 
 
-def _remember(attempt: Attempt, past: PartitionHistory, runtime: Runtime) -> None:
-    histories = dict.fromkeys(attempt.partitions, past)
+def _store_history(attempt: Attempt, history: PartitionHistory, runtime: Runtime) -> None:
+    histories = dict.fromkeys(attempt.partitions, history)
     runtime.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
 
 
 def _live_files(attempt: Attempt, state: TableState, runtime: Runtime) -> frozenset[str]:
-    """The attempt's files that any retained snapshot has; not asked where its token is there."""
+    """Returns the attempt's files that a retained snapshot has. Not read if a snapshot has the token."""
     if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
         return frozenset()
     deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
@@ -203,8 +210,8 @@ def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, runtime
 def _committed_by_others(
     attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime
 ) -> frozenset[str]:
-    """Which of these files another attempt at the batch has committed, one that adopted them or that
-    wrote them for this one."""
+    """Returns which of these files another attempt at the batch has committed: one that reused them, or
+    one that wrote them."""
     if not live:
         return live
     return frozenset(

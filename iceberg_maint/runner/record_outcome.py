@@ -1,10 +1,11 @@
-"""Conclude: what an operation came to, judged from its batches, and its record."""
+"""Record: the outcome of an operation, from its batches, and the record of the run."""
 
 from __future__ import annotations
 
 import uuid
 
 from iceberg_maint.core.model.codec import digest
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
@@ -18,15 +19,16 @@ from iceberg_maint.runner.clocks import clock_refusal
 from iceberg_maint.runner.request import Run
 
 
-def finish_operation(seen: Assessment, decision: Decision, run: Run) -> OperationOutcome:
-    counting = _counting(run)
+def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
+    """Returns the outcome of the operation, and records it unless nothing happened."""
+    final_outcomes = _final_outcomes(run)
     refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
         Reason.UNSUPPORTED_KEY in run.leftovers.values()
     )
-    status, reason = operation_status(counting, refused or decision.verdict is Verdict.REFUSE)
-    if not counting and decision.verdict is Verdict.REFUSE:
+    status, reason = operation_status(final_outcomes, refused or decision.verdict is Verdict.REFUSE)
+    if not final_outcomes and decision.verdict is Verdict.REFUSE:
         reason = decision.reason
-    if not counting and run.stopped_by is not None:
+    if not final_outcomes and run.stopped_by is not None:
         reason = run.stopped_by
     outcome = OperationOutcome(
         table=decision.table,
@@ -44,7 +46,7 @@ def finish_operation(seen: Assessment, decision: Decision, run: Run) -> Operatio
     )
     terminated = run.stopped_by is Reason.TERMINATED
     if run.outcomes or terminated or status is not OutcomeStatus.NO_OP:
-        _record(seen, outcome, run)
+        _record(assessment, outcome, run)
     return outcome
 
 
@@ -55,42 +57,44 @@ def _detail(decision: Decision) -> str:
     return "" if doubt is None else str(clock_refusal(decision.table, doubt))
 
 
-def _counting(run: Run) -> tuple[BatchOutcome, ...]:
-    """A batch that went stale and was planned again counts by the outcome of the second plan, even without one."""
+def _final_outcomes(run: Run) -> tuple[BatchOutcome, ...]:
+    """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
     return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
 
 
-def _partition_outcomes(decision: Decision, run: Run) -> tuple[tuple[str, OutcomeStatus, Reason], ...]:
-    result: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
-    # What is advised stays due; it was not looked at whether there is something to gain.
-    otherwise = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
+def _partition_outcomes(
+    decision: Decision, run: Run
+) -> tuple[tuple[PartitionKey, OutcomeStatus, Reason], ...]:
+    result: dict[PartitionKey, tuple[PartitionKey, OutcomeStatus, Reason]] = {}
+    # Without a run the work stays due, and no plan says whether it gains anything.
+    default_reason = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
     for p in decision.partitions:
         refused = p.verdict is Verdict.REFUSE
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
-        left = p.verdict is Verdict.RUN
-        reason = (run.stopped_by or run.leftovers.get(p.partition, otherwise)) if left else p.reason
+        is_due = p.verdict is Verdict.RUN
+        reason = (run.stopped_by or run.leftovers.get(p.partition, default_reason)) if is_due else p.reason
         if reason is Reason.UNSUPPORTED_KEY:
             status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)
-    for outcome in _counting(run):
+    for outcome in _final_outcomes(run):
         for key in outcome.partitions:
             result[key] = (key, outcome.outcome, outcome.reason)
     return tuple(result.values())
 
 
-def _record(seen: Assessment, outcome: OperationOutcome, run: Run) -> None:
+def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None:
     versions = run.runtime.engine().versions() if run.outcomes else {}
     run.runtime.ledger.append_record(
         Record(
             record_id=uuid.uuid4().hex,
             run_id=run.request.run_id,
             table=outcome.table,
-            table_uuid=seen.state.uuid,
+            table_uuid=assessment.state.uuid,
             operation=outcome.operation,
             started_ms=run.started_ms,
             ended_ms=run.runtime.clock.now_ms(),
             plan_id=run.plan_id,
-            policy_digest=digest(seen.policy),
+            policy_digest=digest(assessment.policy),
             versions=dict(versions),
             outcome=outcome,
         )

@@ -1,4 +1,4 @@
-"""Request: what is asked of one table, what is told while it is done, and what a run accumulates."""
+"""Request, events and run: the input of one run, the events that it reports, and its state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
@@ -15,11 +15,11 @@ from iceberg_maint.runner.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. `run_id` is unique per process run and owns the lease; `max_batches` counts
-    over all `operations`, which are done in the order given."""
+    """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
+    lease. `max_batches` limits the batches of all operations together."""
 
     run_id: str
-    partitions: frozenset[str] | None = None
+    partitions: frozenset[PartitionKey] | None = None
     max_batches: int | None = None
     force: bool = False
     operations: tuple[Operation, ...] = DATA_OPERATIONS
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class PlanReady:
-    """A plan was made; `resumed` batches of earlier runs come first."""
+    """A plan was made. The `resumed` batches of earlier runs are executed first."""
 
     plan: Plan
     decision: Decision
@@ -43,16 +43,16 @@ class BatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnded:
-    """A batch ended; `before` and `after` are its partitions' health."""
+    """A batch ended. `before` and `after` are the health of its partitions."""
 
     outcome: BatchOutcome
-    before: Mapping[str, PartitionHealth]
-    after: Mapping[str, PartitionHealth]
+    before: Mapping[PartitionKey, PartitionHealth]
+    after: Mapping[PartitionKey, PartitionHealth]
 
 
 @dataclass(frozen=True, slots=True)
 class OperationEnded:
-    """An operation ended; the next one may follow."""
+    """An operation ended. The next one may follow."""
 
     outcome: OperationOutcome
 
@@ -63,7 +63,7 @@ Observer = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Run:
-    """What one operation accumulates."""
+    """The state of one operation while it runs."""
 
     operation: Operation
     request: Request
@@ -75,5 +75,5 @@ class Run:
     replanned: int = 0
     stopped_by: Reason | None = None
     plan_id: str | None = None
-    leftovers: dict[str, Reason] = field(default_factory=dict)
+    leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
     message: str = ""

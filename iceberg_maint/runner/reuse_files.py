@@ -1,7 +1,7 @@
-"""Adopt: files that a process wrote and proved before it died are committed, not written again.
+"""Reuse: commits files that a process wrote and proved before it died, and does not write them again.
 
-They are taken only while everything the batch stands on still holds, and pass what fresh files pass:
-the proof is read from them anew, and they go through the gate under an attempt of their own.
+The batch must still be valid. The files pass the same checks as new files: the engine reads them again for
+the proof, and they go through the gate under an attempt of their own.
 """
 
 from __future__ import annotations
@@ -23,36 +23,41 @@ from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.runtime import Runtime
 
 ADOPT_WITHIN_SECONDS = 12 * 3600
-"""How long files may wait for it, from when the process that wrote them began. Half the age below which
-nobody's orphan pass takes a file, ours (`ORPHAN_AGE_FLOOR_SECONDS`) and Iceberg's (24 hours): one that is
-adopted is never about to be removed."""
+"""The greatest age of files to reuse, counted from the start of the attempt that wrote them. It is half the
+least age of a file that an orphan pass removes, ours (`ORPHAN_AGE_FLOOR_SECONDS`) or Iceberg's (24 hours).
+So no orphan pass removes a file that is being reused."""
 
 
-def adopted(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
-    """What an earlier process wrote for this very batch, if it can be committed as it is; else the
-    batch is to be written. Raises StaleBatchError where the batch itself does not hold any more."""
-    left = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
-    # What is not there cannot be proved anew.
-    if left is None or not left.files or left.proof is None or not _suffices(left.proof, batch, policy):
+def reusable_output(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
+    """Returns the files that an earlier process wrote for this batch, if they can be committed. None if
+    the batch must be written. Raises StaleBatchError if the batch is no longer valid."""
+    output = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    # Without files or a proof there is nothing to check again.
+    if (
+        output is None
+        or not output.files
+        or output.proof is None
+        or not _suffices(output.proof, batch, policy)
+    ):
         return None
-    written = Written(left.files, left.proof, adopted=True)
+    written = Written(output.files, output.proof, adopted=True)
     try:
         return written if runtime.engine().reuse_files(batch, written) else None
     except (FenceLostError, StaleBatchError):
         raise
-    except Exception:  # noqa: BLE001 - whatever is wrong with them, they can be written again
+    except Exception:  # noqa: BLE001 - the batch can be written again after any failure
         return None
 
 
 def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
-    """Whether a proof says as much as the policy asks of this batch now."""
+    """Whether a proof has the level that the policy requires for this batch now."""
     match work := file_work(batch.work):
         case RewriteDataFiles():
-            wanted = policy.rewrite_data_files.proof
+            required_level = policy.rewrite_data_files.proof
         case RewritePositionDeleteFiles():
-            wanted = policy.rewrite_position_delete_files.proof
+            required_level = policy.rewrite_position_delete_files.proof
         case ConvertEqualityDeletes():
-            wanted = ProofLevel.FULL
+            required_level = ProofLevel.FULL
         case _:
             assert_never(work)
-    return proof.equal and proof.level in (wanted.value, ProofLevel.FULL.value)
+    return proof.equal and proof.level in (required_level.value, ProofLevel.FULL.value)

@@ -26,14 +26,14 @@ PolicyFor = Callable[[TableId, Mapping[str, str]], Policy]
 
 
 class LazyEngine:
-    """An engine that the first call makes."""
+    """An engine that is created by the first call."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
         self._engine: Engine | None = None
 
     def __call__(self) -> Engine:
-        """The engine, the same at every call."""
+        """Returns the engine, the same one at every call."""
         if self._engine is None:
             self._engine = self._make()
         return self._engine
@@ -45,22 +45,22 @@ class LazyEngine:
 
 
 def no_spark(*_arguments: object) -> Any:
-    """For a process without Spark. Raises RuntimeError."""
+    """Stands in where a process has no Spark. Raises RuntimeError."""
     raise RuntimeError("this runtime has no Spark")
 
 
 def no_orphan_pass(_table: TableId) -> OrphanFiles:
-    """For where nothing removes files. Raises RuntimeError."""
+    """Stands in where a process removes no files. Raises RuntimeError."""
     raise RuntimeError("this runtime has no orphan pass")
 
 
 def no_store_clock(_state: TableState) -> int | None:
-    """For tables without files."""
+    """Stands in where tables have no store."""
     return None
 
 
 def no_secrets(error: Exception) -> Exception:
-    """For a process without secrets: the error itself."""
+    """Stands in where a process has no secrets. Returns the error itself."""
     return error
 
 
@@ -79,9 +79,9 @@ class SparkAccess:
 class Runtime:
     """The ports and the policies of one process. Building a runtime connects to nothing.
 
-    `engine` makes the engine at its first call, `orphan_files` the orphan pass of a table. `store_now_ms`
-    reads the clock of a table's store, None where the table has none. `row_types` are the ways in which the engine
-    reads rows. `masked` and `redacted_error` remove
+    `engine` creates the engine at its first call. `orphan_files` creates the orphan pass of a table.
+    `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
+    which the engine reads rows. `masked` and `redacted_error` remove
     secrets from what is logged, raised and stored.
     """
 
@@ -98,30 +98,30 @@ class Runtime:
     spark: SparkAccess = SparkAccess()
 
     def on_session(self, session: SessionFactory) -> Runtime:
-        """The runtime with an engine on another program's session."""
+        """Returns the runtime with an engine on another program's session."""
         return replace(self, engine=LazyEngine(lambda: self.spark.engine_of(session)))
 
     def catalog_of(self, table: TableId) -> Catalog:
-        """The table's catalog. Raises UnknownTableError for one the configuration lacks."""
+        """Returns the table's catalog. Raises UnknownTableError for one that the configuration lacks."""
         try:
             return self.catalogs[table.catalog]
         except KeyError:
             raise UnknownTableError(
                 "ICM-126",
                 f"{table}: the configuration has no catalog '{table.catalog}'.",
-                f"one of {', '.join(sorted(self.catalogs))}.",
+                f"name one of {', '.join(sorted(self.catalogs))}.",
             ) from None
 
     def policy_of(self, state: TableState) -> Policy:
-        """The effective policy of a pinned table."""
+        """Returns the effective policy of a pinned table."""
         return self.policy_for(state.table, state.properties)
 
     def tables(self) -> tuple[TableId, ...]:
-        """Every table of every catalog, sorted."""
+        """Returns every table of every catalog, sorted."""
         return tuple(sorted(t for catalog in self.catalogs.values() for t in catalog.tables()))
 
     def parse(self, name: str) -> TableId:
-        """The table of this name. The name may omit the catalog if only one is configured.
+        """Returns the table of this name. The name may omit the catalog if only one is configured.
 
         Raises UnknownTableError ICM-126 for a name that no configured catalog can have.
         """
@@ -138,8 +138,8 @@ class Runtime:
         return TableId(parts[0], tuple(parts[1:-1]), parts[-1])
 
     def find(self, name: str) -> TableId:
-        """The table of this name. Raises UnknownTableError ICM-126 with similar names if the catalog does not
-        list it.
+        """Returns the table of this name. Raises UnknownTableError ICM-126 with similar names if the catalog
+        does not list it.
         """
         table = self.parse(name)
         listed = self.catalogs[table.catalog].tables()

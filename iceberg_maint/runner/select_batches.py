@@ -1,4 +1,4 @@
-"""Prepare: which batches a run executes, those that earlier runs left and a plan for the rest."""
+"""Selects the batches of a run: open batches of earlier runs, and a new plan for the other partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.backoff import failed
 from iceberg_maint.core.decisions.decide import backs_off
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
@@ -34,141 +34,154 @@ from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.request import PlanReady, Run
 from iceberg_maint.runner.runtime import Runtime
 
-_GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
+_NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
 
 
-def narrower(seen: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
-    """Rewrites planned again are of half the size each time: less to lose to who commits meanwhile;
-    but never so small that a file does not fit or a group gains nothing. A conversion takes all that
-    its deletes apply to, or nothing."""
-    if seen.decision.operation != Operation.REWRITE_DATA_FILES:
-        return seen
-    windows, rewrite = seen.policy.windows, seen.policy.rewrite_data_files
+def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
+    """Returns the assessment with half the batch size per replan of a rewrite, so that a concurrent commit
+    makes less work stale. The size stays large enough for every file and for a gain per group. Conversions
+    keep their size: a conversion takes every file that its deletes apply to."""
+    if assessment.decision.operation != Operation.REWRITE_DATA_FILES:
+        return assessment
+    windows, rewrite = assessment.policy.windows, assessment.policy.rewrite_data_files
     largest = max((f.size_bytes for b in batches for g in b.groups for f in g.files), default=0)
-    enough_bytes = max(4 * seen.measured.target_file_size_bytes, 2 * largest)
-    enough_files = 10 * rewrite.min_input_files
+    min_bytes = max(4 * assessment.measured.target_file_size_bytes, 2 * largest)
+    min_files = 10 * rewrite.min_input_files
     windows = replace(
         windows,
-        max_bytes_per_batch=_halved(windows.max_bytes_per_batch, replans, enough_bytes),
-        max_files_per_batch=_halved(windows.max_files_per_batch, replans, enough_files),
+        max_bytes_per_batch=_halve(windows.max_bytes_per_batch, replans, min_bytes),
+        max_files_per_batch=_halve(windows.max_files_per_batch, replans, min_files),
     )
-    return replace(seen, policy=replace(seen.policy, windows=windows))
+    return replace(assessment, policy=replace(assessment.policy, windows=windows))
 
 
-def _halved(cap: int, times: int, enough: int) -> int:
-    return max(cap >> times, min(cap, enough))
+def _halve(cap: int, times: int, minimum: int) -> int:
+    return max(cap >> times, min(cap, minimum))
 
 
-def select_batches(seen: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
-    """Open batches that still hold, then a plan for what they do not cover; all persisted."""
+def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
+    """Returns the open batches that are still valid, then a plan for the other partitions. The ledger has
+    all of them."""
     ledger = run.runtime.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
-    for stored in ledger.open_batches(seen.state.uuid, run.operation):
+    for stored in ledger.open_batches(assessment.state.uuid, run.operation):
         batch = stored.batch
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
-        inside = requested is None or requested.issuperset(batch.partitions)
-        if _held(batch, seen, run):
-            ledger.close_batch(lease, batch.batch_id, "a partition of it is in back-off or quarantine")
-        elif (why := _unwanted(batch.work, seen)) is not None:
+        is_requested = requested is None or requested.issuperset(batch.partitions)
+        if _must_wait(batch, assessment, run):
+            ledger.close_batch(lease, batch.batch_id, "one of its partitions is in back-off or quarantine")
+        elif (why := _obsolete_reason(batch.work, assessment)) is not None:
             ledger.close_batch(lease, batch.batch_id, why)
-        elif inside and still_valid(batch, seen.state, run.runtime):
+        elif is_requested and still_valid(batch, assessment.state, run.runtime):
             resumed.append(batch)
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
-    (plan,) = make_plans(_without(seen, resumed), run.runtime)
+    (plan,) = make_plans(_remaining(assessment, resumed), run.runtime)
     ledger.save_plan(lease, plan, run.request.run_id)
-    _back_off_gainless(plan, seen, run)
+    _back_off_without_gain(plan, assessment, run)
     run.plan_id = plan.plan_id
-    run.leftovers |= {left.partition: left.reason for left in plan.leftovers}
-    run.observer(PlanReady(plan, seen.decision, tuple(resumed)))
-    return (*resumed, *_not_done(plan, seen, run))
+    run.leftovers |= {leftover.partition: leftover.reason for leftover in plan.leftovers}
+    run.observer(PlanReady(plan, assessment.decision, tuple(resumed)))
+    return (*resumed, *_open_batches_of(plan, assessment, run))
 
 
-def _unwanted(work: Work, seen: Assessment) -> str | None:
-    """Why the policy and the table as they are now do not want the work of an open batch; None if they do."""
+def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
+    """Returns why the current policy or the current table rules out the work of an open batch. None if
+    neither does."""
     match work:
         case ConvertEqualityDeletes():
-            unwanted = work.groups and not may_convert(seen.policy.equality_deletes)
-            return "the policy wants no conversions any more" if unwanted else None
+            refused = work.groups and not may_convert(assessment.policy.equality_deletes)
+            return "the policy no longer allows conversions" if refused else None
         case RewriteDataFiles():
-            other = work.layout is not None and work.layout.order != seen.state.order
-            return "the files are to be in another order by now" if other else None
+            other = work.layout is not None and work.layout.order != assessment.state.order
+            return "the target sort order has changed" if other else None
         case RewritePositionDeleteFiles():
             return None
         case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-            return "what concerns the whole table is planned anew"
+            return "work on the whole table is planned again in each run"
         case _:
             assert_never(work)
 
 
-def _not_done(plan: Plan, seen: Assessment, run: Run) -> tuple[Batch, ...]:
-    """The plan's batches but for those that are DONE: main was rolled back behind them, and whoever
-    did that wants no such commit again at once. The table's next commit makes another plan."""
+def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batch, ...]:
+    """Returns the plan's batches without those that are DONE. A DONE batch in a plan means that main was
+    rolled back behind its commit. To commit it again at once would undo the rollback. The next commit to the
+    table leads to another plan."""
     if not plan.batches:
         return ()
-    open_batches = run.runtime.ledger.open_batches(seen.state.uuid, run.operation)
+    open_batches = run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
     open_ids = {stored.batch.batch_id for stored in open_batches}
-    done = [b for b in plan.batches if b.batch_id not in open_ids]
-    run.leftovers |= {p: Reason.STALE for b in done for p in b.partitions}
+    done_batches = [b for b in plan.batches if b.batch_id not in open_ids]
+    run.leftovers |= {p: Reason.STALE for b in done_batches for p in b.partitions}
     return tuple(b for b in plan.batches if b.batch_id in open_ids)
 
 
-def _held(batch: Batch, seen: Assessment, run: Run) -> bool:
-    """Whether a partition of an open batch must wait: else a batch that kills its process would
-    kill the next one as well."""
+def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
+    """Whether a partition of an open batch must wait. Otherwise a batch that kills its process would kill
+    the next process too."""
     if run.request.force:
         return False
-    if run.request.partitions is None and waits(batch, seen.history, run):
+    if run.request.partitions is None and backs_off_now(batch, assessment.history, run):
         return True
-    return any(seen.history.of(p).quarantined for p in batch.partitions)
+    return any(assessment.history.of(p).quarantined for p in batch.partitions)
 
 
-def waits(batch: Batch, history: TableHistory, run: Run) -> bool:
+def backs_off_now(batch: Batch, history: TableHistory, run: Run) -> bool:
     """Whether a partition of the batch backs off now."""
     now_ms = run.runtime.clock.now_ms()
     return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
 
 
-def _back_off_gainless(plan: Plan, seen: Assessment, run: Run) -> None:
-    """Due partitions the plan can do nothing for wait as after ineffective work; their findings
-    stay, and would have them asked for again at once."""
+def _back_off_without_gain(plan: Plan, assessment: Assessment, run: Run) -> None:
+    """Backs off due partitions that the plan cannot improve, as after ineffective work. Their findings stay,
+    so without a back-off they would be due again at once."""
     planned = {p for b in plan.batches for p in b.partitions}
-    due = {p.partition for p in seen.decision.due()} - planned
-    gainless = {left.partition: left.reason for left in plan.leftovers if left.reason in _GAINLESS}
-    _back_off({p: reason for p, reason in gainless.items() if p in due}, seen, run)
+    due = {p.partition for p in assessment.decision.due()} - planned
+    reasons = {
+        leftover.partition: leftover.reason
+        for leftover in plan.leftovers
+        if leftover.reason in _NO_GAIN_REASONS
+    }
+    _back_off({p: reason for p, reason in reasons.items() if p in due}, assessment, run)
 
 
-def back_off_stale(seen: Assessment, run: Run) -> None:
-    """What goes stale however often it is planned waits as after a lost commit; asked for again at
-    once, it would be written for nothing for ever."""
+def back_off_stale(assessment: Assessment, run: Run) -> None:
+    """Backs off partitions that went stale at every replan, as after a lost commit. Without a back-off each
+    run would write them again in vain."""
     last = {p: o.reason for o in run.outcomes for p in o.partitions}
-    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, seen, run)
+    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
 
 
-def _back_off(why: Mapping[str, Reason], seen: Assessment, run: Run) -> None:
+def _back_off(why: Mapping[PartitionKey, Reason], assessment: Assessment, run: Run) -> None:
     now_ms = run.runtime.clock.now_ms()
     histories = {
-        p: failed(seen.history.of(p), seen.policy.retry, now_ms, reason.value) for p, reason in why.items()
+        p: failed(assessment.history.of(p), assessment.policy.retry, now_ms, reason.value)
+        for p, reason in why.items()
     }
     if histories:
-        run.runtime.ledger.set_partition_history(seen.state.uuid, run.operation, histories)
+        run.runtime.ledger.set_partition_history(assessment.state.uuid, run.operation, histories)
 
 
-def _without(seen: Assessment, resumed: list[Batch]) -> Assessment:
-    """What is left to plan beside the resumed batches, which spend of the same budget."""
-    covered = {p for b in resumed for p in b.partitions}
-    kept = tuple(p for p in seen.decision.partitions if p.partition not in covered)
-    budget = seen.decision.budget_bytes
-    left = None if budget is None else max(0, budget - sum(b.input_bytes for b in resumed))
-    return replace(seen, decisions=(replace(seen.decision, partitions=kept, budget_bytes=left),))
+def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:
+    """Returns the assessment without the partitions and the budget of the resumed batches."""
+    resumed_partitions = {p for b in resumed for p in b.partitions}
+    partitions = tuple(p for p in assessment.decision.partitions if p.partition not in resumed_partitions)
+    budget = assessment.decision.budget_bytes
+    remaining_bytes = None if budget is None else max(0, budget - sum(b.input_bytes for b in resumed))
+    return replace(
+        assessment,
+        decisions=(replace(assessment.decision, partitions=partitions, budget_bytes=remaining_bytes),),
+    )
 
 
 def still_valid(batch: Batch, state: TableState, runtime: Runtime) -> bool:
-    """Whether an open batch may be executed as it stands: same table, schema and format, its
-    snapshot an ancestor of the head, every data file and delete file it stands on live at the head as the
-    same file, with no delete it did not know. One stored without the facts to tell is not.
+    """Whether an open batch can be executed without a new plan.
+
+    Table, schema and format version must be the same. The batch's snapshot must be an ancestor of the head.
+    Every planned data file and delete file must be live at the head as the same file. The head must have no
+    delete file that the plan does not know. A stored batch that lacks these facts is not valid.
     """
     if (state.uuid, state.schema_id, state.format_version) != (
         batch.table_uuid,

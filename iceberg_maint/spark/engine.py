@@ -61,19 +61,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
-"""Between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
+"""Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
 
 
 _Identity = tuple[str, int | None]
-"""Path and content offset of a file: deletion vectors share a path."""
+"""Path and content offset of a file. Deletion vectors may share a path."""
 
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """Java handles of one written batch, kept from its write to its commit: the data files it
-    replaces, the delete files of the plan, some of which go, and what it adds."""
+class _BatchFiles:
+    """Java objects of one written batch, kept from its write to its commit: the data files that it
+    replaces, the delete files of the plan, and the files that it adds. The commit removes some of the
+    delete files."""
 
     sources: Sequence[Any]
     deletes: Sequence[Any]
@@ -83,8 +84,8 @@ class _Prepared:
 class SparkEngine:
     """`ports.Engine` on one Spark session, which starts with the first batch.
 
-    `session` gives the process's session; `reader_of` gives for a table's full name the reader
-    with which the gate looks at its manifests.
+    `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
+    through which the gate reads its manifests.
     """
 
     def __init__(
@@ -95,23 +96,25 @@ class SparkEngine:
     ) -> None:
         self._session = session
         self._reader_of = reader_of
-        self._pause = backoff
+        self._backoff = backoff
         self._bridge_lock = threading.Lock()
         self._bridge: Bridge | None = None
         self._versions: Mapping[str, str] = {}
         self._jobs = Jobs()
-        self._prepared: dict[str, _Prepared] = {}
+        self._batch_files: dict[str, _BatchFiles] = {}
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of Spark, Iceberg, Scala and Java, as the JVM told them when it had started; nothing
-        before. What a run did is put on record also when its JVM has died, or an interrupt has left
-        the connection to it in the middle of an answer."""
+        """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before.
+
+        They are kept because a run is recorded even if its JVM has died, or an interrupt has left an answer
+        of the JVM half read.
+        """
         return self._versions
 
     def start(self) -> None:
-        """Starts the session. Raises what starting it raises, RuntimeError when its JVM has died:
-        batches started on that would all fail, and none of them is to blame."""
-        bridge = self._started()
+        """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
+        batch would fail on it, through no fault of the batch."""
+        bridge = self._start_bridge()
         try:
             bridge.jvm.java.lang.System.nanoTime()
         except Exception as why:
@@ -120,15 +123,18 @@ class SparkEngine:
             raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
 
     def write(self, batch: Batch, policy: Policy) -> Written:
-        """Writes and proves what the batch commits: the replacement of every group, up to
-        `max_concurrent_groups` at once, the positions that its equality deletes delete, or those that
-        its position deletes mark.
+        """Writes and proves the files that the batch commits.
+
+        A rewrite writes the replacement of every group, up to `max_concurrent_groups` at once. A conversion
+        writes the positions of the rows that its equality deletes delete. A merge writes the positions of
+        its position deletes.
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
-        keys that cannot be compared, ICM-124 when applying equality deletes does not fit what is
-        declared for it, or what Spark raised; what is written by then is left to the orphan pass.
+        keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
+        memory or scratch space, or what Spark raised. The orphan pass removes files that were written by
+        then.
         """
-        bridge = self._active()
+        bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
         table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
@@ -138,63 +144,67 @@ class SparkEngine:
         planned = plan_tasks(
             bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch.work)
         )
-        merged = position_delete_files(bridge, java_table, batch)
+        position_deletes = position_delete_files(bridge, java_table, batch)
         work = DeleteWork(table, batch, planned, deletes, preflight)
         match batch_work := file_work(batch.work):
             case ConvertEqualityDeletes():
                 files, written = self._convert(bridge, work)
             case RewritePositionDeleteFiles():
-                files, written = self._merge(bridge, work, merged, policy.rewrite_position_delete_files.proof)
+                files, written = self._merge(
+                    bridge, work, position_deletes, policy.rewrite_position_delete_files.proof
+                )
             case RewriteDataFiles():
                 files, written = self._rewrite(bridge, work, policy.rewrite_data_files)
             case _:
                 assert_never(batch_work)
         if written.proof.equal:
             outputs = {_identity(f): f for f in files}
-            known = {_identity(d): d for d in deletes.values()} | merged
-            self._prepared[batch.batch_id] = _prepared(bridge, batch, planned, known, outputs)
+            delete_files = {_identity(d): d for d in deletes.values()} | position_deletes
+            self._batch_files[batch.batch_id] = _batch_files(bridge, batch, planned, delete_files, outputs)
         return written
 
     def reuse_files(self, batch: Batch, written: Written) -> bool:
-        """Reads what another process wrote once more, by Iceberg's readers: the rows or positions of
-        all files must give the fingerprint of their proof; at level `footer`, the files must be there
-        as long as they were. Raises what `load_planned_table` and `plan_tasks` do, and what Spark
-        raises for a file that is gone or damaged.
-        """
-        bridge = self._active()
-        java_table = load_planned_table(bridge, batch)
-        prepared = _revived(bridge, batch, java_table, written)
-        files = list(prepared.outputs.values())
+        """Reads the files of another process again, with Iceberg's readers. Returns whether they have their
+        sizes, and whether their rows or positions have the fingerprint of their proof. A proof at level
+        `footer` has no fingerprint, so only the sizes are compared.
 
-        def look(files: Sequence[Any]) -> bool:
+        Raises what `load_planned_table` and `plan_tasks` raise, and what Spark raises for a file that is
+        missing or damaged.
+        """
+        bridge = self._activated_bridge()
+        java_table = load_planned_table(bridge, batch)
+        batch_files = _restore_batch_files(bridge, batch, java_table, written)
+        files = list(batch_files.outputs.values())
+
+        def check_files(files: Sequence[Any]) -> bool:
             io = java_table.io()
             if any(io.newInputFile(f.location()).getLength() != f.fileSizeInBytes() for f in files):
                 return False
             if keeps_data_files(batch.work):
-                found = positions.fingerprint(positions.read_back(bridge, java_table, files))
+                rows = positions.fingerprint(positions.read_back(bridge, java_table, files))
             elif written.proof.fingerprint is None:
                 return True
             else:
                 table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
-                found = fingerprint_files(bridge, table, bridge.list(files))
-            return found.text() == written.proof.fingerprint
+                rows = fingerprint_files(bridge, table, bridge.list(files))
+            return rows.text() == written.proof.fingerprint
 
-        items = [(_description(batch, "adoption"), files)]
-        [holds] = self._jobs.run(bridge, new_job_group(), look, items, 1)
-        if holds:
-            self._prepared[batch.batch_id] = prepared
-        return holds
+        items = [(_description(batch, "reused files"), files)]
+        [is_proven] = self._jobs.run(bridge, new_job_group(), check_files, items, 1)
+        if is_proven:
+            self._batch_files[batch.batch_id] = batch_files
+        return is_proven
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
-        """Commits through the gate; also what another process wrote, from its content JSON."""
-        bridge = self._active()
+        """Commits through the gate. Files of another process are committed from their content JSON."""
+        bridge = self._activated_bridge()
         match batch.work:
             case ExpireSnapshots() as work:
-                return commit_expiry(bridge, batch, work, context, backoff=self._pause)
+                return commit_expiry(bridge, batch, work, context, backoff=self._backoff)
             case RewriteManifests() as work:
                 reader = self._reader_of(batch.table)
                 return commit_regrouping(
-                    bridge, batch, work, written, context, reader=reader, backoff=self._pause
+                    bridge, batch, work, written, context, reader=reader, backoff=self._backoff
                 )
             case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
                 return self._commit_files(bridge, batch, written, context)
@@ -206,27 +216,29 @@ class SparkEngine:
     def _commit_files(
         self, bridge: Bridge, batch: Batch, written: Written, context: CommitContext
     ) -> CommitResult:
-        prepared = self._prepared.pop(batch.batch_id, None)
-        if prepared is None or set(prepared.outputs) != {(f.path, f.content_offset) for f in written.files}:
-            prepared = _revived(bridge, batch, load_planned_table(bridge, batch), written)
+        batch_files = self._batch_files.pop(batch.batch_id, None)
+        if batch_files is None or set(batch_files.outputs) != {
+            (f.path, f.content_offset) for f in written.files
+        }:
+            batch_files = _restore_batch_files(bridge, batch, load_planned_table(bridge, batch), written)
         return commit_batch(
             bridge,
             batch,
             written,
             context,
-            sources=prepared.sources,
-            outputs=tuple(prepared.outputs.values()),
-            deletes=prepared.deletes,
+            sources=batch_files.sources,
+            outputs=tuple(batch_files.outputs.values()),
+            deletes=batch_files.deletes,
             reader=self._reader_of(batch.table),
-            backoff=self._pause,
+            backoff=self._backoff,
         )
 
     def cancel(self) -> None:
-        """Cancels the running jobs; safe in a signal handler."""
+        """Cancels the running jobs. Safe in a signal handler."""
         if self._bridge is not None:
             self._jobs.cancel(self._bridge)
 
-    def _started(self) -> Bridge:
+    def _start_bridge(self) -> Bridge:
         with self._bridge_lock:
             if self._bridge is None:
                 with keeping_sigint():
@@ -235,15 +247,16 @@ class SparkEngine:
                 self._bridge = bridge
             return self._bridge
 
-    def _active(self) -> Bridge:
-        """The bridge, its session being that of this thread: catalogs are looked up in it."""
-        bridge = self._started()
+    def _activated_bridge(self) -> Bridge:
+        """Returns the bridge, and makes its session the session of this thread: Iceberg resolves catalogs in
+        that one."""
+        bridge = self._start_bridge()
         bridge.activate()
         return bridge
 
     def _convert(self, bridge: Bridge, work: DeleteWork) -> tuple[list[Any], Written]:
-        converted, memory = self._applying(bridge, work, convert)
-        return _marks(bridge, work, converted, memory)
+        converted, memory = self._apply_deletes(bridge, work, convert)
+        return _written_deletes(bridge, work, converted, memory)
 
     def _merge(
         self, bridge: Bridge, work: DeleteWork, deletes: Mapping[_Identity, Any], proof: ProofLevel
@@ -253,7 +266,7 @@ class SparkEngine:
 
         items = [(_description(work.batch, "position deletes"), work)]
         [merged] = self._jobs.run(bridge, new_job_group(), run, items, 1)
-        return _marks(bridge, work, merged, None)
+        return _written_deletes(bridge, work, merged, None)
 
     def _rewrite(
         self, bridge: Bridge, work: DeleteWork, policy: RewriteDataFilesPolicy
@@ -261,7 +274,7 @@ class SparkEngine:
         table, batch, planned = work.table, work.batch, work.planned
         marked, memory = None, None
         if batch.equality_deletes:
-            marked, memory = self._applying(bridge, work, mark)
+            marked, memory = self._apply_deletes(bridge, work, mark)
             planned = marked.planned
 
         def rewrite(group_tasks: GroupTasks) -> bin_pack.GroupResult:
@@ -274,15 +287,15 @@ class SparkEngine:
             if marked is not None:
                 discard(work, marked)
         files = [(number, f) for number, r in enumerate(results) for f in bridge.iterate(r.files)]
-        written = _described(bridge, work, files)
+        written = _written_files(bridge, work, files)
         proof = _proof(results, written, policy.proof, marked)
         scratch_bytes = sum(marked.scratch.values()) if marked else 0
         return [f for _, f in files], Written(written, proof, memory, scratch_bytes)
 
-    def _applying(
+    def _apply_deletes(
         self, bridge: Bridge, work: DeleteWork, apply: Callable[[Bridge, DeleteWork], _Result]
     ) -> tuple[_Result, MemoryUse | None]:
-        """Runs what applies equality deletes and measures its memory."""
+        """Applies equality deletes with `apply` and measures the memory used."""
         job_group = new_job_group()
         items = [(_description(work.batch, "equality deletes"), work)]
         with measured(bridge, job_group) as peak_bytes:
@@ -295,32 +308,34 @@ class SparkEngine:
             return result, None if work.preflight is None else _use(work, work.preflight, peak_bytes())
 
 
-def _use(work: DeleteWork, found: Preflight, peak_bytes: int) -> MemoryUse:
+def _use(work: DeleteWork, preflight: Preflight, peak_bytes: int) -> MemoryUse:
     need = memory_of(work.batch)
     correction = need.correction if need else 1.0
-    return MemoryUse(found.estimated_bytes, peak_bytes, found.partitions, found.passes, correction)
+    return MemoryUse(
+        preflight.estimated_bytes, peak_bytes, preflight.partitions, preflight.passes, correction
+    )
 
 
 def _exceeded(
-    work: DeleteWork, found: Preflight, peak_bytes: Callable[[], int], why: Exception
+    work: DeleteWork, preflight: Preflight, peak_bytes: Callable[[], int], why: Exception
 ) -> MemoryExceededError:
     peak = 0
     with suppress(*JVM_ERRORS, OSError, EOFError):
         peak = peak_bytes()
     return MemoryExceededError(
         f"{work.batch.table}: Spark ran out of memory while it applied {len(work.batch.equality_deletes)} "
-        f"equality delete files, for which {found.estimated_bytes} bytes were estimated: {one_line(why)}",
-        replace(_use(work, found, peak), exceeded=True),
+        f"equality delete files, for which {preflight.estimated_bytes} bytes were estimated: {one_line(why)}",
+        replace(_use(work, preflight, peak), exceeded=True),
     )
 
 
-def _marks(
+def _written_deletes(
     bridge: Bridge, work: DeleteWork, converted: Converted, memory: MemoryUse | None
 ) -> tuple[list[Any], Written]:
-    """Java DeleteFiles of one data file each, and what is written of them."""
+    """Returns Java DeleteFiles, each of one data file, and their description."""
     group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
     files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
-    return [f for _, f in files], Written(_described(bridge, work, files), converted.proof, memory)
+    return [f for _, f in files], Written(_written_files(bridge, work, files), converted.proof, memory)
 
 
 def _description(batch: Batch, what: str) -> str:
@@ -332,13 +347,15 @@ def _identity(file: Any) -> _Identity:
     return str(file.location()), None if offset is None else int(offset)
 
 
-def _described(bridge: Bridge, work: DeleteWork, files: Sequence[tuple[int, Any]]) -> tuple[WrittenFile, ...]:
-    """Java files, each with the number of its group, as values."""
+def _written_files(
+    bridge: Bridge, work: DeleteWork, files: Sequence[tuple[int, Any]]
+) -> tuple[WrittenFile, ...]:
+    """Returns the Java files, each given with the number of its group, as values."""
     texts = [(number, content_json(bridge, work.table.java, f)) for number, f in files]
-    return tuple(_described_by(text, json.loads(text), number) for number, text in texts)
+    return tuple(_written_file(text, json.loads(text), number) for number, text in texts)
 
 
-def _described_by(text: str, content: Mapping[str, Any], group: int) -> WrittenFile:
+def _written_file(text: str, content: Mapping[str, Any], group: int) -> WrittenFile:
     offset = content.get("content-offset")
     kind = FileKind.DATA
     if content["content"].upper() != "DATA":
@@ -356,36 +373,38 @@ def _described_by(text: str, content: Mapping[str, Any], group: int) -> WrittenF
     )
 
 
-def _revived(bridge: Bridge, batch: Batch, java_table: Any, written: Written) -> _Prepared:
+def _restore_batch_files(bridge: Bridge, batch: Batch, java_table: Any, written: Written) -> _BatchFiles:
     planned = plan_tasks(bridge, java_table, batch)
     outputs = {
         (f.path, f.content_offset): content_file_from_json(bridge, java_table, f.content)
         for f in written.files
     }
     deletes = equality_delete_files(bridge, java_table, batch)
-    known = {_identity(d): d for d in deletes.values()} | position_delete_files(bridge, java_table, batch)
-    return _prepared(bridge, batch, planned, known, outputs)
+    delete_files = {_identity(d): d for d in deletes.values()} | position_delete_files(
+        bridge, java_table, batch
+    )
+    return _batch_files(bridge, batch, planned, delete_files, outputs)
 
 
-def _prepared(
+def _batch_files(
     bridge: Bridge,
     batch: Batch,
     planned: Sequence[GroupTasks],
-    known: Mapping[_Identity, Any],
+    delete_files: Mapping[_Identity, Any],
     outputs: Mapping[_Identity, Any],
-) -> _Prepared:
-    """The files of the plan, each once, with the `known` delete files and those of its tasks."""
-    lambdas = bridge.once(JavaFunctions)
+) -> _BatchFiles:
+    """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
+    java_functions = bridge.once(JavaFunctions)
     sources: list[Any] = []
-    deletes: dict[_Identity, Any] = dict(known)
+    deletes: dict[_Identity, Any] = dict(delete_files)
     for group_tasks in planned:
         if not keeps_data_files(batch.work):
             sources += [task.file() for task in bridge.iterate(group_tasks.tasks)]
         if any(f.delete_files for f in group_tasks.group.files):
-            applied = group_tasks.tasks.stream().flatMap(lambdas.task_deletes).distinct()
-            others = lambdas.to_list(applied.filter(lambdas.is_equality_delete.negate()))
+            task_deletes = group_tasks.tasks.stream().flatMap(java_functions.task_deletes).distinct()
+            others = java_functions.to_list(task_deletes.filter(java_functions.is_equality_delete.negate()))
             deletes |= {_identity(d): d for d in bridge.iterate(others)}
-    return _Prepared(sources, list(deletes.values()), outputs)
+    return _BatchFiles(sources, list(deletes.values()), outputs)
 
 
 def _proof(

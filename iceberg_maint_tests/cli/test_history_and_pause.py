@@ -149,7 +149,7 @@ def test_reconcile_under_another_run_s_lease_does_not_say_that_all_is_settled(la
 def test_reconcile_of_an_expiry_that_took_more_with_it_fails(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 with what expired went tag v", ("tag v",))
+    lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 the expiry also removed tag v", ("tag v",))
     settled = Settled("attempt", "batch", ("__all__",), lost, 0)
     monkeypatch.setattr(reconciling, "reconcile", lambda *_: (settled,))
     document = lake.json("reconcile", "db.sick", exit_code=1)
@@ -157,7 +157,7 @@ def test_reconcile_of_an_expiry_that_took_more_with_it_fails(
     assert attempt["settlement"] == {
         "status": "COMMITTED",
         "snapshot_id": None,
-        "why": "ICM-130 with what expired went tag v",
+        "why": "ICM-130 the expiry also removed tag v",
         "lost": ["tag v"],
     }
 

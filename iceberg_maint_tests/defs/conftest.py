@@ -13,8 +13,8 @@ import pytest
 
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.core.model.partition_key import ALL, PartitionField, PartitionSpec
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, TableId
+from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.outcomes.proof import Proof
@@ -93,7 +93,7 @@ class Table:
         """`files` new files of 1,000 bytes in one commit."""
         number = len(self.state.snapshots) + 1
         names = [f"{day}-{number}-{i}.parquet" for i in range(files)]
-        partition = ALL if self.state.specs[0].is_unpartitioned else key(day)
+        partition = UNPARTITIONED_KEY if self.state.specs[0].is_unpartitioned else key(day)
         self.commit((), [LiveFile(n, kind, 0, partition, 10, 1000, number, "parquet") for n in names])
 
     def drop(self, day: str) -> None:

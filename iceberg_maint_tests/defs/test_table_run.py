@@ -9,8 +9,7 @@ import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from iceberg_maint.catalog.fake import UNPARTITIONED
-from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.core.model.partition_key import ALL
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
@@ -226,9 +225,9 @@ def test_partition_over_several_batches_is_materialized_after_the_last(world: Wo
 def test_unpartitioned_table_is_one_partition(world: World) -> None:
     world.catalog.create("db.flat", UNPARTITIONED).add("any", 8)
     world.observe()
-    assert world.tick() == {"lake.db.flat": [ALL]}
-    assert world.maintain("lake.db.flat", ALL).success
-    assert world.materialized("lake.db.flat") == {ALL}
+    assert world.tick() == {"lake.db.flat": [UNPARTITIONED_KEY]}
+    assert world.maintain("lake.db.flat", UNPARTITIONED_KEY).success
+    assert world.materialized("lake.db.flat") == {UNPARTITIONED_KEY}
     assert world.tick() == {"lake.db.flat": []}
 
 

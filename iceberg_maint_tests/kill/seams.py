@@ -146,7 +146,7 @@ class _Engine:
         return written
 
     def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
-        bridge = self._real()._active()
+        bridge = self._real()._activated_bridge()
         load = bridge.load_table
         bridge.load_table = lambda name: self._watched(load(name))
         try:

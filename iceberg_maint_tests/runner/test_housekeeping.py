@@ -178,7 +178,7 @@ def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch
     monkeypatch.setattr(HousekeepingEngine, "commit", losing)
     outcome = world.run(operations=(EXPIRE,))
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
-    assert "ICM-130 lake.db.t: with what expired went tag v on snapshot 1" in outcome.batches[0].message
+    assert "ICM-130 lake.db.t: the expiry also removed tag v on snapshot 1" in outcome.batches[0].message
     assert world.past(EXPIRE).quarantined
     rarely = replace(HOUSEKEEPING_POLICY.expire_snapshots, every_seconds=10**9)
     for swept in (False, True):
@@ -239,7 +239,7 @@ def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_othe
     assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
     (told,) = last_record(world).batches
     assert (told.outcome, told.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
-    message = f"ICM-130 {TABLE}: with what expired went tag audited on snapshot {first};"
+    message = f"ICM-130 {TABLE}: the expiry also removed tag audited on snapshot {first};"
     assert told.message == settled.settlement.why
     assert told.message.startswith(message)
     assert world.past(EXPIRE) == PartitionHistory(quarantined=True, reason=told.message)

@@ -185,7 +185,7 @@ def crash_counts_as_failure(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("back-off holds open work as well")
 def back_off_does_not_hold_open_batches(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(preparing, "_held", lambda _batch, _seen, _run: False)
+    patch.setattr(preparing, "_must_wait", lambda _batch, _seen, _run: False)
 
 
 @mutant("a failure is counted")
@@ -277,7 +277,7 @@ def nothing_is_settled(patch: pytest.MonkeyPatch) -> None:
 @mutant("stale work is planned again a few times only")
 def stale_work_is_planned_again_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(maintaining, "MAX_REPLANS", 10_000)
-    patch.setattr(preparing, "narrower", lambda seen, _replans, _batches: seen)
+    patch.setattr(preparing, "with_smaller_batches", lambda assessment, _replans, _batches: assessment)
 
 
 @mutant("a run without a record is put on record by the next")

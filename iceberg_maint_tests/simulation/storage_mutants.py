@@ -60,12 +60,12 @@ def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
             return None
         return Written(left.files, left.proof, adopted=True)
 
-    patch.setattr(executing, "adopted", adopted)
+    patch.setattr(executing, "reusable_output", adopted)
 
 
 @planted("files of a dead run are adopted", stopped_before_its_swap)
 def nothing_is_adopted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(executing, "adopted", lambda _batch, _policy, _runtime, _lease: None)
+    patch.setattr(executing, "reusable_output", lambda _batch, _policy, _runtime, _lease: None)
 
 
 @planted(

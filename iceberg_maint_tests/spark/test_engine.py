@@ -44,5 +44,5 @@ def test_versions_are_known_after_the_jvm_has_died(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(engine_module, "versions", lambda _spark: answers.pop())
     engine = SparkEngine(lambda: None, no_reader)  # type: ignore[arg-type, return-value]
     assert engine.versions() == {}
-    engine._started()
+    engine._start_bridge()
     assert engine.versions() == engine.versions() == {"spark": "4.1.4"}

@@ -30,6 +30,7 @@ from iceberg_maint.catalog.manifests.reader import (
     only_path,
     read_live_entries,
 )
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.sort_order import LayoutOrder
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, TableState
@@ -114,7 +115,7 @@ def _added(data: LiveEntries, manifest: Manifest, numbers: Sequence[int | None])
     return np.maximum(data.sequence_number, np.array(own, np.int64))
 
 
-def live_files(io: FileIO, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
+def live_files(io: FileIO, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
     """Returns the live files of the partitions with these keys, and all global equality deletes. Data
     files have their ranges if the state has an order.
 
@@ -169,7 +170,7 @@ def _live(state: TableState, *, deletes: bool) -> Iterator[Manifest]:
 
 
 def _files(
-    io: FileIO, state: TableState, manifest: Manifest, partitions: frozenset[str]
+    io: FileIO, state: TableState, manifest: Manifest, partitions: frozenset[PartitionKey]
 ) -> Iterator[LiveFile]:
     spec, order = state.specs[manifest.spec_id], state.order
     deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else (None,) * 3

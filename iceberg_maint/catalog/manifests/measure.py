@@ -25,6 +25,7 @@ from iceberg_maint.core.health.metrics import (
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.foreign_commits import foreign_commits
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import TableState
@@ -50,7 +51,7 @@ class Columns:
     data files and `layout_key` their keys, if an order is measured.
     """
 
-    keys: tuple[str, ...]
+    keys: tuple[PartitionKey, ...]
     key: Integers
     scope: Integers
     spec_id: Integers
@@ -126,8 +127,8 @@ def to_columns(
 
     `references` and `added` have one element per element of `parts`.
     """
-    keys: dict[str, int] = {}
-    scopes: dict[tuple[int, str], int] = {}
+    keys: dict[PartitionKey, int] = {}
+    scopes: dict[tuple[int, PartitionKey], int] = {}
     key_codes: list[Integers] = []
     scope_codes: list[Integers] = []
     for part in parts:
@@ -316,7 +317,7 @@ def _partition(values: dict[str, object], spec_ids: tuple[int, ...]) -> Partitio
     return PartitionHealth(**values, spec_ids=spec_ids)  # type: ignore[arg-type]
 
 
-def table_health(state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
+def table_health(state: TableState, partitions: Mapping[PartitionKey, PartitionHealth]) -> TableHealth:
     """Returns the measurements of the table as a whole."""
     return TableHealth(
         partitions=len(partitions),

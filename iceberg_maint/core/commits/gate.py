@@ -20,7 +20,8 @@ from iceberg_maint.core.commits.delete_scope import DeleteIndex, covers, dropped
 from iceberg_maint.core.commits.intent import GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
 from iceberg_maint.core.decisions.publish_waits import PublishWait
-from iceberg_maint.core.model.partition_key import ALL, FIRST_SPEC_ID, decode_partition
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, PartitionKey
+from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, decode_partition
 from iceberg_maint.core.model.table_state import FileKind
 
 
@@ -161,7 +162,7 @@ def _identities(intent: Intent, change: Change) -> Iterator[Violation]:
     needed = {(path, None) for path in intent.removed | intent.examined | intent.dropped} | intent.replaced
     if unknown := {path for path, _ in needed - planned.keys()} | intent.unknown:
         yield Violation(Rule.IDENTITY, f"the plan does not say which files {_first_three(unknown)} were")
-    keys: dict[Scope, str] = {}
+    keys: dict[Scope, PartitionKey] = {}
     for entry in (*change.files.removed, *change.files.arrivals):
         planned_file = planned.get(entry.identity)
         if planned_file is None:
@@ -303,7 +304,7 @@ def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
 
 def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:
     """Returns the scope of the group's data files. None if its key names no partition of the table."""
-    if group.partition == ALL:
+    if group.partition == UNPARTITIONED_KEY:
         return group.spec_id, ()
     try:
         spec_id, values = decode_partition(group.partition, base.specs, FIRST_SPEC_ID)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from iceberg_maint.core.commits.change import Entry, Identity, Scope
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
 from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, PositionDeleteFile
@@ -29,7 +30,7 @@ class PlannedFile:
 
     identity: Identity
     spec_id: int
-    partition: str
+    partition: PartitionKey
     data_sequence_number: int
     record_count: int
     size_bytes: int
@@ -47,7 +48,7 @@ class PlannedFile:
         )
 
     @classmethod
-    def of_entry(cls, entry: Entry, partition: str) -> PlannedFile:
+    def of_entry(cls, entry: Entry, partition: PartitionKey) -> PlannedFile:
         """Returns the facts of a manifest entry in the partition with this key."""
         return cls(
             entry.identity,
@@ -109,12 +110,12 @@ def unknown_deletes(batch: Batch) -> frozenset[str]:
     return frozenset(applied - {d.path for d in (*batch.position_deletes, *batch.applied_deletes)})
 
 
-def partition_key(scope: Scope, specs: Mapping[int, PartitionSpec]) -> str:
+def partition_key(scope: Scope, specs: Mapping[int, PartitionSpec]) -> PartitionKey:
     """Returns the partition key of a scope; the scope holds floats as their bits."""
     spec_id, partition = scope
     spec = specs.get(spec_id)
     if spec is None:
-        return f"spec={spec_id}"
+        return PartitionKey(f"spec={spec_id}")
     if spec.is_unpartitioned:
         return encode_partition(spec, (), FIRST_SPEC_ID)
     values = [

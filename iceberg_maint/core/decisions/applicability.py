@@ -5,7 +5,7 @@ from __future__ import annotations
 from iceberg_maint.core.health import position_deletes
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.thresholds import APPLICABLE, DANGLING, findings
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Finding, Reason, Severity
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, Route
 
@@ -20,7 +20,7 @@ def may_convert(policy: EqualityDeletesPolicy) -> bool:
 
 
 def partition_findings(
-    measured: Measured, partition: str, policy: Policy, now_ms: int
+    measured: Measured, partition: PartitionKey, policy: Policy, now_ms: int
 ) -> tuple[Finding, ...]:
     """Returns every crossed threshold of one partition, for all operations."""
     health, target_bytes = measured.partitions[partition], measured.target_file_size_bytes

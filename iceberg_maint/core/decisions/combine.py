@@ -8,6 +8,7 @@ from dataclasses import replace
 from iceberg_maint.core.decisions.applicability import has_old_deletes
 from iceberg_maint.core.decisions.decide import other_data_operation, table_verdict
 from iceberg_maint.core.decisions.windows import HELD
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 
 _SEVERITY_ORDER = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
@@ -25,7 +26,7 @@ def combine_decisions(decisions: Sequence[Decision]) -> Decision:
     """
     if not decisions:
         raise ValueError("there are no decisions to combine")
-    by_key: dict[str, list[PartitionDecision]] = {}
+    by_key: dict[PartitionKey, list[PartitionDecision]] = {}
     for decision in decisions:
         for p in decision.partitions:
             by_key.setdefault(p.partition, []).append(p)

@@ -27,7 +27,7 @@ from iceberg_maint.core.decisions.windows import (
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.position_deletes import may_merge
 from iceberg_maint.core.health.thresholds import is_due, score, worst
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 
@@ -46,7 +46,7 @@ def decide(
     now_ms: int,
     *,
     beside: TableHistory | None = None,
-    requested: frozenset[str] | None = None,
+    requested: frozenset[PartitionKey] | None = None,
     force: bool = False,
     readers: RowTypes = SPARK_4,
 ) -> Decision:
@@ -225,7 +225,7 @@ def reason_to_rest(
 
 def _partition(
     operation: Operation,
-    key: str,
+    key: PartitionKey,
     measured: Measured,
     crossed: tuple[Finding, ...],
     policy: Policy,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from iceberg_maint.core.model.ids import PartitionKey
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
@@ -33,9 +35,9 @@ class TableHistory:
     hour_partitions: int = 0
     hour_bytes: int = 0
     last_done_ms: int | None = None
-    partitions: Mapping[str, PartitionHistory] = field(default_factory=dict)
+    partitions: Mapping[PartitionKey, PartitionHistory] = field(default_factory=dict)
 
-    def of(self, partition: str) -> PartitionHistory:
+    def of(self, partition: PartitionKey) -> PartitionHistory:
         """Returns the partition's history; an empty one if there is none."""
         return self.partitions.get(partition, PartitionHistory())
 
@@ -46,7 +48,7 @@ def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
     first, *others = histories
     if not others:
         return first
-    partitions: dict[str, PartitionHistory] = {}
+    partitions: dict[PartitionKey, PartitionHistory] = {}
     for history in histories:
         for key, partition_history in history.partitions.items():
             partitions[key] = (

@@ -1,7 +1,7 @@
 """Waits for publishes: work that commits to main waits while a branch or a staged snapshot may still be published.
 
-While main's head stays, its health stays too: nobody else commits to main either. Another writer's commit ends the
-wait as well, because then the branch can no longer be fast-forwarded.
+While main's head stays, no writer commits to main, so main's health stays too. A commit of another writer also ends
+the wait, because then the branch can no longer be fast-forwarded.
 """
 
 from __future__ import annotations

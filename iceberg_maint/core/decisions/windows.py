@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import WindowOrder, WindowsPolicy
 
@@ -66,21 +67,21 @@ def plan_budget(run: Budget, hour: Budget) -> tuple[int | None, Reason]:
 def in_order(
     decisions: Iterable[PartitionDecision],
     beside: Iterable[PartitionDecision],
-    either: Collection[str],
+    either: Collection[PartitionKey],
     order: WindowOrder,
-    last_change_ms: Mapping[str, int],
+    last_change_ms: Mapping[PartitionKey, int],
 ) -> list[PartitionDecision]:
     """Returns the due partitions: worst first by score, or the longest unchanged first; ties by key.
 
     `beside` holds the other operation's decisions, `either` the partitions that a plan may leave to
     either. Both operations order by the worse of their scores, so that both begin with the same
-    partitions. Otherwise each could spend its windows for ever on partitions that its plans leave to the
+    partitions. Otherwise each could always spend its windows on partitions that its plans leave to the
     other. For the same reason a partition comes last if its work may be left to an operation that holds
     it.
     """
     other_decisions = {p.partition: p for p in beside}
 
-    def sort_key(p: PartitionDecision) -> tuple[bool, float, str]:
+    def sort_key(p: PartitionDecision) -> tuple[bool, float, PartitionKey]:
         other = other_decisions.get(p.partition)
         is_blocked = other is not None and other.reason in HELD and p.partition in either
         if order is WindowOrder.OLDEST_FIRST:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.pending_publishes import PendingPublish
 
 MEBIBYTE = 1024 * 1024
@@ -151,7 +151,7 @@ class Measured:
     sequence_number: int
     metadata_location: str
     table_health: TableHealth
-    partitions: Mapping[str, PartitionHealth]
+    partitions: Mapping[PartitionKey, PartitionHealth]
     target_file_size_bytes: int
     format_version: int = 2
     maintenance_properties: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 """Converts the core's values to JSON and back: frozen dataclasses, enums, tuples, mappings, scalars, and
-bytes as hexadecimal digits."""
+bytes as hexadecimal digits. A `NewType` has the form of the type that it is made of."""
 
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ def _build(kind: Any, data: Any) -> Any:
         return _build_dataclass(kind, data)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(data)
+    if isinstance(kind, typing.NewType):
+        return _build(kind.__supertype__, data)
     if kind is bytes:
         _check(isinstance(data, str), kind, data)
         return bytes.fromhex(data)

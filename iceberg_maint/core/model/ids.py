@@ -1,9 +1,10 @@
-"""Names of tables and operations."""
+"""Names of tables, partitions and operations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NewType
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,5 +71,16 @@ REMOVING_OPERATIONS = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES
 CYCLE = (*DATA_OPERATIONS, *HOUSEKEEPING_OPERATIONS)
 """All operations, in the order of a cycle."""
 
-WHOLE_TABLE = "*"
+PartitionKey = NewType("PartitionKey", str)
+"""The key of one partition, as `core.model.partition_key` encodes it, or `WHOLE_TABLE`. Ledger, JSON and Dagster
+store it as text. `PartitionKey(text)` makes a key of stored or requested text and does not check it;
+`decode_partition` does."""
+
+UNPARTITIONED_KEY = PartitionKey("__all__")
+"""The key of all files of a spec without partition fields."""
+
+WHOLE_TABLE = PartitionKey("*")
 """Stands in place of a partition key for a decision on the table as a whole. No partition key equals it."""
+
+FLEET = "*"
+"""Stands in place of a table name for a pause of all tables."""

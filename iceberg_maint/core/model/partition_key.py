@@ -17,11 +17,10 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote
 
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, PartitionKey
+
 if TYPE_CHECKING:
     from uuid import UUID
-
-ALL = "__all__"
-"""The key of all files of a spec without partition fields."""
 
 FIRST_SPEC_ID = 0
 """The spec that every table is created with (Iceberg `TableMetadata.INITIAL_SPEC_ID`). It is a constant,
@@ -75,10 +74,12 @@ class PartitionSpec:
         return any(f.loses_values for f in self.fields)
 
 
-def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], first_spec_id: int) -> str:
+def encode_partition(
+    spec: PartitionSpec, values: Sequence[PartitionValue], first_spec_id: int
+) -> PartitionKey:
     """Returns the key of one partition. `values` are in the order of `spec.fields`."""
     if spec.is_unpartitioned:
-        return ALL
+        return UNPARTITIONED_KEY
     parts = []
     for field, value in zip(spec.fields, values, strict=True):
         if field.is_void:
@@ -87,28 +88,28 @@ def encode_partition(spec: PartitionSpec, values: Sequence[PartitionValue], firs
         parts.append(name if value is None else f"{name}={_quote(_to_text(field, value))}")
     key = "/".join(parts)
     if spec.spec_id != first_spec_id:
-        return f"spec={spec.spec_id}/{key}"
+        return PartitionKey(f"spec={spec.spec_id}/{key}")
     # A first spec may have a field called "spec" or "__all__". Escape it, so that it does not read as
     # ours.
-    if key == ALL or key.startswith("spec="):
+    if key == UNPARTITIONED_KEY or key.startswith("spec="):
         key = f"%{ord(key[0]):02X}{key[1:]}"
-    return key
+    return PartitionKey(key)
 
 
 def decode_partition(
-    key: str, specs: Mapping[int, PartitionSpec], first_spec_id: int
+    key: PartitionKey, specs: Mapping[int, PartitionSpec], first_spec_id: int
 ) -> tuple[int, tuple[PartitionValue, ...]]:
     """Returns the spec id and the typed values of a key made by `encode_partition`.
 
     For `__all__` the spec id is the lowest unpartitioned one. Raises ValueError for a key that names no
     spec or whose fields or values do not fit the spec.
     """
-    if key == ALL:
+    if key == UNPARTITIONED_KEY:
         ids = sorted(s.spec_id for s in specs.values() if s.is_unpartitioned)
         if not ids:
             raise ValueError(f"'{key}': the table has no unpartitioned spec")
         return ids[0], (None,) * len(specs[ids[0]].fields)
-    spec_id, fields_text = first_spec_id, key
+    spec_id, fields_text = first_spec_id, str(key)
     if match := re.fullmatch(r"spec=(\d+)/(.+)", key, re.DOTALL):
         spec_id, fields_text = int(match[1]), match[2]
     if spec_id not in specs:

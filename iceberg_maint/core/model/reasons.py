@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 
 
 class Verdict(StrEnum):
@@ -203,7 +203,7 @@ class PartitionDecision:
     itself. `operation` is the operation decided on.
     """
 
-    partition: str
+    partition: PartitionKey
     verdict: Verdict
     reason: Reason
     findings: tuple[Finding, ...] = ()
@@ -233,7 +233,7 @@ class Decision:
     budget_bytes: int | None = None
     budget_reason: Reason = Reason.RUN_BUDGET
     budget_partitions: int | None = None
-    beside: Mapping[str, PartitionDecision] = field(default_factory=dict)
+    beside: Mapping[PartitionKey, PartitionDecision] = field(default_factory=dict)
 
     def due(self) -> tuple[PartitionDecision, ...]:
         """The partitions to run, in order."""

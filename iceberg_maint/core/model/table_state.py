@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from iceberg_maint.core.model.column_bounds import Range
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec
 from iceberg_maint.core.model.sort_order import LayoutOrder, SortField
 
@@ -167,7 +167,7 @@ class LiveFile:
     path: str
     kind: FileKind
     spec_id: int
-    partition: str
+    partition: PartitionKey
     record_count: int
     size_bytes: int
     data_sequence_number: int

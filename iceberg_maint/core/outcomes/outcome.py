@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.layout_gain import LayoutGain
@@ -79,7 +79,7 @@ class BatchOutcome:
     sign of a second owner that it found. Both are None if not known."""
 
     batch_id: str
-    partitions: tuple[str, ...]
+    partitions: tuple[PartitionKey, ...]
     outcome: OutcomeStatus
     reason: Reason
     input_files: int
@@ -112,7 +112,7 @@ class OperationOutcome:
     snapshot_before: int | None
     snapshot_after: int | None
     batches: tuple[BatchOutcome, ...] = ()
-    partitions: tuple[tuple[str, OutcomeStatus, Reason], ...] = ()
+    partitions: tuple[tuple[PartitionKey, OutcomeStatus, Reason], ...] = ()
     message: str = ""
 
 
@@ -125,7 +125,7 @@ def gained(
     layout: LayoutGain | None = None,
 ) -> bool:
     """Returns whether a committed batch improved the table: fewer data files, fewer delete files, deleted
-    rows removed for good, fewer files above the large-file size, or less overlap in the sort columns. For
+    rows removed permanently, fewer files above the large-file size, or less overlap in the sort columns. For
     a conversion and for a merge of position deletes: whether it removed delete files. Housekeeping is
     judged by other evidence."""
     match batch.work:
@@ -176,7 +176,7 @@ def combine_outcomes(outcomes: Sequence[OperationOutcome]) -> OperationOutcome:
     if not outcomes:
         raise ValueError("there are no outcomes to combine")
     worst = min(outcomes, key=lambda o: _rank(o.outcome, o.reason))
-    partitions: dict[str, tuple[str, OutcomeStatus, Reason]] = {}
+    partitions: dict[PartitionKey, tuple[PartitionKey, OutcomeStatus, Reason]] = {}
     for outcome in outcomes:
         for partition_outcome in outcome.partitions:
             previous = partitions.setdefault(partition_outcome[0], partition_outcome)

@@ -21,6 +21,7 @@ from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, Partit
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.foreign_commits import foreign_commits
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.sort_order import LayoutOrder
@@ -37,7 +38,7 @@ _DELETED = 2
 _DELETE_FILE_PATH = 2147483546
 """Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
-Scope = tuple[int, str]
+Scope = tuple[int, PartitionKey]
 """Spec id and partition key. Deletes apply within a scope."""
 
 
@@ -75,7 +76,7 @@ class SparkHealthSource:
         """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`."""
         target = target_file_size_bytes(policy, dict(state.properties))
         limits = size_limits(policy, target)
-        partitions: dict[str, PartitionHealth] = {}
+        partitions: dict[PartitionKey, PartitionHealth] = {}
         if state.snapshot is not None:
             entries = self._entries(state)
             names = [c for c in entries.columns if c.startswith("p_")]
@@ -104,7 +105,7 @@ class SparkHealthSource:
             uncommon_types=state.uncommon_types,
         )
 
-    def _layout(self, state: TableState, order: LayoutOrder) -> dict[str, dict[str, Any]]:
+    def _layout(self, state: TableState, order: LayoutOrder) -> dict[PartitionKey, dict[str, Any]]:
         """The layout metrics by partition key. Unpartitioned specs have the same key and count as one spec."""
         from pyspark.sql import functions as F
 
@@ -178,7 +179,9 @@ class SparkHealthSource:
         reader = self._spark.read.option("versionAsOf", str(state.snapshot.snapshot_id))
         return reader.table(f"{sql_name(str(state.table))}.{name}")
 
-    def _table_health(self, state: TableState, partitions: Mapping[str, PartitionHealth]) -> TableHealth:
+    def _table_health(
+        self, state: TableState, partitions: Mapping[PartitionKey, PartitionHealth]
+    ) -> TableHealth:
         from pyspark.sql import functions as F
 
         totals = None
@@ -301,14 +304,14 @@ def _partitions(
     groups: Mapping[tuple[Scope, FileKind], Row],
     deletes: list[_Delete],
     named: Mapping[Scope, int],
-) -> dict[str, PartitionHealth]:
-    by_key: dict[str, list[tuple[Scope, FileKind]]] = defaultdict(list)
+) -> dict[PartitionKey, PartitionHealth]:
+    by_key: dict[PartitionKey, list[tuple[Scope, FileKind]]] = defaultdict(list)
     for scope, kind in groups:
         by_key[scope[1]].append((scope, kind))
     oldest = {
         s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA
     }
-    deletes_of_key: dict[str, list[_Delete]] = defaultdict(list)
+    deletes_of_key: dict[PartitionKey, list[_Delete]] = defaultdict(list)
     everywhere: list[_Delete] = []
     for delete in deletes:
         deletes_of_key[delete.scope[1]].append(delete)

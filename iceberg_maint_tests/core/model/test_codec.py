@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, SizeLimits, TableHealth
 from iceberg_maint.core.model.codec import digest, dumps, from_data, loads, to_data
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, OperationOutcome, OutcomeStatus
@@ -100,6 +100,16 @@ def test_int_keys_and_enums_come_back_typed() -> None:
     assert again == value
     assert again.verdict is Verdict.SKIP
     assert again.by_spec == {3: "y"}
+
+
+def test_partition_key_is_stored_as_its_text() -> None:
+    leftover = Leftover(PartitionKey("day=2026-11-22"), Reason.NO_GAIN)
+    stored = to_data(leftover)
+    assert stored["partition"] == "day=2026-11-22"
+    assert from_data(Leftover, stored) == leftover
+    assert from_data(dict[PartitionKey, int], {"*": 1}) == {WHOLE_TABLE: 1}
+    with pytest.raises(ValueError, match="1 is not a str"):
+        from_data(Leftover, stored | {"partition": 1})
 
 
 @pytest.mark.parametrize(

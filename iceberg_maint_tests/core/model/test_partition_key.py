@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, WHOLE_TABLE
 from iceberg_maint.core.model.partition_key import (
-    ALL,
     PartitionField,
     PartitionSpec,
     PartitionValue,
@@ -78,7 +78,7 @@ def all_cases() -> list[tuple[PartitionField, PartitionValue]]:
 
 
 def test_every_type_and_transform_comes_back_and_is_injective() -> None:
-    names = ("f", "", "a.b", "spec", ALL, "ts_day", "sp ec", "a=b", "a/b", "ключ", "..", "%")
+    names = ("f", "", "a.b", "spec", UNPARTITIONED_KEY, "ts_day", "sp ec", "a=b", "a/b", "ключ", "..", "%")
     checked = 0
     for name in names:
         for transform, kind, values in CASES:
@@ -134,8 +134,8 @@ def test_keys_of_a_range_split_at_its_dots_only() -> None:
         (field("t", "identity", "timestamptz_ns"), -1, "t=1969-12-31T23-59-59.999999999"),
         (field("spec"), "1", "%73pec=1"),
         (field("spec"), None, "spec"),
-        (field(ALL), None, "%5F_all__"),
-        (field(ALL), "x", "__all__=x"),
+        (field(UNPARTITIONED_KEY), None, "%5F_all__"),
+        (field(UNPARTITIONED_KEY), "x", "__all__=x"),
         (field("v"), "a..b", "v=a%2E%2Eb"),
         (field("v"), "a.b", "v=a.b"),
         (field("v"), "a.", "v=a%2E"),
@@ -150,15 +150,28 @@ def test_null_empty_and_null_word_are_three_keys() -> None:
 
 
 def test_unpartitioned_and_void_only_specs_are_all() -> None:
-    assert encode_partition(PartitionSpec(0, ()), (), 0) == ALL
+    assert encode_partition(PartitionSpec(0, ()), (), 0) == UNPARTITIONED_KEY
     gone = spec_of(field("a", "void"), spec_id=3)
-    assert encode_partition(gone, (None,), 0) == ALL
-    assert decode_partition(ALL, {3: gone, 1: spec_of(field("b"), spec_id=1)}, 1) == (3, (None,))
+    assert encode_partition(gone, (None,), 0) == UNPARTITIONED_KEY
+    assert decode_partition(UNPARTITIONED_KEY, {3: gone, 1: spec_of(field("b"), spec_id=1)}, 1) == (
+        3,
+        (None,),
+    )
+
+
+def test_sentinels_are_stored_as_before() -> None:
+    assert (UNPARTITIONED_KEY, WHOLE_TABLE) == ("__all__", "*")
+
+
+@pytest.mark.parametrize("specs", [{0: PartitionSpec(0, ())}, {0: spec_of(field("*"))}])
+def test_whole_table_is_no_partition_key(specs: dict[int, PartitionSpec]) -> None:
+    with pytest.raises(ValueError, match=r"'\*'"):
+        decode_partition(WHOLE_TABLE, specs, 0)
 
 
 def test_all_of_a_partitioned_table_is_refused() -> None:
     with pytest.raises(ValueError, match="no unpartitioned spec"):
-        decode_partition(ALL, {0: spec_of(field())}, 0)
+        decode_partition(UNPARTITIONED_KEY, {0: spec_of(field())}, 0)
 
 
 def test_void_field_takes_no_part_and_comes_back_null() -> None:

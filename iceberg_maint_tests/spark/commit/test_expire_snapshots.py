@@ -330,7 +330,7 @@ def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
         outcome = keeper.run(name, EXPIRE, days=1)
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.REFS_LOST)
     assert (
-        f"ICM-130 {name}: with what expired went tag audited on snapshot {first};"
+        f"ICM-130 {name}: the expiry also removed tag audited on snapshot {first};"
         in outcome.batches[0].message
     )
     assert ids(keeper, name) == [last]

@@ -161,7 +161,7 @@ def test_convert_position_that_is_written_wrong_makes_the_proof_unequal(
     proof = shop.engine.write(batch, FULL).proof
     assert not proof.equal
     assert "were to be deleted" in proof.detail
-    assert batch.batch_id not in shop.engine._prepared
+    assert batch.batch_id not in shop.engine._batch_files
 
 
 def test_convert_older_position_that_is_lost_makes_the_proof_unequal(
