@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.decisions.unsupported_types import row_types, unsupported_columns
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, row_types, unsupported_columns
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -81,6 +82,24 @@ def test_type_is_refused_if_and_only_if_spark_cannot_rewrite_it(workshop: Worksh
     refused = bool(unsupported_columns(state.uncommon_types, row_types(workshop.spark.version)))
     outcome = unguarded(workshop, name)
     assert (outcome.outcome is OutcomeStatus.IMPROVED) is not refused, outcome.message
+
+
+@not_on_spark_3("it has no variant")
+def test_rewrite_of_variant_and_unknown_columns_keeps_every_value(workshop: Workshop) -> None:
+    struct = {"type": "struct", "fields": [optional(4, "x", "unknown"), optional(5, "y", "variant")]}
+    name = table_of(workshop, optional(2, "v", "variant"), optional(3, "s", struct), files=0)
+    for number, text in enumerate(("1", '"a"', '{"a": [1, 2.5, null]}', "null", "true", "")):
+        value = f"parse_json('{text}')" if text else "cast(null as variant)"
+        workshop.sql(f"insert into {name} select {number}, {value}, named_struct('x', null, 'y', {value})")
+    query = (
+        f"select id, to_json(v), schema_of_variant(v), s is null, s.x, to_json(s.y) from {name} order by id"
+    )
+    before = workshop.sql(query).collect()
+    assert unsupported_columns(Keeper(workshop).state(name).uncommon_types, SPARK_4) == {}
+    outcome = Keeper(workshop).run(name, Operation.REWRITE_DATA_FILES)
+    assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.message
+    assert len(before) == 6
+    assert workshop.sql(query).collect() == before
 
 
 def test_table_with_nested_columns_that_nothing_reads_keeps_its_housekeeping(

@@ -14,8 +14,8 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 
 RowTypes = tuple[frozenset[str], ...]
 """The uncommon types that each way to read rows reads (see `core.model.column_types`)."""
-SPARK_4: RowTypes = (frozenset({"variant"}),)
-"""Rows read by Spark 4 with Iceberg 1.12."""
+SPARK_4: RowTypes = (frozenset({"variant", "unknown"}),)
+"""Rows read by Spark 4 with Iceberg 1.12 (decision 37)."""
 SPARK_3: RowTypes = (frozenset(),)
 """Rows read by Spark 3.5 with Iceberg 1.12."""
 _NAMED = 5

@@ -64,7 +64,7 @@ def test_healthy_table_is_not_refused() -> None:
 
 
 def test_columns_that_spark_reads_stop_nothing() -> None:
-    assert decided({"v": "variant"}).verdict is Verdict.RUN
+    assert decided({"v": "variant", "n": "unknown"}).verdict is Verdict.RUN
     assert decided({"v": "variant"}, readers=SPARK_3).evidence == {"columns": "v (variant)"}
 
 

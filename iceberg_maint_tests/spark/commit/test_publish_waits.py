@@ -77,9 +77,9 @@ def picking(table: Any, staging: Any) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("stage", "says"),
     [
-        (branch, "fast-forward"),
+        (branch, "Cannot fast-forward: main is not an ancestor of audit"),
         (overwrite, "not append, dynamic overwrite, or fast-forward"),
-        (dynamic_overwrite, "Cannot"),
+        (dynamic_overwrite, "Cannot cherry-pick replace partitions with changed partition"),
     ],
     ids=["branch", "overwrite", "dynamic-overwrite"],
 )
