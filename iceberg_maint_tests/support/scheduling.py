@@ -31,18 +31,25 @@ LONG = (
 
 
 SLOW = (
+    "iceberg_maint_tests/cli/test_program.py",
     "iceberg_maint_tests/core/commits/test_gate_model.py",
     "iceberg_maint_tests/core/planning/test_plans_model.py",
     "iceberg_maint_tests/defs/",
+    "iceberg_maint_tests/demo/",
     "iceberg_maint_tests/e2e/",
     "iceberg_maint_tests/ledger/test_model.py",
+    "iceberg_maint_tests/orphans/test_kill.py",
+    "iceberg_maint_tests/orphans/test_layouts.py",
+    "iceberg_maint_tests/orphans/test_orphan_pass.py",
     "iceberg_maint_tests/orphans/test_second_catalog.py",
+    "iceberg_maint_tests/runner/test_kill_grid.py",
     "iceberg_maint_tests/runner/test_schedules.py",
     "iceberg_maint_tests/simulation/",
     "iceberg_maint_tests/stored/",
     "iceberg_maint_tests/wheel/",
 )
-"""Modules and folders of long sweeps, of models, and of Dagster: their tests are marked `slow`."""
+"""Modules and folders of long sweeps, of models, of Dagster, and of programs that tests start: their tests are marked
+`slow`."""
 
 
 def scope_of(nodeid: str) -> str:
