@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in zip(module, ordered, strict=True):
             items[place] = item
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: order_of(item.nodeid))
+        items.sort(key=lambda item: order_of(item.nodeid, spark=bool(item.get_closest_marker("spark"))))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 PROCESSES = (
     "iceberg_maint_tests/defs/test_daemon.py",
+    "iceberg_maint_tests/daemon_kills/test_lost_run.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_resume.py",
     "iceberg_maint_tests/stored/test_stored.py",
@@ -65,11 +66,14 @@ def is_slow(nodeid: str) -> bool:
     return nodeid.startswith(SLOW)
 
 
-def order_of(nodeid: str) -> int:
-    """Place of the test's scope among the long ones, and behind them for any other."""
+def order_of(nodeid: str, *, spark: bool) -> int:
+    """Place of the test's scope: the long modules, then modules that need Spark, then modules of long sweeps, then the
+    others, so that the last scopes to be handed out are short."""
     module = nodeid.partition("::")[0]
     module = PROCESSES[0] if module in PROCESSES else module
-    return LONG.index(module) if module in LONG else len(LONG)
+    if module in LONG:
+        return LONG.index(module)
+    return len(LONG) + (0 if spark else 1 if is_slow(nodeid) else 2)
 
 
 class Scheduling(LoadScopeScheduling):
