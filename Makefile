@@ -7,6 +7,9 @@ SHELL       := bash
 .DELETE_ON_ERROR:
 MAKEFLAGS   += --no-print-directory
 
+# Tests start many programs. Without stored bytecode each of them would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV  := .venv
 BIN   := $(VENV)/bin
 PY    := $(BIN)/python
@@ -99,8 +102,10 @@ STEPS := 5000
 SEED  := 1000
 
 .PHONY: test-deep
-test-deep: setup  ## equality deletes all ways; random programs of all writers and all of maintenance, resumed (STEPS=5000, SEED=1000)
+test-deep: setup  ## all examples of the properties; equality deletes all ways; random programs of all writers and all of maintenance, resumed (STEPS=5000, SEED=1000)
 	@status=0; \
+	ICEBERG_MAINT_TEST_EXAMPLES=all \
+	$(PY) -m pytest -n $(WORKERS) -m "hypothesis and not spark" || status=$$?; \
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
 	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/deletes/equality iceberg_maint_tests/program || status=$$?; \
 	$(PY) -m iceberg_maint_tests.program.random_runs; \

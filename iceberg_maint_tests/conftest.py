@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,11 @@ settings.register_profile(
 settings.load_profile("project")
 
 os.environ.update(jvm.environment())
+
+# A shell starts background jobs with SIGINT ignored. Dagster would then ignore SIGTERM as well, and programs that
+# tests start and terminate would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in zip(module, ordered, strict=True):
             items[place] = item
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: order_of(item.nodeid))
+        items.sort(key=lambda item: order_of(item.nodeid, spark=bool(item.get_closest_marker("spark"))))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -56,18 +56,17 @@ def test_embedded_default_without_a_lake_says_what_is_missing(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_real_table_is_observed_and_explained(real_lake: Path) -> None:
-    observed = json.loads(program("observe", "--json", home=real_lake).stdout)
-    assert observed["tables"][0]["health"]["small_files"] == 6
+def test_real_table_is_observed_twice_in_the_same_bytes_and_explained(real_lake: Path) -> None:
+    observed = program("observe", "--json", home=real_lake).stdout
+    again = program("observe", "--json", home=real_lake).stdout
     shown = program("why", "db.events", home=real_lake)
+    tables = program("tables", "--json", home=real_lake).stdout
+
+    assert json.loads(observed)["tables"][0]["health"]["small_files"] == 6
+    assert again == observed
     assert shown.returncode == 0
     assert "lake.db.events: Unhealthy: 1 of 1 partitions are due" in shown.stdout
-    assert json.loads(program("tables", "--json", home=real_lake).stdout)["tables"][0]["verdict"] == "RUN"
-
-
-def test_documents_of_two_calls_are_the_same_bytes(real_lake: Path) -> None:
-    first = program("observe", "--json", home=real_lake).stdout
-    assert first == program("observe", "--json", home=real_lake).stdout
+    assert json.loads(tables)["tables"][0]["verdict"] == "RUN"
 
 
 def test_refusal_is_one_line_and_a_document(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 
@@ -12,6 +11,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (
     NAME,
     PROOF,
@@ -112,7 +112,7 @@ def _die(url: str) -> None:
 
 
 def test_kill_inside_the_transaction_of_the_outcome_leaves_the_attempt_open(place: Place):
-    process = multiprocessing.get_context("spawn").Process(target=_die, args=(place.url,))
+    process = CONTEXT.Process(target=_die, args=(place.url,))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 
@@ -12,6 +11,7 @@ from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.ledger import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,
@@ -182,10 +182,9 @@ def test_leases_sixteen_processes_never_overlap_and_never_share_a_fence(ledger, 
     ledger.now_ms()
     place.sql("CREATE TABLE number (value INTEGER)")
     place.sql("INSERT INTO number VALUES (0)")
-    context = multiprocessing.get_context("spawn")
-    start, fences = context.Barrier(16), context.Queue()
+    start, fences = CONTEXT.Barrier(16), CONTEXT.Queue()
     processes = [
-        context.Process(target=_compete, args=(place.url, f"run-{i}", 3, start, fences)) for i in range(16)
+        CONTEXT.Process(target=_compete, args=(place.url, f"run-{i}", 3, start, fences)) for i in range(16)
     ]
     for process in processes:
         process.start()

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
@@ -12,6 +10,7 @@ from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
 from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (
     NAME,
     TABLE,
@@ -145,9 +144,8 @@ def _first_use(url: str, start, done) -> None:
 
 
 def test_processes_that_start_at_once_make_one_ledger(place: Place):
-    context = multiprocessing.get_context("spawn")
-    start, done = context.Barrier(6), context.Queue()
-    processes = [context.Process(target=_first_use, args=(place.url, start, done)) for _ in range(6)]
+    start, done = CONTEXT.Barrier(6), CONTEXT.Queue()
+    processes = [CONTEXT.Process(target=_first_use, args=(place.url, start, done)) for _ in range(6)]
     for process in processes:
         process.start()
     fences = sorted((done.get(timeout=60) for _ in processes), key=str)

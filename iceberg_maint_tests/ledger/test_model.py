@@ -16,6 +16,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint_tests.support.examples import examples
 from iceberg_maint_tests.support.ledger.values import (
     NAME,
     PROOF,
@@ -298,7 +299,7 @@ class Ledgers(RuleBasedStateMachine):
 
 
 Ledgers.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

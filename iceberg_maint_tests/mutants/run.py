@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from iceberg_maint_tests.mutants.mutant import PROJECT, Mutant, planted
+from iceberg_maint_tests.support.examples import VARIABLE as EXAMPLES
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +83,6 @@ def living(mutants: Sequence[Mutant], numbers: Sequence[int] = ()) -> int:
 
 
 def prepare() -> None:
-    """Of this process: property tests take the same examples each time, and keep none."""
-    os.environ["CI"] = "true"
+    """Of this process: property tests take the same examples each time, all of them, and keep none."""
+    os.environ |= {"CI": "true", EXAMPLES: "all"}
     os.chdir(PROJECT)

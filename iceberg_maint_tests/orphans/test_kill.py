@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint_tests.support.orphans.killed_pass import HALF, POINTS
+from iceberg_maint_tests.support.forked import CONTEXT
+from iceberg_maint_tests.support.orphans.killed_pass import HALF, POINTS, run
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import OPERATION, Passes
 
@@ -36,9 +36,10 @@ def test_killed_pass_is_resumed_with_the_right_state(point: str, tmp_path: Path)
     if sweeps:
         passes.run()
     ahead_ms = AFTER_HOLD_MS if sweeps else 0
-    child = [sys.executable, "-m", "iceberg_maint_tests.support.orphans.killed_pass", str(lake.folder), point]
-    killed = subprocess.run([*child, str(ahead_ms)], capture_output=True, text=True, check=False)
-    assert killed.returncode == -9, killed.stderr
+    killed = CONTEXT.Process(target=run, args=(str(lake.folder), point, ahead_ms))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert lake.trashed() == STATES[point]
     assert lake.lost() == []
 

@@ -37,15 +37,35 @@ def catalog(folder: Path, name: str) -> SqlCatalog:
     )
 
 
-@pytest.fixture
-def ours(tmp_path: Path) -> Table:
-    """The table of the configured catalog: twenty commits."""
-    made = catalog(tmp_path, "catalog")
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose copy `lake.kept` holds a table of twenty commits. Metadata names absolute paths, so each test gets
+    the copy at the same path."""
+    folder = tmp_path_factory.mktemp("second_catalog") / "lake"
+    folder.mkdir()
+    made = catalog(folder, "catalog")
     made.create_namespace("db")
     table = made.create_table("db.t", ROWS.schema)
     for _ in range(20):
         table.append(ROWS)
-    return table
+    made.close()
+    folder.rename(folder.with_suffix(".kept"))
+    return folder
+
+
+@pytest.fixture
+def tmp_path(place: Path) -> Path:
+    """The lake of the tests, as it was made."""
+    if place.exists():
+        shutil.rmtree(place)
+    shutil.copytree(place.with_suffix(".kept"), place)
+    return place
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Table:
+    """The table of the configured catalog: twenty commits."""
+    return catalog(tmp_path, "catalog").load_table("db.t")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Conversions and rewrites in one run of the loop: order, outcomes, crashes at every step."""
+"""Conversions and rewrites in one run of the loop: order, outcomes, stored work."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
 
 
-def captured_changes(partition: str = "c") -> World:
-    """Partition a is in need of a rewrite, the other of a conversion: its files are of a good size."""
+def captured_changes(partition: str = "c", *, partitions: str = "a") -> World:
+    """`partitions` are in need of a rewrite, the other of a conversion: its files are of a good size."""
     rewrite = replace(POLICY.rewrite_data_files, equality_delete_max_age_seconds=0)
-    world = World("a", replace(POLICY, rewrite_data_files=rewrite))
+    world = World(partitions, replace(POLICY, rewrite_data_files=rewrite))
     number = world.now.state.last_sequence_number
     world.commit(
         (), [data(f"{partition}/{i}", 100, partition=f"p={partition}", seq=number) for i in range(3)]
@@ -90,27 +90,6 @@ def test_record_is_kept_for_each_operation_that_did_something() -> None:
     world.run()
     records = world.ledger.records(None, 10)
     assert [r.operation for r in records] == [str(o) for o in reversed(DATA_OPERATIONS[:2])]
-
-
-def _steps() -> list[str]:
-    process = Process()
-    captured_changes().run(process)
-    return list(dict.fromkeys(process.seen))
-
-
-@pytest.mark.parametrize("step", _steps())
-def test_crash_at_any_step_of_either_operation_is_resumed_with_no_second_effect(step: str) -> None:
-    world = captured_changes()
-    try:
-        world.run(Process(dies=step))
-    except Killed:
-        world.expire_leases()
-    world.run()
-    world.run()
-    assert kinds(world, "c") == [FileKind.DATA] * 3 + [FileKind.POSITION_DELETES]
-    assert kinds(world, "a") == [FileKind.DATA]
-    assert world.our_commits() == 2
-    assert world.open_work() == (0, 0)
 
 
 def test_conversion_left_open_is_not_resumed_once_a_streaming_reader_is_named() -> None:

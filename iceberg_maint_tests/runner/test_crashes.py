@@ -1,9 +1,8 @@
-"""A crash at every step, and what the next run takes up of it."""
+"""What the next run resumes, settles or plans again after a crash. The grid of steps: `test_kill_grid.py`."""
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -21,19 +20,6 @@ from iceberg_maint.runner.maintain import PlanReady
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
 
-LEDGER_STEPS = (
-    "acquire_lease",
-    "save_plan",
-    "start_attempt",
-    "record_intent",
-    "record_try",
-    "finish_attempt",
-    "put_health",
-    "release_lease",
-    "append_record",
-)
-STEPS = [f"{when}:{what}" for what in (*LEDGER_STEPS, "write", "swap") for when in ("before", "after")]
-
 
 def check_healed(world: World, rows: int) -> None:
     """Every partition is one file, no row is lost or doubled, and nothing is left open."""
@@ -41,41 +27,6 @@ def check_healed(world: World, rows: int) -> None:
     assert world.rows() == rows
     assert world.our_commits() == 2
     assert world.open_work() == (0, 0)
-
-
-@pytest.mark.parametrize("spares", [0, 1])
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_at_any_step_the_next_run_finishes_exactly_once(step: str, spares: int) -> None:
-    world = World()
-    rows = world.rows()
-    process = Process(dies=step, spares=spares)
-    try:
-        world.run(process)
-    except Killed:
-        assert step in process.seen
-    else:
-        assert spares, f"{step} never happened"
-    world.expire_leases()
-    committed = list(world.tokens)
-    world.run()
-    check_healed(world, rows)
-    assert world.tokens[: len(committed)] == committed
-    assert len(set(world.tokens)) == 2
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_again_and_again_still_finishes(step: str) -> None:
-    """Each process gets one step further; back-off is waited out, no quarantine below its limit."""
-    world = World()
-    rows = world.rows()
-    world.policy = replace(POLICY, retry=replace(POLICY.retry, quarantine_after_crashes=50))
-    for spares in range(6):
-        with suppress(Killed):
-            world.run(Process(dies=step, spares=spares // 2))
-        world.expire_leases()
-        world.clock.sleep(7 * 86_400)
-    world.run()
-    check_healed(world, rows)
 
 
 def test_killed_before_its_swap_is_settled_by_the_commits_that_follow() -> None:

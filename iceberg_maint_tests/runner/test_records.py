@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import suppress
-
 import pytest
 
 from iceberg_maint.core.model.ids import Operation
@@ -18,7 +15,6 @@ from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, make_plan
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint_tests.runner.test_crashes import STEPS
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World
 
@@ -115,24 +111,6 @@ def test_run_is_on_record_before_it_gives_its_lease_back() -> None:
     world.run(process)
     steps = process.seen
     assert steps.index("after:append_record") < steps.index("before:release_lease")
-    assert world.ledger.unrecorded_runs(lease_of(world, "another")) == ()
-
-
-@pytest.mark.parametrize("spares", [0, 1])
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_at_any_step_every_commit_is_on_record_exactly_once(step: str, spares: int) -> None:
-    world = World()
-    with suppress(Killed):
-        world.run(Process(dies=step, spares=spares))
-    world.expire_leases()
-    world.run()
-    # A run that died with nothing left to do is told by the next one that has something to do.
-    world.append("p=c")
-    world.run()
-    told = Counter(
-        b.snapshot_after for r in records(world) for b in r.outcome.batches if b.snapshot_after is not None
-    )
-    assert told == Counter(s.snapshot_id for s in world.now.state.snapshots if s.summary)
     assert world.ledger.unrecorded_runs(lease_of(world, "another")) == ()
 
 

@@ -12,10 +12,23 @@ import pytest
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind
 from iceberg_maint.core.outcomes.outcome import Rejection
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.runner.test_crashes import STEPS
 from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
 
 PATIENT = replace(POLICY, retry=replace(POLICY.retry, quarantine_after=1000, quarantine_after_crashes=1000))
+
+
+LEDGER_STEPS = (
+    "acquire_lease",
+    "save_plan",
+    "start_attempt",
+    "record_intent",
+    "record_try",
+    "finish_attempt",
+    "put_health",
+    "release_lease",
+    "append_record",
+)
+STEPS = [f"{when}:{what}" for what in (*LEDGER_STEPS, "write", "swap") for when in ("before", "after")]
 
 
 class Schedule:

@@ -8,6 +8,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 PROCESSES = (
     "iceberg_maint_tests/defs/test_daemon.py",
+    "iceberg_maint_tests/daemon_kills/test_lost_run.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_resume.py",
     "iceberg_maint_tests/stored/test_stored.py",
@@ -31,18 +32,25 @@ LONG = (
 
 
 SLOW = (
+    "iceberg_maint_tests/cli/test_program.py",
     "iceberg_maint_tests/core/commits/test_gate_model.py",
     "iceberg_maint_tests/core/planning/test_plans_model.py",
     "iceberg_maint_tests/defs/",
+    "iceberg_maint_tests/demo/",
     "iceberg_maint_tests/e2e/",
     "iceberg_maint_tests/ledger/test_model.py",
+    "iceberg_maint_tests/orphans/test_kill.py",
+    "iceberg_maint_tests/orphans/test_layouts.py",
+    "iceberg_maint_tests/orphans/test_orphan_pass.py",
     "iceberg_maint_tests/orphans/test_second_catalog.py",
+    "iceberg_maint_tests/runner/test_kill_grid.py",
     "iceberg_maint_tests/runner/test_schedules.py",
     "iceberg_maint_tests/simulation/",
     "iceberg_maint_tests/stored/",
     "iceberg_maint_tests/wheel/",
 )
-"""Modules and folders of long sweeps, of models, and of Dagster: their tests are marked `slow`."""
+"""Modules and folders of long sweeps, of models, of Dagster, and of programs that tests start: their tests are marked
+`slow`."""
 
 
 def scope_of(nodeid: str) -> str:
@@ -58,11 +66,14 @@ def is_slow(nodeid: str) -> bool:
     return nodeid.startswith(SLOW)
 
 
-def order_of(nodeid: str) -> int:
-    """Place of the test's scope among the long ones, and behind them for any other."""
+def order_of(nodeid: str, *, spark: bool) -> int:
+    """Place of the test's scope: the long modules, then modules that need Spark, then modules of long sweeps, then the
+    others, so that the last scopes to be handed out are short."""
     module = nodeid.partition("::")[0]
     module = PROCESSES[0] if module in PROCESSES else module
-    return LONG.index(module) if module in LONG else len(LONG)
+    if module in LONG:
+        return LONG.index(module)
+    return len(LONG) + (0 if spark else 1 if is_slow(nodeid) else 2)
 
 
 class Scheduling(LoadScopeScheduling):

@@ -17,6 +17,7 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec, encode_partition
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint_tests.support.examples import examples
 
 POLICY = RewriteDataFilesPolicy(target_file_size_bytes=4 << 20)
 BY_REGION = PartitionSpec(0, (PartitionField(1000, 1, "region", "identity", "string"),))
@@ -132,7 +133,7 @@ def tables(draw: st.DrawFn) -> tuple[FakeTable, dict[str, tuple[object, ...]]]:
     return replace(made, state=replace(made.state, snapshots=kept)), raw
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(tables())
 def test_measure_any_files_equal_the_definition_file_by_file(made: tuple[FakeTable, dict]) -> None:
     table, raw = made

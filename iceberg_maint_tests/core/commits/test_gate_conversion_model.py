@@ -20,6 +20,7 @@ from iceberg_maint_tests.support.core.memory_table import (
     change_of,
     conversion_on,
 )
+from iceberg_maint_tests.support.examples import examples
 
 places = st.sampled_from([ALL, P1, P1, Q1, P2])
 keys = st.frozensets(st.sampled_from([0, 1, 10, 11, 20, 21, 30]), min_size=1, max_size=4)
@@ -165,7 +166,7 @@ def seen(lake: Lake) -> list[int] | str:
         return str(why)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(conversions(honest=False))
 def test_conversion_that_the_gate_lets_pass_changes_no_row(case: tuple[Lake, Lake, Lake, Intent]) -> None:
     pinned, base, new, intended = case
@@ -176,7 +177,7 @@ def test_conversion_that_the_gate_lets_pass_changes_no_row(case: tuple[Lake, Lak
         assert broken
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(conversions(honest=True))
 def test_honest_conversion_passes_the_gate(case: tuple[Lake, Lake, Lake, Intent]) -> None:
     pinned, base, new, intended = case

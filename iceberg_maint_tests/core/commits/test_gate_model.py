@@ -24,6 +24,7 @@ from iceberg_maint_tests.support.core.memory_table import (
     intent_on,
     rules,
 )
+from iceberg_maint_tests.support.examples import examples
 
 places = st.sampled_from([ALL, P1, Q1, P2])
 
@@ -96,7 +97,7 @@ def _void(delete: File, lake: Lake) -> bool:
     return not any(reach.find(Entry(f.path, f.kind, f.place, f.seq, 1)) for f in lake.data)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(histories(honest=False))
 def test_commit_that_the_gate_lets_pass_changes_no_row(history: tuple[Lake, Lake, Lake, Intent]) -> None:
     pinned, base, new, intended = history
@@ -107,7 +108,7 @@ def test_commit_that_the_gate_lets_pass_changes_no_row(history: tuple[Lake, Lake
         assert broken
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(histories(honest=True))
 def test_honest_commit_passes_the_gate(history: tuple[Lake, Lake, Lake, Intent]) -> None:
     pinned, base, new, intended = history

@@ -21,6 +21,7 @@ from iceberg_maint.core.decisions.windows import (
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import WindowOrder, WindowsPolicy
 from iceberg_maint_tests.support.core.values import due
+from iceberg_maint_tests.support.examples import examples
 
 NO_LIMIT = Budget(None, None)
 
@@ -83,7 +84,7 @@ def test_plan_budget_is_the_tighter_cap() -> None:
     assert plan_budget(NO_LIMIT, NO_LIMIT) == (None, Reason.RUN_BUDGET)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 100), max_size=20),
     partitions=st.one_of(st.none(), st.integers(0, 10)),

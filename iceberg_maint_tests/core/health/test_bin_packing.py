@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.core.health.bin_packing import pack
+from iceberg_maint_tests.support.examples import examples
 
 
 class JavaBin:
@@ -67,7 +68,7 @@ def test_pack_max_items_starts_the_next_bin() -> None:
     assert pack([1, 1, 1, 1, 1], 10, identity, 2) == [[1, 1], [1, 1], [1]]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     items=st.lists(st.integers(0, 30), max_size=40),
     cap=st.integers(1, 60),

@@ -24,6 +24,7 @@ from iceberg_maint.core.health.thresholds import (
 from iceberg_maint.core.model.reasons import Check, Reason, Severity
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS, TARGET, finding, rewrite_policy
+from iceberg_maint_tests.support.examples import examples
 
 LIMITS = SizeLimits(75, 180)
 
@@ -89,7 +90,7 @@ def test_expected_output_files_round_as_iceberg(size: int, files: int) -> None:
     assert expected_output_files(size, TARGET, LIMITS) == files
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     size=st.integers(0, 10_000),
     target=st.integers(2, 500),

@@ -23,6 +23,7 @@ from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint_tests.support.examples import examples
 
 # Batches have a stored form of their own: core/planning/test_batch_body.py.
 PERSISTED = (
@@ -53,7 +54,7 @@ PERSISTED = (
 
 
 @pytest.mark.parametrize("kind", PERSISTED, ids=lambda k: k.__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_persisted_value_comes_back_equal(kind: type, data: st.DataObject) -> None:
     st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
@@ -64,7 +65,7 @@ def test_persisted_value_comes_back_equal(kind: type, data: st.DataObject) -> No
     assert dumps(again) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(value=st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_come_back_exactly(value: float) -> None:
     assert from_data(float, json.loads(dumps(value))) == value

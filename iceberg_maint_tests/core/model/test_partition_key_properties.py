@@ -19,6 +19,7 @@ from iceberg_maint_tests.support.core.partition_keys import (
     same,
     spec_of,
 )
+from iceberg_maint_tests.support.examples import examples
 
 names = st.text(min_size=1, max_size=8)
 texts = st.one_of(
@@ -26,7 +27,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     fields=st.lists(
         st.tuples(names, st.one_of(st.none(), texts)), min_size=1, max_size=4, unique_by=lambda p: p[0]
@@ -44,7 +45,7 @@ def test_any_names_and_texts_come_back(fields: list[tuple[str, str | None]], spe
     assert decode_partition(key, {spec_id: spec}, 0) == (spec_id, values)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     a=st.tuples(st.one_of(st.none(), texts), st.one_of(st.none(), texts)),
     b=st.tuples(st.one_of(st.none(), texts), st.one_of(st.none(), texts)),
@@ -56,28 +57,28 @@ def test_different_tuples_have_different_keys(
     assert (encode_partition(spec, a, 0) == encode_partition(spec, b, 0)) == (a == b)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(value=st.integers(-(2**63), 2**63 - 1), kind=st.sampled_from(["timestamp", "timestamptz_ns", "long"]))
 def test_any_long_comes_back(value: int, kind: str) -> None:
     one = field("t", "identity", kind)
     assert back(one, key_of(one, value)) == value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(value=st.integers(-(2**31), 2**31 - 1), transform=st.sampled_from(["year", "month", "day", "hour"]))
 def test_any_ordinal_of_a_time_transform_comes_back(value: int, transform: str) -> None:
     one = field("t", transform, "date" if transform == "day" else "int")
     assert back(one, key_of(one, value)) == value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(value=st.floats())
 def test_any_double_comes_back(value: float) -> None:
     one = field("x", "identity", "double")
     assert same(back(one, key_of(one, value)), value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(key=st.text(max_size=20))
 def test_decode_of_anything_is_a_value_error_or_exact(key: str) -> None:
     specs = {

@@ -37,6 +37,7 @@ from iceberg_maint_tests.support.core.values import (
     small,
     table_of,
 )
+from iceberg_maint_tests.support.examples import examples
 
 EQ, DV = FileKind.EQUALITY_DELETES, FileKind.DELETION_VECTOR
 EITHER = CONVERT, REWRITE = Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES
@@ -140,7 +141,7 @@ def check(batch: Batch, table: FakeTable) -> None:
     assert batch.equality_deletes
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(table=tables(), policy=policies)
 def test_plans_share_no_partition_drop_only_what_is_free_and_hold_their_caps(
     table: FakeTable, policy: Policy
@@ -224,7 +225,7 @@ def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, dict[Operation,
     pytest.fail("still planning after 80 rounds")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(table=tables().map(supported), policy=policies)
 def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: Policy) -> None:
     """What stays is what a cap or the policy keeps from being done."""
@@ -246,7 +247,7 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
     assert kept or not deletes_of(table)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(table=tables(), policy=policies)
 def test_plans_leave_nothing_waiting_behind_what_neither_operation_does(
     table: FakeTable, policy: Policy

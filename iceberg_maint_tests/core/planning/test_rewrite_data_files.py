@@ -29,6 +29,7 @@ from iceberg_maint_tests.support.core.values import (
     small,
     table_of,
 )
+from iceberg_maint_tests.support.examples import examples
 
 EQ, POS, DV = FileKind.EQUALITY_DELETES, FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR
 
@@ -264,7 +265,7 @@ policies = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(table=tables(), policy=policies)
 def test_plan_holds_every_cap_and_takes_every_input_once(table: FakeTable, policy: Policy) -> None:
     found = plan(table, policy)
@@ -300,7 +301,7 @@ def heal(table: FakeTable, found: Plan) -> FakeTable:
     return FakeTable(replace(healed.state, snapshot=table.state.snapshot), healed.live_files)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(table=tables(), policy=policies)
 def test_plan_reaches_a_fixed_point_and_every_step_gains(table: FakeTable, policy: Policy) -> None:
     """Maintenance shrinks its own candidate set: no furnace, whatever the sizes and caps."""
@@ -319,7 +320,7 @@ def test_plan_reaches_a_fixed_point_and_every_step_gains(table: FakeTable, polic
         pytest.fail("still planning after 60 rounds")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(table=tables())
 def test_plan_without_caps_leaves_nothing_due(table: FakeTable) -> None:
     """One round of the built-in policy: afterwards the judge finds no partition due but those

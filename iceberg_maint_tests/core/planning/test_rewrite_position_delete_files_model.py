@@ -30,6 +30,7 @@ from iceberg_maint_tests.core.commits.test_gate_conversion_model import (
     seen,
 )
 from iceberg_maint_tests.support.core.memory_table import SPECS, File, Lake, change_of, key_of
+from iceberg_maint_tests.support.examples import examples
 
 POSITIONS, VECTOR = FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR
 OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
@@ -191,7 +192,7 @@ def planned_nothing() -> Batch:
     return BatchBody("b", "lake.db.t", "u", OPERATION, "merge", 2, 1, 1, 0, (), 100).batch()
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(merges(honest=False))
 def test_merge_that_the_gate_lets_pass_changes_no_row(case: tuple[int, Lake, Lake, Lake, Merge]) -> None:
     _, pinned, base, new, merge = case
@@ -202,7 +203,7 @@ def test_merge_that_the_gate_lets_pass_changes_no_row(case: tuple[int, Lake, Lak
         assert broken
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(merges(honest=True))
 def test_honest_merge_passes_the_gate_and_changes_no_row(case: tuple[int, Lake, Lake, Lake, Merge]) -> None:
     _, pinned, base, new, merge = case
@@ -217,7 +218,7 @@ def tables(draw: st.DrawFn) -> tuple[int, Lake]:
     return version, history(draw, version)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(tables())
 def test_merge_of_all_leaves_nothing_to_merge_and_nothing_that_marks_no_row(case: tuple[int, Lake]) -> None:
     version, lake = case

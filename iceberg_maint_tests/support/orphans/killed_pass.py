@@ -1,15 +1,12 @@
 """An orphan pass that kills itself, as a child process of the tests.
 
-    python -m iceberg_maint_tests.support.orphans.killed_pass FOLDER POINT AHEAD_MS
-
-FOLDER is that of a `layouts.Lake`. The store is wrapped here, in the test: the product holds no failpoint.
+The store is wrapped here, in the test: the product holds no failpoint.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -56,8 +53,9 @@ class KillingStore(ShiftedStore):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(folder: str, point: str, ahead_ms: str) -> None:
-    store = KillingStore(point, int(ahead_ms))
+def run(folder: str, point: str, ahead_ms: int) -> None:
+    """Runs a pass over the `layouts.Lake` of this folder, and kills the process at the point."""
+    store = KillingStore(point, ahead_ms)
     passes = Passes(Lake(LiteralPath(folder)), store)
     if point == "moved":
         finish: Callable[..., Any] = type(passes.ledger).finish_attempt
@@ -68,7 +66,3 @@ def main(folder: str, point: str, ahead_ms: str) -> None:
 
         type(passes.ledger).finish_attempt = killed  # type: ignore[method-assign, assignment]
     passes.run()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
