@@ -110,26 +110,27 @@ class LocalStore:
 
 class ArrowStore:
     """Any Arrow file system. `resolve` returns the file system of a location and the path in it. A move
-    is a copy and a delete if the store cannot rename. The memory is that of the largest folder's listing."""
+    is a copy and a delete if the store cannot rename. Arrow returns a listing as a whole, so its memory grows
+    with the number of files: about 0.8 kB per file."""
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Yields every file below the prefix, folder by folder."""
+        """Yields every file below the prefix.
+
+        One recursive listing, because subfolders are no reliable way to the files below them: GCS returns
+        only subfolders that have an object of their own, and for the key `t//1` S3 returns the folder `t` as
+        its own subfolder.
+        """
         base = prefix.rstrip("/")
         system, root = self._resolve(base)
-        pending = [root]
-        while pending:
-            folder = pending.pop()
-            with _permitted(prefix):
-                # One folder at a time: Arrow would hold the listing of the whole tree in memory.
-                infos = system.get_file_info(FileSelector(folder, allow_not_found=True))
-            for info in infos:
-                if info.type is FileType.Directory:
-                    pending.append(info.path)
-                elif info.type is FileType.File:
-                    yield _of_info(base + info.path[len(root) :], info)
+        with _permitted(prefix):
+            infos = system.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
+        while infos:
+            info = infos.pop()  # releases its memory
+            if info.type is FileType.File:
+                yield _of_info(base + info.path[len(root) :], info)
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""
