@@ -53,6 +53,18 @@ DEFAULTS: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
 }
 
+READ_AT_START = (
+    "spark.master",
+    "spark.jars",
+    "spark.files",
+    "spark.archives",
+    "spark.submit.",
+    "spark.driver.",
+    "spark.local.dir",
+)
+"""Settings that Spark's launcher reads, by their beginning. The JVM would miss them if it got them later: a
+session without `spark.jars` among the arguments does not have Iceberg's classes."""
+
 REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
 
 
@@ -112,15 +124,29 @@ def arguments_of(conf: Mapping[str, str], secrets: Collection[str]) -> dict[str,
     """The settings for the arguments of the JVM, which every user of the machine can read.
 
     They exclude settings of catalogs and file systems, and every setting whose key names a secret or whose value
-    contains one. The JVM gets the other settings after it has started.
+    contains one. The JVM gets the other settings after it has started. Settings that are read at the start are
+    never excluded: a short secret may occur in a path by chance.
+
+    Raises ConfigurationError ICM-118 if a setting that is read at the start contains the password of an address.
     """
-    return {
-        key: value
-        for key, value in conf.items()
-        if not key.startswith(("spark.sql.catalog.", "spark.hadoop."))
-        and not (re.search(REDACTED_KEYS, key) and key not in PINNED)
-        and not any(secret in value for secret in secrets)
-    }
+    return {key: value for key, value in conf.items() if _is_argument(key, value, secrets)}
+
+
+def _is_argument(key: str, value: str, secrets: Collection[str]) -> bool:
+    if key.startswith(("spark.sql.catalog.", "spark.hadoop.")):
+        return False
+    if re.search(REDACTED_KEYS, key) and key not in PINNED:
+        return False
+    if not key.startswith(READ_AT_START):
+        return not any(secret in value for secret in secrets)
+    if any(f":{secret}@" in value for secret in secrets):
+        raise ConfigurationError(
+            "ICM-118",
+            f"spark.conf.{key} is an address that contains a password. Every user of the machine can read the "
+            "arguments of a process.",
+            "use an address without a password.",
+        )
+    return True
 
 
 def _check_loopback(key: str, address: str) -> None:
