@@ -45,8 +45,6 @@ _LOGGING = Path(__file__).with_name("log4j2.json")
 
 DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "iceberg_maint",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
     # Log errors only. Spark's default also logs every start.
@@ -65,6 +63,12 @@ READ_AT_START = (
 """Settings that Spark's launcher reads, by their beginning. The JVM would miss them if it got them later: a
 session without `spark.jars` among the arguments does not have Iceberg's classes."""
 
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+"""Defaults of a local master. The executors of a cluster must reach the driver."""
+
 REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
 
 
@@ -73,7 +77,8 @@ class SparkSettings:
     """The input of a session.
 
     `jars` are paths of local files, the locked jars first. `catalogs` are the complete settings of each catalog, as
-    `catalog_conf` returns them. `conf` are additional settings of the user.
+    `catalog_conf` returns them. `conf` are additional settings of the user. `local_dir` is the folder for scratch files
+    of a local master: on the machines of a cluster it need not exist.
     """
 
     master: str
@@ -107,14 +112,15 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
                 "switches turn checks of Iceberg's off.",
                 "remove the setting.",
             )
-    if settings.master.startswith("local"):
-        for key in ("spark.driver.bindAddress", "spark.driver.host"):
-            _check_loopback(key, settings.conf.get(key, DEFAULTS[key]))
     conf = {**DEFAULTS, **settings.conf, **PINNED, "spark.master": settings.master}
+    if settings.master.startswith("local"):
+        conf = {**LOCAL_DEFAULTS, **conf}
+        for key in LOCAL_DEFAULTS:
+            _check_loopback(key, conf[key])
+        if settings.local_dir is not None:
+            conf["spark.local.dir"] = settings.local_dir
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
-    if settings.local_dir is not None:
-        conf["spark.local.dir"] = settings.local_dir
     for catalog in settings.catalogs.values():
         conf.update(catalog)
     return conf
