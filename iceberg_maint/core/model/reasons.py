@@ -67,6 +67,7 @@ class Reason(StrEnum):
     CLOCKS_DISAGREE = "clocks_disagree"
     REFUSED = "refused"
     REFS_LOST = "refs_lost"
+    ENVIRONMENT = "environment"
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
@@ -139,6 +140,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.GC_DISABLED: "the table forbids deletion of its files (gc.enabled=false)",
     Reason.CLOCKS_DISAGREE: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
     Reason.REFUSED: "refused with a code; nothing was changed",
+    Reason.ENVIRONMENT: "credentials, a connection or a class are missing; the partition does not back off, and the "
+    "message names the cause",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
 }

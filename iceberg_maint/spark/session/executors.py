@@ -30,7 +30,8 @@ def check_executors(spark: SparkSession) -> None:
     """Runs a job of one row on a cluster. Does nothing on a local master. Raises IcebergMaintError ICM-132 if the
     job fails or does not end in time."""
     context = spark.sparkContext
-    if is_local(context.master):
+    master = str(context.master)
+    if is_local(master):
         return
     bridge, job_group = Bridge(spark), new_job_group()
 
@@ -40,7 +41,7 @@ def check_executors(spark: SparkSession) -> None:
         bridge.session.range(1).count()
 
     wait_seconds = int(context._jsc.sc().conf().getTimeAsSeconds(WAIT_SETTING, _DEFAULT_WAIT))
-    require_executor(run_job, lambda: context.cancelJobGroup(job_group), context.master, wait_seconds)
+    require_executor(run_job, lambda: context.cancelJobGroup(job_group), master, wait_seconds)
 
 
 def require_executor(
