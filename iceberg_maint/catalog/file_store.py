@@ -64,7 +64,7 @@ class LocalStore:
 
     def now_ms(self, folder: str) -> int:
         """Returns the file system's time, from a file that is written there and removed."""
-        return _probe(self, folder)
+        return _probe(self, folder, self.create)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
@@ -141,7 +141,8 @@ class ArrowStore:
 
     def now_ms(self, folder: str) -> int:
         """Returns the store's time, from an object that is written there and removed."""
-        return _probe(self, folder)
+        # No other object has this name, so no request looks for one.
+        return _probe(self, folder, self._write)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
@@ -162,10 +163,13 @@ class ArrowStore:
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new file. An object store acknowledges a write when it is durable."""
+        if self.stat(path) is not None:
+            raise FileExistsError(path)
+        self._write(path, lines)
+
+    def _write(self, path: str, lines: Iterable[bytes]) -> None:
         system, place = self._resolve(path)
         with _permitted(path):
-            if self.stat(path) is not None:
-                raise FileExistsError(path)
             _make_parent(system, place)
             with system.open_output_stream(place) as out:
                 for line in lines:
@@ -189,9 +193,9 @@ class ArrowStore:
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
         system, place = self._resolve(path)
-        with _permitted(path):
-            if self.stat(path) is not None:
-                system.delete_file(place)
+        # Arrow looks for the file itself.
+        with _permitted(path), suppress(FileNotFoundError):
+            system.delete_file(place)
 
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it if they hold no file. Arrow creates an object for every
@@ -221,10 +225,10 @@ def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
     return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(location)
 
 
-def _probe(store: Store, folder: str) -> int:
+def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], None]) -> int:
     path = f"{folder.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
     try:
-        store.create(path, [b"clock\n"])
+        write(path, [b"clock\n"])
         stored = store.stat(path)
     except BaseException:
         # A failed removal must not hide the first error, least of all an interrupt.

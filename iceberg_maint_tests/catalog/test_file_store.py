@@ -84,6 +84,17 @@ def test_listing_of_many_folders_takes_one_request_per_page(bucket: tuple[ArrowS
     assert objects.requests == ["GET"] * 3  # pages of 50 objects
 
 
+def test_requests_of_the_clock_are_those_that_arrow_needs(bucket: tuple[ArrowStore, Bucket]) -> None:
+    store, objects = bucket
+    objects.objects["w/t/1"] = (b"x", time.time())
+    store.now_ms("s3://bucket/w/t")
+    # A multipart upload of three requests, its time; Arrow looks for the file, deletes it, and keeps its folder.
+    assert objects.requests == ["POST", "PUT", "POST", "HEAD", "HEAD", "DELETE", "PUT"]
+    objects.requests.clear()
+    store.delete("s3://bucket/w/t/1")
+    assert objects.requests == ["HEAD", "DELETE", "PUT"]
+
+
 class FlatNames:
     """A file system whose listing of one folder returns objects only, as Arrow's for GCS."""
 
