@@ -96,7 +96,12 @@ def prose_of_module(source: str) -> str:
             lines[at] = f"{lines[at]} {part}"
 
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        # A text without white space is a name or a key, not prose.
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and any(map(str.isspace, node.value))
+        ):
             put(node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:

@@ -59,7 +59,7 @@ code. How to open them: [read health and outcomes as pandas frames](../how-to/fr
 DECISIONS_HEAD = """\
 # Decisions
 
-Each page records one choice that took an argument: what was found, what was decided, what it costs. The pages are
+Each page records one design decision: the problem, the decision, the alternatives and what it costs. The pages are
 numbered in the order they were written. `make reference` writes this list.
 
 | Number | Decision |

@@ -1,8 +1,8 @@
 """The entry point of Dagster. Its settings are environment variables and the configuration file.
 
 - `ICEBERG_MAINT_CONFIG`: the configuration file.
-- `ICEBERG_MAINT_SHARD=i/n`: the share of the tables that this code location loads (from 0).
-- `ICEBERG_MAINT_DAGSTER_URL`: a webserver that reloads the location after tables or the configuration changed.
+- `ICEBERG_MAINT_SHARD=i/n`: this code location loads share i of n of the tables, counted from 0.
+- `ICEBERG_MAINT_DAGSTER_URL`: the web server that reloads the location when tables or the configuration change.
 - `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
 - `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
 """
@@ -29,7 +29,8 @@ TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
 def definitions_from(
     environ: Mapping[str, str], translator: IcebergTranslator | None = None
 ) -> dg.Definitions:
-    """The definitions for these settings. `translator` replaces the default one and its prefix.
+    """Returns the definitions for these environment variables. `translator` replaces the default translator
+    and its key prefix.
 
     Reads the catalogs only if there is no table list. Raises ConfigurationError.
     """

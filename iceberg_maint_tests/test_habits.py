@@ -65,7 +65,7 @@ def test_code_spans_and_blocks_of_a_page_are_not_read(prose: ModuleType) -> None
 
 
 def test_comments_docstrings_and_messages_of_a_module_are_read_and_names_are_not(prose: ModuleType) -> None:
-    source = '"""Anew.\n\nanew"""\nanew = f"x {1} anew"  # anew\n'
+    source = '"""Anew.\n\nanew"""\nanew = f"x {1} anew"  # anew\nkeys = {"anew": 1}\n'
     rules = prose.load(LIST.replace("again'\"", "again'\"\ncode = true"))
     lines = [f.partition(":")[0] for f in rules.findings(prose.prose_of_module(source), code=True)]
     assert lines == ["1", "3", "4", "4"]

@@ -1,4 +1,5 @@
-"""Builds the definitions with one function of values, which can be called any number of times."""
+"""Builds Dagster's definitions from values. The function keeps no state, so a process may call it several
+times."""
 
 from __future__ import annotations
 
@@ -46,17 +47,18 @@ def build_definitions(
     observe_cron: str = OBSERVE_CRON,
     configuration: ConfigurationFile | None = None,
 ) -> dg.Definitions:
-    """Assets, checks, observe job, sensors and schedule for the tables of this shard.
+    """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
+    connection.
 
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
-    (index, count) of this code location. `automation` says whether sensors and schedule run after the
-    first load. `configuration` is the file that configured the lake. The function opens no connection.
+    (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
+    `configuration` is the file that `runtime` was built from.
 
-    A table that cannot be an asset is left out; the log and the sensor `table_changes` report it. If no
-    table can be an asset, raises the error of the first.
+    A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
+    can be an asset, raises the error of the first one.
     """
-    # Dagster marks partitioned checks as preview and the sensor in user code as beta. We use both on
-    # purpose. A thousand tables would log two thousand warnings at every start.
+    # Dagster warns that partitioned checks are a preview and that sensors in user code are beta. Both are
+    # used on purpose. A thousand tables would log two thousand warnings at every start.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -129,9 +131,9 @@ def _build(
 def _assets(
     tables: Sequence[TableId], runtime: Runtime, translator: IcebergTranslator
 ) -> tuple[list[dg.AssetsDefinition], Mapping[TableId, Exception]]:
-    """The assets of the tables, and the error of every table that cannot have them.
+    """Returns the assets of the tables, and the error of every table that cannot be an asset.
 
-    Dagster loads all definitions or none.
+    Dagster loads all definitions or none. A table with an error must therefore be left out here.
     """
     assets: list[dg.AssetsDefinition] = []
     left_out: dict[TableId, Exception] = {}
@@ -152,7 +154,7 @@ def _assets(
 
 
 def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
-    """The names that no two tables may share."""
+    """Returns the names that must differ between any two tables."""
     return (
         translator.get_asset_key(table),
         translator.get_housekeeping_key(table),
@@ -164,9 +166,9 @@ def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
 
 
 class LazySession:
-    """Spark resource that is configured at the first batch.
+    """The Spark resource. It computes its settings at the first batch.
 
-    Its settings name jars of this machine. A run without work does not need them.
+    The settings name jars of this machine. A run without work needs no jars.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -174,5 +176,5 @@ class LazySession:
 
     @cached_property
     def spark_session(self) -> Any:
-        """The process's Spark session. The first access fixes the static settings."""
+        """The process's Spark session. The first access fixes Spark's static settings."""
         return LazyPySparkResource(spark_config=dict(self._runtime.spark.conf())).spark_session

@@ -1,7 +1,7 @@
 """Fails runs whose heartbeats in the ledger have stopped.
 
 Dagster's own launcher learns of a dead worker from the code server that started it. If both die at
-once, as in a reboot, nothing reports the run, and the run would keep its pool's slot for ever. If a run
+once, as in a reboot, nothing reports the run, and without this sensor it keeps its pool's slot. If a run
 is failed although its process is alive, no table is harmed: the fence of its lease refuses its commits.
 
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.

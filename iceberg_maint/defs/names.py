@@ -14,7 +14,8 @@ HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_
 """Names of the housekeeping asset's checks, which start automation."""
 
 ENGINE_TAG = "iceberg_maint/engine"
-"""Run tag that counts Spark sessions against the limit in `dagster.yaml`."""
+"""Run tag of the maintenance runs that the sensors request. `dagster.yaml` limits how many of these runs run
+at once."""
 FORCE_TAG = "iceberg_maint/force"
-"""Run tag with value `true`: rewrites requested partitions even if they are healthy."""
+"""Run tag. With the value `true` a run rewrites its requested partitions even if they are healthy."""
 OBSERVE_JOB = "observe_iceberg"

@@ -27,7 +27,7 @@ def heading(console: Console, title: str, subtitle: str) -> None:
 
 def built(console: Console, table: DemoTable, seconds: float) -> None:
     """Prints a table that was built."""
-    console.print(f"  {table.full_name:34} {table.sick:42} {duration(seconds)}")
+    console.print(f"  {table.full_name:34} {table.problem:42} {duration(seconds)}")
 
 
 def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:

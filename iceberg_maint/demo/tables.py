@@ -78,10 +78,10 @@ class Writers:
 
 @dataclass(frozen=True, slots=True)
 class DemoTable:
-    """One table of the demo. `sick` describes its problem, `build` writes it."""
+    """One table of the demo. `problem` describes what is wrong with it, `build` writes it."""
 
     name: str
-    sick: str
+    problem: str
     build: Callable[[Writers], None]
 
     @property

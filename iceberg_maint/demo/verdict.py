@@ -21,7 +21,7 @@ class End(StrEnum):
 
     HEALED = "healed"
     UNTOUCHED = "untouched"
-    SICK = "still sick"
+    UNHEALTHY = "still unhealthy"
     TOUCHED = "changed, although it must not change"
     ROWS_DIFFER = "ROWS DIFFER"
 
@@ -83,7 +83,7 @@ class TableResult:
         """The JSON document."""
         return {
             "table": self.table.full_name,
-            "sick": self.table.sick,
+            "sick": self.table.problem,
             "end": self.end.value,
             "good": self.good,
             "before": self.before.document(),
@@ -122,5 +122,5 @@ def _end(table: DemoTable, before: Look, after: Look, rows: Comparison) -> End:
     if table.name == CONTROL:
         return End.TOUCHED if touched or after.held else End.UNTOUCHED
     if after.decision.verdict is not Verdict.SKIP or after.housekeeping:
-        return End.SICK
+        return End.UNHEALTHY
     return End.HEALED if touched else End.UNTOUCHED

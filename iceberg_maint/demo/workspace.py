@@ -33,7 +33,7 @@ defaults:
 tables:
   # Equality deletes are due after an hour by default; here they are due at once.
   "lake.demo.cdc_*": {rewrite_data_files: {equality_delete_max_age_seconds: 0}}
-  # Snapshots stay five days by default; here all but the newest may go at once.
+  # Snapshots stay five days by default; here all but the newest may expire at once.
   "lake.demo.weather_by_day": {expire_snapshots: {max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}
 """
 

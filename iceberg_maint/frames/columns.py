@@ -18,7 +18,7 @@ VALUES = "object"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `key` is its name where it is stored; times lose the suffix `_ms` in the frame."""
+    """A column. `key` is its name in the stored record. In the frame, times have no suffix `_ms`."""
 
     key: str
     dtype: str
@@ -61,20 +61,20 @@ _RECORD = (
     Column("ended_ms", TIME, "end of the operation"),
 )
 _SNAPSHOTS = (
-    Column("snapshot_before", MAYBE_COUNT, "snapshot before the work; NA where there was none"),
-    Column("snapshot_after", MAYBE_COUNT, "snapshot after the work; NA where nothing was committed"),
+    Column("snapshot_before", MAYBE_COUNT, "snapshot before the work; NA without one"),
+    Column("snapshot_after", MAYBE_COUNT, "snapshot after the work; NA if nothing was committed"),
 )
 _RESULT = (
     Column("outcome", TEXT, "IMPROVED, NO_OP, UNSUPPORTED, FAILED or UNKNOWN"),
     Column("reason", TEXT, "reason code"),
-    Column("message", TEXT, "explanation for people; empty where there is none"),
+    Column("message", TEXT, "explanation for people; empty without one"),
 )
 _RECORDS = (
     *_RECORD,
     *_RESULT,
     *_SNAPSHOTS,
     Column("batches", COUNT, "batches of the operation"),
-    Column("plan_id", TEXT, "id of the plan; NaN where nothing was planned"),
+    Column("plan_id", TEXT, "id of the plan; NaN if nothing was planned"),
     Column("policy_digest", TEXT, "digest of the effective policy"),
     Column("versions", VALUES, "versions of Spark and Iceberg by name; a dict of texts"),
 )
@@ -92,17 +92,15 @@ _BATCHES = (
     Column("wasted_bytes", COUNT, "bytes written that are in no commit"),
     Column("seconds", NUMBER, "duration of the batch"),
     Column("commit_tries", COUNT, "attempts to swap the table's metadata"),
-    Column("proof_level", TEXT, "level of the proof; NaN where nothing was written"),
+    Column("proof_level", TEXT, "level of the proof; NaN if nothing was written"),
     Column(
         "proof_equal",
         MAYBE_BOOL,
-        "whether the rows written equal the rows kept; NA where nothing was written",
+        "whether the rows written equal the rows kept; NA if nothing was written",
     ),
-    Column("input_records", MAYBE_COUNT, "rows read by the proof; NA where nothing was written"),
-    Column("output_records", MAYBE_COUNT, "rows written by the proof; NA where nothing was written"),
-    Column(
-        "removed_records", MAYBE_COUNT, "deleted rows left out by the proof; NA where nothing was written"
-    ),
+    Column("input_records", MAYBE_COUNT, "rows read by the proof; NA if nothing was written"),
+    Column("output_records", MAYBE_COUNT, "rows written by the proof; NA if nothing was written"),
+    Column("removed_records", MAYBE_COUNT, "deleted rows left out by the proof; NA if nothing was written"),
     Column("estimated_bytes", MAYBE_COUNT, "execution memory estimated; NA without equality deletes"),
     Column("peak_bytes", MAYBE_COUNT, "execution memory measured; NA without equality deletes"),
     Column("counts", VALUES, "what housekeeping counted, by name; a dict of integers"),

@@ -137,7 +137,7 @@ def _batch_row(batch: BatchOutcome) -> _Row:
 
 
 def _frame(name: str, rows: Iterable[_Row]) -> pd.DataFrame:
-    """The rows as a frame with the columns and dtypes of `COLUMNS`, also where there are none."""
+    """The rows as a frame with the columns and dtypes of `COLUMNS`, even without rows."""
     import pandas as pd
 
     kept = tuple(rows)

@@ -20,11 +20,9 @@ _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)
 
 
 def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
-    """Persists the plan's batches behind those already there.
-
-    One that is open or DONE stays as it is. One that ended without a commit and is planned again,
-    at the same snapshot with the same inputs, is opened again.
-    """
+    """Stores the plan's batches after the stored ones. A batch that is open or DONE does not change. A batch
+    that ended without a commit is opened again, if it is planned again at the same snapshot with the same
+    inputs."""
     require(conn, lease)
     if plan.table_uuid != lease.table_uuid:
         raise OutOfOrderError(f"plan {plan.plan_id} is of another table than the lease")
@@ -50,7 +48,7 @@ def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
 
 
 def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
-    """PLANNED, STARTED and UNKNOWN batches in plan order."""
+    """Returns the PLANNED, STARTED and UNKNOWN batches in plan order."""
     rows = conn.execute(
         select(batch)
         .where(
@@ -64,12 +62,12 @@ def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[Sto
 
 
 def get(conn: Connection, batch_id: str) -> StoredBatch:
-    """A batch that there is, in whatever status."""
+    """Returns a stored batch, whatever its status."""
     return _stored(conn.execute(select(batch).where(batch.c.batch_id == batch_id)).one())
 
 
 def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
-    """SUPERSEDED. Refuses a batch with an attempt that was never settled, or that ended."""
+    """Marks the batch as SUPERSEDED. Refuses a batch that has ended, or whose attempt was never settled."""
     require(conn, lease)
     row = load(conn, lease, batch_id)
     if row.status == BatchStatus.SUPERSEDED:
@@ -80,7 +78,7 @@ def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
 
 
 def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
-    """The batch's row; raises OutOfOrderError when the leased table has no such batch."""
+    """Returns the batch's row. Raises OutOfOrderError if the leased table has no such batch."""
     row = conn.execute(
         select(batch).where(batch.c.batch_id == batch_id, batch.c.table_uuid == lease.table_uuid)
     ).first()
@@ -90,7 +88,7 @@ def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
 
 
 def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = "") -> None:
-    """Overwrites the status; whether it may change is the caller's to know."""
+    """Overwrites the status. The caller checks that the change is allowed."""
     conn.execute(
         update(batch)
         .where(batch.c.batch_id == batch_id)
@@ -99,7 +97,7 @@ def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = 
 
 
 def claim(conn: Connection, batch_id: str, run_id: str) -> None:
-    """STARTED by this run, whoever planned it."""
+    """Marks the batch as STARTED by this run. Another run may have planned it."""
     conn.execute(
         update(batch)
         .where(batch.c.batch_id == batch_id)
@@ -126,7 +124,7 @@ def advance(conn: Connection, lease: Lease, row: Row[Any], snapshot_id: int | No
 
 
 def cursors(conn: Connection, table_uuid: str) -> Mapping[str, Cursor]:
-    """The cursors of the table by operation, in order of their names."""
+    """Returns the cursors of the table by operation, in order of their names."""
     rows = conn.execute(
         select(cursor, batch.c.plan_id)
         .outerjoin(batch, batch.c.batch_id == cursor.c.batch_id)

@@ -37,7 +37,7 @@ _WHY = "no metadata references it"
 @dataclass(frozen=True, slots=True)
 class Trashed:
     """The result for the orphans of a scan. `moved` files are in the trash under `marks`. `skipped` files
-    were referenced, changed or gone by then."""
+    were referenced, changed or deleted since the scan."""
 
     marks: tuple[str, ...]
     moved_files: int
@@ -144,8 +144,8 @@ def _move(
 
 
 def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: _Moved) -> None:
-    """Restores files that are referenced by now. Moving many files can take hours, and nobody could read
-    these files until the next sweep."""
+    """Restores files that are referenced by now. Moving many files can take hours, and no reader could
+    read these files until the next sweep."""
     if not progress.files:
         return
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
@@ -179,7 +179,7 @@ def sweep(
 
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
     second owner; for this check the table's prefixes are listed once. A referenced file is restored
-    regardless of the hold and of anything that forbids deletion, because until then nobody can read it.
+    regardless of the hold and of anything that forbids deletion, because until then readers miss it.
     `tell` receives what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
     """

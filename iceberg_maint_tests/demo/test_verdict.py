@@ -31,7 +31,7 @@ SICK = look(1, Verdict.RUN, Reason.SMALL_FILES)
 HEALTHY = look(2, Verdict.SKIP, Reason.HEALTHY)
 
 
-def test_sick_table_that_became_healthy_is_healed() -> None:
+def test_unhealthy_table_that_became_healthy_is_healed() -> None:
     result = judge(BY_NAME["weather"], SICK, HEALTHY, SAME)
     assert (result.end, result.good) == (End.HEALED, True)
     assert result.document()["after"]["decision"] == "SKIP"
@@ -46,9 +46,9 @@ def test_any_differing_row_is_not_good_however_healthy(rows: Comparison) -> None
 
 
 @pytest.mark.parametrize("reason", [Reason.BACK_OFF, Reason.QUARANTINED])
-def test_table_that_waits_is_still_sick(reason: Reason) -> None:
+def test_table_that_waits_is_still_unhealthy(reason: Reason) -> None:
     result = judge(BY_NAME["weather"], SICK, look(2, Verdict.DEFER, reason), SAME)
-    assert (result.end, result.good) == (End.SICK, False)
+    assert (result.end, result.good) == (End.UNHEALTHY, False)
 
 
 def test_control_whose_snapshot_moved_was_touched() -> None:
@@ -58,7 +58,7 @@ def test_control_whose_snapshot_moved_was_touched() -> None:
     assert (result.end, result.good) == (End.TOUCHED, False)
 
 
-def test_table_that_is_due_and_refused_is_still_sick() -> None:
+def test_table_that_is_due_and_refused_is_still_unhealthy() -> None:
     refused = look(2, Verdict.REFUSE, Reason.EQUALITY_DELETES)
     result = judge(BY_NAME["cdc_planes"], SICK, refused, SAME)
-    assert (result.end, result.good) == (End.SICK, False)
+    assert (result.end, result.good) == (End.UNHEALTHY, False)

@@ -1,7 +1,7 @@
-"""Demands of each known regression that its tests are red without its guard, and green with it.
+"""Checks that the tests of each regression fail without its guard and pass with it.
 
 python -m iceberg_maint_tests.regressions [KEY…]
-python -m iceberg_maint_tests.regressions --page    the tables of docs/project/regressions.md
+python -m iceberg_maint_tests.regressions --page > docs/project/regressions.md
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import replace
 
 from iceberg_maint_tests.mutants.run import living, prepare
 from iceberg_maint_tests.regressions.inventory import INVENTORY
-from iceberg_maint_tests.regressions.page import tables
+from iceberg_maint_tests.regressions.page import page
 
 
 def main(keys: list[str]) -> int:
     if keys == ["--page"]:
-        print(tables(), end="")
+        print(page(), end="")
         return 0
     prepare()
     every = [r for regressions in INVENTORY.values() for r in regressions]
-    # Of each regression every test by itself: all of them are to be red.
+    # Each test of a regression runs by itself, because each must fail.
     alone = [
         replace(r.off, name=r.key, tests=(test,))
         for r in every

@@ -1,5 +1,5 @@
-"""Regressions of applying deletes: equality deletes, positions and vectors that reach too far, not far enough, or
-are dropped too soon."""
+"""Regressions of applied deletes: equality deletes, position deletes and deletion vectors that apply to too many or
+too few rows, or that are dropped too early."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ APPLYING = (
     Regression(
         "global-delete-taken-for-dangling",
         "reproduced on Iceberg 1.10 (`remove-dangling-deletes`)",
-        "equality deletes of an unpartitioned spec are dropped as dangling once the spec has evolved: rows come back",
-        "deletes of an unpartitioned spec apply everywhere, in the plan and in the gate",
+        "After the spec has evolved, equality deletes of an unpartitioned spec are dropped as dangling, and "
+        "rows come back",
+        "Deletes of an unpartitioned spec apply to every partition and spec, in the plan and in the gate",
         known(
             "anti_join",
             "planned: no spec is unpartitioned",
@@ -20,8 +21,9 @@ APPLYING = (
     Regression(
         "global-delete-needed-elsewhere",
         "Iceberg spec, Scan Planning",
-        "a delete of an unpartitioned spec is dropped with the files of its own spec and still applied to others",
-        "the gate takes it for one that applies to every spec",
+        "A delete of an unpartitioned spec is dropped with the files of its own spec. It still applied to "
+        "files of other specs",
+        "The gate treats it as a delete that applies to every spec",
         known(
             "gate",
             "deletes of an unpartitioned spec are not global",
@@ -31,8 +33,9 @@ APPLYING = (
     Regression(
         "two-snapshots-in-one-derivation",
         "apache/amoro#3348",
-        "dangling deletes are worked out from two scans at two snapshots: a needed one is dropped",
-        "files are planned and read at the one pinned snapshot",
+        "Dangling deletes are computed from two scans at two snapshots, and a delete that still applies is "
+        "dropped",
+        "Files are planned and read at one pinned snapshot",
         off(
             "spark/scan/scan.py",
             "table.newScan().useSnapshot(snapshot_id).ignoreResiduals()",
@@ -43,8 +46,8 @@ APPLYING = (
     Regression(
         "delete-of-equal-sequence-number",
         "apache/iceberg-rust#1759",
-        "equality deletes are applied to rows of their own commit: upserts are lost",
-        "an equality delete applies strictly below its sequence number",
+        "Equality deletes are applied to rows of their own commit, and upserted rows are lost",
+        "An equality delete applies only to data with a strictly lower sequence number",
         known(
             "anti_join",
             "deletes apply to rows of their own commit",
@@ -54,8 +57,8 @@ APPLYING = (
     Regression(
         "older-delete-of-a-key-wins",
         "risingwavelabs/risingwave#23411",
-        "deletes and data files are put together in the wrong order: duplicates",
-        "of a key's deletes the newest counts, per file by its sequence number",
+        "Deletes and data files are combined in the wrong order, and rows are doubled",
+        "Of several deletes of one key, the one with the highest sequence number decides for each file",
         known(
             "anti_join",
             "the oldest delete of a key counts",
@@ -65,8 +68,8 @@ APPLYING = (
     Regression(
         "deletes-left-out-of-a-scan",
         "risingwavelabs/risingwave#23411",
-        "a planner misses a delete that the reader applies",
-        "deletes by our plan and by Iceberg's scan are compared before a byte is read",
+        "A planner misses a delete that the reader applies",
+        "The deletes of our plan and those of Iceberg's scan are compared before any data is read",
         off(
             "spark/scan/staging.py",
             "        if applied.get(path, set()) != expected:\n",
@@ -77,8 +80,8 @@ APPLYING = (
     Regression(
         "null-keys",
         "Iceberg spec, Equality Delete Files",
-        "NULL in a key is taken for no match, or for the empty value",
-        "NULL equals NULL and nothing else",
+        "NULL in a key matches nothing, or matches the empty value",
+        "NULL equals NULL and no other value",
         known(
             "anti_join",
             "NULL equals the empty value",
@@ -88,8 +91,8 @@ APPLYING = (
     Regression(
         "null-struct-is-not-a-struct-of-nulls",
         "Iceberg's StructLikeSet",
-        "a key inside a struct deletes the rows that have no such struct",
-        "what is NULL is part of the key, at every depth",
+        "A key inside a struct deletes rows whose struct is NULL",
+        "At every depth, NULL is part of the key",
         known(
             "anti_join",
             "no struct is a struct of NULLs",
@@ -99,8 +102,8 @@ APPLYING = (
     Regression(
         "deletes-of-several-key-sets",
         "Iceberg spec, Equality Delete Files",
-        "deletes by several sets of columns are applied by the columns of the first",
-        "deletes are joined for each set of key columns apart",
+        "Deletes by several sets of columns are all applied by the columns of the first set",
+        "Each set of key columns has its own join",
         known(
             "anti_join",
             "deletes read by the wrong schema are one set",
@@ -110,8 +113,8 @@ APPLYING = (
     Regression(
         "floating-point-keys",
         "Iceberg spec, Equality Delete Files",
-        "NaN and -0.0 are compared in three ways by Java, Parquet and SQL",
-        "such keys are refused",
+        "Java, Parquet and SQL compare NaN and -0.0 in three different ways",
+        "Deletes by floating-point columns are refused",
         known(
             "anti_join",
             "planned: floating-point keys can be matched",
@@ -121,8 +124,8 @@ APPLYING = (
     Regression(
         "dropped-key-column",
         "Iceberg spec, Equality Delete Files",
-        "a delete by a column that was dropped is dropped with it: rows come back",
-        "such deletes are reported and left alone",
+        "A delete by a column that was dropped from the schema is dropped too, and rows come back",
+        "Such deletes are reported and stay in the table",
         known(
             "anti_join",
             "planned: dropped key columns can be matched",
@@ -132,8 +135,8 @@ APPLYING = (
     Regression(
         "marks-lost-on-the-way",
         "apache/amoro#1751",
-        "a spilled map loses equality ids: duplicates",
-        "positions found and positions written are compared one by one",
+        "A map that was spilled to disk loses equality ids, and rows are doubled",
+        "Each position that the join found is compared with each position written",
         known(
             "anti_join",
             "what was found need not be what is written",
@@ -143,8 +146,8 @@ APPLYING = (
     Regression(
         "second-vector-of-a-file",
         "Iceberg spec, Deletion Vectors",
-        "a data file with two deletion vectors cannot be read, or is read by one of them",
-        "the gate lets no second one in",
+        "A data file with two deletion vectors cannot be read, or the reader applies one of them",
+        "The gate refuses a second deletion vector of a data file",
         known(
             "gate",
             "the old vector may stay beside the new",
@@ -154,8 +157,9 @@ APPLYING = (
     Regression(
         "vector-forgets-older-positions",
         "Iceberg spec, Deletion Vectors",
-        "a new deletion vector takes the place of all older position deletes and holds only the new ones: rows come back",
-        "a vector that goes is replaced by one of no fewer positions",
+        "A new deletion vector replaces all older position deletes of its file but holds only the new "
+        "positions, and rows come back",
+        "The gate refuses a vector that holds fewer positions than the one it replaces",
         known(
             "gate",
             "a poorer vector will do",
@@ -165,8 +169,8 @@ APPLYING = (
     Regression(
         "marks-in-another-partition",
         "apache/iceberg#16957",
-        "position deletes that lie in another partition than their data file fail scans",
-        "the gate holds marks to spec and partition of their file",
+        "Scans fail on position deletes in another partition than their data file",
+        "The gate requires position deletes in the spec and partition of their data file",
         known(
             "gate",
             "marks may lie anywhere",
@@ -176,8 +180,9 @@ APPLYING = (
     Regression(
         "deletes-that-do-not-fit",
         "apache/iceberg#3909, #10054, #11648",
-        "equality deletes are loaded into one heap set per task: out of memory",
-        "what they need is estimated from metadata and refused with both numbers",
+        "Each task loads all equality deletes into one set in heap and runs out of memory",
+        "The program estimates the memory from metadata. If the estimate is above the declared memory it "
+        "refuses the batch and reports both numbers",
         off(
             "spark/deletes/preflight.py",
             "    except DoesNotFitError as why:\n        raise RefusedError(",
@@ -188,9 +193,10 @@ APPLYING = (
     Regression(
         "deletes-by-uuid-left-out",
         "apache/iceberg#14216, reproduced on Iceberg 1.12",
-        "a scan leaves out equality deletes by UUID, whose bounds it orders by sign: readers of Iceberg show the "
-        "deleted rows, and who drops the deletes brings them back for everybody",
-        "deletes by UUID apply wherever the spec says so, whatever the scan has planned",
+        "Iceberg orders the bounds of UUID columns as signed numbers, so a scan leaves out some equality "
+        "deletes by UUID. Iceberg's readers show the deleted rows. An engine that drops these deletes "
+        "brings the rows back permanently",
+        "Deletes by UUID apply as the specification says, even if Iceberg's scan did not plan them",
         off(
             "spark/scan/scan.py",
             "    if not uuids:\n",
@@ -202,9 +208,10 @@ APPLYING = (
     Regression(
         "kept-files-copied-into-another-partition",
         "reproduced on Iceberg 1.12",
-        "the source column of an old spec is dropped: any commit that merges its manifests writes NULL for the "
-        "partitions of the files it keeps, their deletes apply no more and deleted rows come back",
-        "the gate compares such entries one by one, and no commit that copies any is begun",
+        "The source column of an old spec is dropped. A commit that merges the manifests of that spec "
+        "writes NULL as the partition of the files it keeps. Their deletes no longer apply, and deleted "
+        "rows come back",
+        "The gate compares such entries one by one. No commit that would copy them is started",
         off(
             "core/commits/manifest_diff.py",
             "m.is_deletes or m.spec_id in self.losing for m",
@@ -216,8 +223,9 @@ APPLYING = (
     Regression(
         "deletes-picked-by-the-filter-of-a-scan",
         "apache/iceberg#12479",
-        "a delete file that tells of more columns than its keys is left out by a filter on those: rows come back",
-        "what prunes the files to rewrite picks none of their deletes",
+        "The metadata of a delete file covers more columns than its keys. A filter on those columns leaves "
+        "the delete out of the scan, and rows come back",
+        "The filter that selects the files to rewrite does not filter their deletes",
         off(
             "spark/scan/scan.py",
             ".ignoreResiduals()\n",
@@ -228,9 +236,10 @@ APPLYING = (
     Regression(
         "examined-file-registered-again",
         "reproduced on Iceberg 1.12 (`add_files`, undelete recipes)",
-        "a data file is removed and registered again while its marks are written: new marks delete rows that no delete "
-        "reaches, or a deletion vector is older than its file and the table cannot be read",
-        "the gate reads the manifests that came since for files of the plan and compares them",
+        "A data file is removed and registered again while positions to delete are computed for it. The new "
+        "position deletes remove rows that no equality delete reaches, or a deletion vector is older than "
+        "its file and the table cannot be read",
+        "The gate looks for planned files in the manifests added since the plan and compares their entries",
         off(
             "core/commits/gate.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
@@ -243,9 +252,9 @@ APPLYING = (
     Regression(
         "dropped-delete-registered-again",
         "reproduced on Iceberg 1.12",
-        "an equality delete is removed and registered again with a higher number; it is dropped by its path, and "
-        "rows that only its new number reached come back",
-        "the gate compares every delete file that goes with the plan's",
+        "An equality delete is removed and registered again with a higher sequence number. A commit drops "
+        "it by its path, and rows that only the higher number reached come back",
+        "The gate compares every delete file that the commit removes with the plan",
         off(
             "core/commits/gate.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",

@@ -1,4 +1,4 @@
-"""Regressions of committing: commits whose end is unknown, done twice, or by whom the lease was taken."""
+"""Regressions of commits: an unknown result, a second commit of one operation, a commit without the lease."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ COMMITTING = (
     Regression(
         "unknown-taken-for-failed",
         "apache/iceberg#4686, #2317, #12792",
-        "a commit whose answer was lost counts as failed, and the files it had committed are deleted",
-        "only a lost swap is a rejection; all else after the swap was tried is UNKNOWN",
+        "The answer to a commit is lost. The commit counts as failed, and its files are deleted although "
+        "the table refers to them",
+        "A commit is rejected only if it lost the swap. Any other error after the swap was tried gives "
+        "UNKNOWN",
         off(
             "spark/commit/retry.py",
             "    if gate.error is not None and lost:\n",
@@ -22,8 +24,8 @@ COMMITTING = (
     Regression(
         "committed-though-it-threw",
         "apache/iceberg#12818, #6778, #15050",
-        "a time-out after the swap: the commit is made once more",
-        "the table is asked for the attempt's token before anything is said",
+        "A commit times out after its swap succeeded, and is made a second time",
+        "The program looks for the attempt's token in the table before it reports a result",
         off(
             "spark/commit/retry.py",
             "        snapshot_id = find_commit(load(name), base)\n",
@@ -34,8 +36,8 @@ COMMITTING = (
     Regression(
         "success-without-a-commit",
         "apache/amoro#4290, apache/iceberg#17202",
-        "a catalog says OK and has not committed",
-        "after every success the table must show the token",
+        "A catalog reports success without having committed",
+        "After every reported success the table must contain the attempt's token",
         off(
             "spark/commit/retry.py",
             "    if snapshot_id is not None:\n        return CommitResult(CommitStatus.COMMITTED",
@@ -46,8 +48,8 @@ COMMITTING = (
     Regression(
         "swap-still-in-flight",
         "apache/iceberg#15530, #11814",
-        "a swap is declared lost while it is still on its way, and its metadata deleted",
-        "an attempt is rejected only once main has moved past its base",
+        "A swap counts as lost while the catalog still processes it, and its metadata is deleted",
+        "An attempt is rejected only after main has moved past its base",
         off(
             "core/outcomes/settle.py",
             "bases = {s.snapshot_id for s in chain[1:]}",
@@ -58,8 +60,8 @@ COMMITTING = (
     Regression(
         "token-overlooked",
         "pierrezemb (commit_unknown_result)",
-        "a retried commit has two effects, as nobody looks for the first",
-        "an attempt is committed when its token is in any snapshot of the table",
+        "A retried commit takes effect twice, because the program does not look for the first one",
+        "An attempt is committed if any snapshot of the table carries its token",
         off(
             "core/outcomes/settle.py",
             "    if committed is not None:\n",
@@ -70,8 +72,9 @@ COMMITTING = (
     Regression(
         "history-expired-behind-an-attempt",
         "apache/iceberg#17202",
-        "the history that would tell has expired, and an attempt is given up that may still land",
-        "an attempt is given up only where nothing of it can come any more",
+        "The history that would show the commit has expired. The attempt is rejected although its commit "
+        "can still arrive",
+        "An attempt is rejected only if its commit can no longer arrive",
         off(
             "core/outcomes/settle.py",
             "    history_is_visible = head.parent_id is None or len(state.ancestors()) > 1\n",
@@ -82,8 +85,9 @@ COMMITTING = (
     Regression(
         "operation-committed-twice",
         "apache/iceberg#9227",
-        "`commit()` is called again on one operation object: the table is unreadable, or another's commit is lost",
-        "the gate lets each operation commit once",
+        "`commit()` is called again on the same operation object. The table becomes unreadable, or another "
+        "commit is lost",
+        "The gate lets each operation commit once",
         known(
             "gate",
             "an operation commits as often as it likes",
@@ -93,15 +97,15 @@ COMMITTING = (
     Regression(
         "zombie-commits",
         "dagster-io/dagster#15325, #16535",
-        "a worker that was taken for dead commits beside its successor",
-        "the lease is asked for at the swap",
+        "A worker that was considered dead commits beside its successor",
+        "The gate checks the lease at the swap",
         known("gate", "a lost lease commits", f"{COMMIT}_without_the_lease_raises_before_the_swap"),
     ),
     Regression(
         "zombie-writes-its-state",
         "dagster-io/dagster#33962",
-        "two daemons launch one run: both write its outcome",
-        "every write to the ledger needs owner and fence of the lease",
+        "Two daemons launch the same run, and both write its outcome",
+        "Every write to the ledger requires the owner and the fence of the lease",
         off(
             "ledger/leases.py",
             "    if holds(conn, required):\n",
@@ -112,8 +116,8 @@ COMMITTING = (
     Regression(
         "lease-of-the-dead-lives-for-ever",
         "dagster-io/dagster#33643",
-        "a crashed worker blocks its table until somebody looks",
-        "leases expire by the database's clock",
+        "A crashed worker blocks its table until a person intervenes",
+        "Leases expire by the database's clock",
         off(
             "ledger/leases.py",
             "    if row is not None and row.live and row.owner != owner:\n",
@@ -124,8 +128,9 @@ COMMITTING = (
     Regression(
         "fence-given-out-again",
         "a ledger restored from a backup",
-        "after a restore a fence is given out twice: a zombie's commit passes for its successor's",
-        "fences go on from the newest in the table's own history",
+        "After the restore of an old ledger the same fence is issued twice. The commit of a late worker "
+        "then looks like that of its successor",
+        "The next fence is higher than the newest fence in the table's own history",
         off(
             "ledger/leases.py",
             "max(row.fence if row is not None else 0, min_fence) + 1",
@@ -136,15 +141,15 @@ COMMITTING = (
     Regression(
         "attempt-not-written-down",
         "apache/iceberg#4686",
-        "a process dies between a commit and its note of it: nobody knows that there was one",
-        "the attempt is on record before the swap",
+        "A process dies after its commit and before it records the commit. No record of the commit exists",
+        "The attempt is recorded before the swap",
         known("gate", "the swap is not recorded first", f"{COMMIT}_that_cannot_be_recorded_is_not_tried"),
     ),
     Regression(
         "commit-without-effect-for-ever",
         "apache/amoro#3391, trinodb/trino#25208",
-        "a batch that changes nothing is planned again in every cycle",
-        "a commit without gain is told as such, and its partitions back off",
+        "A batch that changes nothing is planned again in every cycle",
+        "A commit without gain ends as NO_OP, and its partitions back off",
         off(
             "runner/execute.py",
             "    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP\n",
@@ -155,8 +160,8 @@ COMMITTING = (
     Regression(
         "unequal-rows-committed",
         "airbnb/chronon#1111",
-        "what was written is not what was read, and is committed",
-        "without an equal proof there is no commit",
+        "A rewrite is committed although the rows written differ from the rows read",
+        "A batch is committed only if its proof is equal",
         off(
             "runner/execute.py",
             "    if not written.proof.equal:\n",
@@ -167,8 +172,8 @@ COMMITTING = (
     Regression(
         "kill-button-kills-nothing",
         "dagster-io/dagster#15026",
-        "an executor retries what a person has terminated",
-        "an interrupt ends the run, and its batch is handed back",
+        "An executor retries a run that a person has terminated",
+        "An interrupt ends the run and releases its batch for the next run",
         off(
             "runner/execute.py",
             '        engine.cancel()\n        _terminated(batch, runtime, lease, attempt, histories, "stopped before its commit")\n        raise\n',
@@ -179,8 +184,8 @@ COMMITTING = (
     Regression(
         "pool-slot-never-freed",
         "dagster-io/dagster#33643, #32560",
-        "a crashed run keeps its pool's slot: the table is never maintained again",
-        "an instance that does not free slots is refused",
+        "A crashed run keeps the slot of its pool, and the table is not maintained again",
+        "A Dagster instance that does not free slots after a run has ended is refused",
         off(
             "defs/instance.py",
             '    if instance.run_monitoring_settings.get("free_slots_after_run_end_seconds") is None:\n',
@@ -191,8 +196,9 @@ COMMITTING = (
     Regression(
         "run-started-for-ever",
         "dagster-io/dagster#11510, #17448",
-        "a run whose worker is gone stays started: nobody tells, and nothing else runs",
-        "a run that is no longer heard in the ledger is failed",
+        "A run whose worker is gone keeps the status STARTED. Nothing reports it, and no other run of the "
+        "table starts",
+        "A sensor fails a run whose heartbeats have stopped",
         off(
             "defs/lost_runs.py",
             "        return self.looks >= _LOOKS and now_ms - self.since_ms >= limit_seconds * 1000\n",
@@ -203,8 +209,8 @@ COMMITTING = (
     Regression(
         "success-turned-into-failure",
         "dagster-io/dagster#8729",
-        "who looks after dead runs fails one that has just succeeded",
-        "its status is asked again before it is failed",
+        "A monitor of dead runs fails a run that has just succeeded",
+        "The sensor reads the status of the run again before it fails it",
         off(
             "defs/lost_runs.py",
             "    if run is not None and run.status is dg.DagsterRunStatus.STARTED:\n",
@@ -216,7 +222,7 @@ COMMITTING = (
         "lock-free-hive",
         "apache/iceberg#11814",
         "Hive tables without locks lose commits",
-        "such a catalog is refused",
+        "A catalog or table with `engine.hive.lock-enabled=false` is refused",
         off(
             "config/catalogs.py",
             '    if properties.get(_HIVE_LOCK, "").lower() == "false":\n',
@@ -227,8 +233,8 @@ COMMITTING = (
     Regression(
         "catalog-without-atomic-commits",
         "apache/iceberg#864, #1014",
-        "a Hadoop catalog's commits are not atomic across processes",
-        "such a catalog is refused",
+        "The commits of a Hadoop catalog are not atomic across processes",
+        "Hadoop catalogs are refused",
         off(
             "spark/session/session.py",
             '        if conf.get(f"{key}.type") == "hadoop":\n',
@@ -239,8 +245,8 @@ COMMITTING = (
     Regression(
         "manifest-entries-lose-their-numbers",
         "hyparam/icebird#39, apache/iceberg#16304",
-        "rewritten manifests lose sequence numbers or row ids: other deletes apply",
-        "the live entries before and after are compared whole",
+        "Rewritten manifests lose sequence numbers or row ids, so other deletes apply to their files",
+        "The gate compares all live entries before and after, with all their fields",
         off(
             "core/commits/rewrite_manifests.py",
             "    if change.before != change.after:\n",
@@ -251,13 +257,38 @@ COMMITTING = (
     Regression(
         "manifest-is-missing",
         "apache/iceberg#3466, #10129",
-        "a rewrite of manifests fails on one that a writer has replaced, again and again",
-        "the plan is out of date and made anew",
+        "A rewrite of manifests fails again and again on a manifest that a writer has replaced",
+        "The batch is stale and is planned again",
         off(
             "core/commits/rewrite_manifests.py",
             "    if missing := planned - old.keys():\n",
             "    if missing := frozenset():\n",
             "core/commits/test_rewrite_manifests.py::test_manifest_that_is_gone_makes_the_plan_stale",
+        ),
+    ),
+    Regression(
+        "environment-counted-against-a-partition",
+        "our trial on Glue",
+        "Credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
+        "Failures of the environment leave the history of a partition as it was",
+        off(
+            "runner/execute.py",
+            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):\n",
+            "    if attempt_result.reason is Reason.STALE:\n",
+            "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
+            "runner/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
+        ),
+    ),
+    Regression(
+        "cluster-without-executors",
+        "our trial on a standalone cluster",
+        "A cluster starts no executor: the run waits without end, or ends with a page of Java's stack",
+        "A session on a cluster runs a job of one row first, within a limit of time",
+        off(
+            "spark/session/executors.py",
+            "        job.result(wait_seconds)\n",
+            "        job.result(60)\n",
+            "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",
         ),
     ),
 )

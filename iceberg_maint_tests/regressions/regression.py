@@ -1,4 +1,4 @@
-"""A regression: what befell others, the guard that keeps it from befalling us, and the test that is red without it."""
+"""A regression: a failure seen elsewhere, the guard that prevents it here, and the tests that are red without the guard."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from iceberg_maint_tests.mutants.mutant import Mutant
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """`key` names it, `upstream` says where it was reported, `happened` what to whom; `guard` is ours,
-    `off` is the guard switched off, with the tests that turn red for it."""
+    """`upstream`: where it was reported. `happened`: the failure. `guard`: what prevents it here. `off`: the
+    source without the guard, with the tests that then fail."""
 
     key: str
     upstream: str
@@ -21,19 +21,19 @@ class Regression:
 
     @property
     def row(self) -> str:
-        """Its line of docs/project/regressions.md."""
+        """Its row of docs/project/regressions.md."""
         tests = "<br>".join(f"`{test.removeprefix('iceberg_maint_tests/')}`" for test in self.off.tests)
-        return f"| `{self.key}` | {self.happened} ({self.upstream}) | {self.guard} | {tests} |"
+        return f"| `{self.key}` | {self.happened} ({self.upstream}). | {self.guard}. | {tests} |"
 
 
 def known(of: str, name: str, *tests: str) -> Mutant:
-    """A hand-written mutant by its list and name, with the tests that are to notice."""
+    """A hand-written mutant by its list and name, with the tests that must fail."""
     [found] = [m for m in LISTS[of] if m.name == name]
     return replace(found, tests=_paths(tests))
 
 
 def off(file: str, old: str, new: str, *tests: str) -> Mutant:
-    """A guard of this module switched off."""
+    """The module `file` with a guard switched off."""
     return Mutant(f"{file}: {old}", file, old, new, _paths(tests))
 
 

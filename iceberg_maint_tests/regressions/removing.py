@@ -1,4 +1,4 @@
-"""Regressions of removing: live files taken for orphans, history that somebody needed."""
+"""Regressions of removal: live files removed as orphans, snapshots expired that a reader or writer needed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ REMOVING = (
     Regression(
         "table-below-another",
         "apache/iceberg#17213, #4265, apache/amoro#4292",
-        "one of two tables whose locations nest is cleaned: the other's files are gone",
-        "no prefix is cleaned that another table writes to",
+        "The locations of two tables nest. The cleanup of one removes the files of the other",
+        "A prefix that another table writes to is refused",
         known("orphans", "a table below ours is none", f"{SCAN}_location_of_another_table_is_refused"),
     ),
     Regression(
         "table-that-has-moved-away",
         "apache/iceberg#17213",
-        "a table whose location or metadata path is elsewhere by now has left metadata below a location that is cleaned",
-        "every folder that another table's metadata file names a file in counts as that table's",
+        "A table has moved its location or metadata path. Its older metadata files remain below a location "
+        "that is cleaned",
+        "Every folder of a file named in another table's metadata file belongs to that table",
         known(
             "orphans",
             "a neighbour has files where it writes only",
@@ -38,8 +39,8 @@ REMOVING = (
     Regression(
         "table-in-no-catalog",
         "apache/iceberg#17213",
-        "a table that no catalog lists any more lies below a location that is cleaned",
-        "the UUID in every metadata file below it is looked at",
+        "A table that no catalog lists lies below a location that is cleaned",
+        "The pass reads the table UUID in every metadata file below the location",
         known(
             "orphans",
             "metadata of tables in no catalog is none",
@@ -49,8 +50,9 @@ REMOVING = (
     Regression(
         "table-in-a-second-catalog",
         "apache/iceberg#17213, apache/amoro#4292",
-        "the same table is in two catalogs, one of them is not configured and commits: what its pointer reaches goes",
-        "metadata files outside the log are compared with the pointer, and newer ones refuse the pass",
+        "Two catalogs list the same table. The one that is not configured commits, and the files of its "
+        "commits are removed",
+        "The pass compares metadata files outside the log with the pointer. A newer one refuses the pass",
         known(
             "orphans",
             "a newer version in another catalog is none",
@@ -61,8 +63,9 @@ REMOVING = (
     Regression(
         "two-lines-of-commits",
         "apache/iceberg#17213, apache/amoro#4292",
-        "two catalogs commit to one table in turn, or one goes on from a restored pointer: each removes the other's files",
-        "a version outside the log that follows another one outside it refuses the pass",
+        "Two catalogs commit to one table in turn, or one continues from a restored pointer. Each removes "
+        "the other's files",
+        "A metadata version outside the log that follows another version outside the log refuses the pass",
         known(
             "orphans",
             "a line of commits beside ours is none",
@@ -73,8 +76,9 @@ REMOVING = (
     Regression(
         "second-owner-at-the-sweep",
         "apache/iceberg#17213, apache/amoro#4292",
-        "another catalog commits files that are in the trash of this one by then",
-        "before anything is deleted the table's prefixes are listed and compared again",
+        "Another catalog commits files after this one has moved them to the trash",
+        "Before it deletes a file, the sweep lists the table's prefixes and compares the metadata files "
+        "again",
         known(
             "orphans",
             "a sweep does not ask for a second owner",
@@ -84,8 +88,8 @@ REMOVING = (
     Regression(
         "second-owner-in-another-folder",
         "reproduced with PyIceberg",
-        "the sweep looks for another catalog's metadata only in the folders of this catalog's log",
-        "the sweep lists the table's prefixes before it deletes",
+        "The sweep looks for metadata of another catalog only in the folders of this catalog's log",
+        "The sweep lists all prefixes of the table before it deletes a file",
         off(
             "orphans/trash.py",
             "reachability, memo, target.prefixes)",
@@ -96,8 +100,8 @@ REMOVING = (
     Regression(
         "second-owner-in-a-hidden-folder",
         "reproduced with PyIceberg",
-        "another catalog writes its metadata to a folder whose name begins with `_`",
-        "metadata names in hidden folders are read",
+        "Another catalog writes its metadata to a folder whose name begins with `_`",
+        "The pass reads the names of metadata files in hidden folders too",
         off(
             "orphans/path_index.py",
             "(Kept.METADATA_FILE, Kept.HIDDEN),",
@@ -108,8 +112,8 @@ REMOVING = (
     Regression(
         "second-owner-older-than-the-log",
         "reproduced with PyIceberg",
-        "another catalog's last commit is older than the metadata log, which Iceberg trims",
-        "the logs of the oldest versions are followed",
+        "The last commit of another catalog is older than the metadata log, which Iceberg trims",
+        "The pass also reads the logs of the oldest metadata versions",
         off(
             "catalog/reachable_files.py",
             "range(_LOGS_FOLLOWED)",
@@ -120,8 +124,8 @@ REMOVING = (
     Regression(
         "prefix-without-a-slash",
         "apache/iceberg#17448, #16498",
-        "`/ns/t` matches the files of `/ns/t_2`",
-        "paths are compared below the prefix and a slash",
+        "The prefix `/ns/t` matches the files of `/ns/t_2`",
+        "A path is below a prefix only if a slash follows the prefix",
         known(
             "orphans",
             "a prefix needs no slash",
@@ -131,8 +135,8 @@ REMOVING = (
     Regression(
         "files-outside-the-location",
         "apache/iceberg#12278, #7111",
-        "tables share a data path, and whose a file is cannot be told",
-        "files elsewhere need a prefix that is declared to be the table's own",
+        "Several tables share a data path, and nothing shows which table a file belongs to",
+        "A prefix outside the location must be declared as the table's own",
         known(
             "orphans", "files elsewhere need no declaration", f"{SCAN}_files_elsewhere_need_a_declared_prefix"
         ),
@@ -140,8 +144,8 @@ REMOVING = (
     Regression(
         "two-schemes-of-one-store",
         "apache/iceberg#4194, #4346, apache/amoro#877, #1981",
-        "metadata says `s3://`, the listing `s3a://`: every file is an orphan",
-        "schemes that differ are refused unless they are declared equal",
+        "The metadata says `s3://` and the listing says `s3a://`. Every file looks like an orphan",
+        "Different schemes are refused unless the configuration declares them equal",
         known(
             "orphans",
             "schemes need no mapping",
@@ -151,8 +155,8 @@ REMOVING = (
     Regression(
         "spellings-of-one-path",
         "apache/iceberg#2890",
-        "`//` and `/./` in a path: a live file is not recognised",
-        "paths are compared by a key that all spellings have in common",
+        "A path contains `//` or `/./`, and a live file is not recognised",
+        "Paths are compared by a key that is the same for all spellings",
         known(
             "orphans",
             "dot segments differ",
@@ -162,8 +166,8 @@ REMOVING = (
     Regression(
         "files-in-flight",
         "StarRocks/starrocks#77394, apache/paimon#4779, delta-io/delta#1470",
-        "files of a write that takes long are removed before it commits",
-        "a file stays until it is older than the policy's age, by the store's clock",
+        "Files of a long write are removed before the write commits",
+        "A file stays until it is older than the policy's age by the store's clock",
         known(
             "orphans",
             "a file's age does not matter",
@@ -173,22 +177,22 @@ REMOVING = (
     Regression(
         "age-below-the-floor",
         "delta-io/delta (VACUUM RETAIN 0 HOURS)",
-        "somebody sets the age to nothing to see it work",
-        "an age below the floor is refused",
+        "A user sets the age to zero to try the removal",
+        "An age below the minimum is refused",
         known("orphans", "the floor is no floor", f"{SCAN}_policy_below_the_floor_is_refused"),
     ),
     Regression(
         "clock-that-is-off",
         "earth-mover/icechunk#643, apache/iceberg#17285",
-        "ages by a clock that is ahead of the store's",
-        "a skew of more than five minutes is refused",
+        "The age of files is computed by a clock that is ahead of the store's clock",
+        "A difference of more than five minutes refuses the pass",
         known("orphans", "ages by this machine's clock", f"{SCAN}_clock_that_is_off_is_refused"),
     ),
     Regression(
         "clock-of-one-machine",
-        "issue 12, line 4",
-        "a machine's clock is 30 days ahead: 50 of 60 young snapshots and two refs expire",
-        "nothing is removed where the clocks of machine, ledger, store and table disagree",
+        "found in review",
+        "The clock of a machine is 30 days ahead. 50 of 60 young snapshots and two refs expire",
+        "Nothing is removed while the clocks of the machine, the ledger, the store and the table disagree",
         off(
             "core/decisions/housekeeping.py",
             "    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:\n",
@@ -199,9 +203,9 @@ REMOVING = (
     ),
     Regression(
         "clock-set-before-the-swap",
-        "issue 12, line 4",
-        "a clock is set between the plan of an expiry and its commit",
-        "the commit gate reads all clocks again, the store's included",
+        "found in review",
+        "A clock is set between the plan of an expiry and its commit",
+        "The gate reads all clocks again, including the store's",
         off(
             "runner/housekeeping.py",
             "    clocks = checked_clocks(runtime, state, store=True)\n",
@@ -211,9 +215,9 @@ REMOVING = (
     ),
     Regression(
         "clock-of-the-store",
-        "issue 12, line 4",
-        "machine and ledger share a clock that is 30 days ahead",
-        "an expiry asks the store for its clock",
+        "found in review",
+        "The machine and the ledger share a clock that is 30 days ahead",
+        "An expiry also reads the store's clock",
         off(
             "core/removal/clock_agreement.py",
             "    if clocks.store_ms is not None:\n",
@@ -223,9 +227,9 @@ REMOVING = (
     ),
     Regression(
         "clock-set-while-files-move",
-        "issue 12, line 4",
-        "a clock is set while an orphan pass moves files",
-        "the clocks are read again whenever the pass asks for its lease",
+        "found in review",
+        "A clock is set while an orphan pass moves files",
+        "The pass reads the clocks again at each check of its lease",
         off(
             "runner/housekeeping.py",
             "    checked_clocks(runtime, state, store=False)\n",
@@ -235,9 +239,9 @@ REMOVING = (
     ),
     Regression(
         "clock-backwards",
-        "issue 12, line 4",
-        "a clock is put back, and dates of the future are taken for right",
-        "the ledger notes the newest time, and nothing is removed before it is reached again",
+        "found in review",
+        "A clock was ahead and is set back. The program accepts the times that it recorded before as correct",
+        "The ledger stores the newest time. Nothing is removed until the clocks reach that time again",
         off(
             "core/removal/clock_agreement.py",
             "    if clocks.mark.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:\n",
@@ -247,9 +251,9 @@ REMOVING = (
     ),
     Regression(
         "clock-of-everything",
-        "issue 12, line 4",
-        "machine, ledger and store share one clock, which is set a month ahead",
-        "the uptime of the machine tells that its clock was set",
+        "found in review",
+        "The machine, the ledger and the store share one clock, and it is set a month ahead",
+        "The uptime of the machine shows that its clock was set",
         off(
             "core/removal/clock_agreement.py",
             "        if abs(moved_ms) > MAX_SKEW_MS:\n",
@@ -259,9 +263,9 @@ REMOVING = (
     ),
     Regression(
         "clock-of-the-records",
-        "issue 12, line 4",
-        "the ledger forgets its records by a clock that is wrong",
-        "the ledger forgets nothing while clocks disagree",
+        "found in review",
+        "The ledger deletes old records by a wrong clock",
+        "The ledger deletes no records while the clocks disagree",
         off(
             "runner/maintain.py",
             "    if doubt is not None:\n",
@@ -272,15 +276,15 @@ REMOVING = (
     Regression(
         "stale-metadata",
         "apache/iceberg#14440, #16324, apache/hudi#11600",
-        "live files are worked out from cached metadata: what was committed since is an orphan",
-        "the metadata is read after the listing and again before anything moves",
+        "Live files are computed from cached metadata. Files committed after that look like orphans",
+        "The pass reads the metadata after the listing, and again before it moves a file",
         known("orphans", "the metadata is read once", f"{TRASH}_file_committed_since_the_scan_stays"),
     ),
     Regression(
         "caching-catalog",
         "apache/iceberg#14440",
-        "a catalog's cache gives the table of an hour ago",
-        "a session with a caching catalog is refused",
+        "The cache of a catalog returns the table as it was an hour ago",
+        "A session with a caching catalog is refused",
         off(
             "spark/session/session.py",
             '        if conf.get(f"{key}.cache-enabled", "true").lower() != "false":\n',
@@ -291,29 +295,29 @@ REMOVING = (
     Regression(
         "nothing-is-reachable",
         "apache/paimon#7710",
-        "the walk over the metadata finds nothing: all is orphan",
-        "every live file must be among those listed",
+        "The walk over the metadata finds no file, so every file looks like an orphan",
+        "The pass requires every live file in the listing",
         known("orphans", "live files need not be listed", f"{SCAN}_live_file_that_is_not_listed_is_refused"),
     ),
     Regression(
         "one-decoder-is-wrong",
         "apache/iceberg#5795, apache/amoro#1959",
-        "a kind of file is not counted among the live ones",
-        "two decoders must agree before a file moves",
+        "The live files leave out one kind of file",
+        "Two decoders must agree before a file is moved",
         known("orphans", "one decoder is enough", f"{SCAN}_decoders_that_disagree_are_refused"),
     ),
     Regression(
         "share-too-large",
         "apache/iceberg#4194",
-        "a mistake in a path makes most of a table an orphan",
-        "more than the usual share waits until a person approves these very files",
+        "A mistake in a path makes most files of a table look like orphans",
+        "A share above the limit waits until a person approves exactly these files",
         known("orphans", "any share is normal", f"{TRASH}_abnormal_share_needs_the_digest_of_this_very_scan"),
     ),
     Regression(
         "statistics-not-counted",
         "apache/amoro#1959, apache/iceberg-go#835, apache/iceberg#17456",
-        "statistics files are removed",
-        "all that metadata names is reached",
+        "Statistics files are removed",
+        "Every file that the metadata names is reachable",
         known(
             "orphans",
             "statistics are not reached",
@@ -323,8 +327,8 @@ REMOVING = (
     Regression(
         "old-snapshots-not-walked",
         "apache/iceberg#10982",
-        "files that only an older snapshot names are removed",
-        "every retained snapshot is walked",
+        "Files that only an older snapshot names are removed",
+        "The pass reads every retained snapshot",
         known(
             "orphans",
             "only the head is walked",
@@ -334,8 +338,8 @@ REMOVING = (
     Regression(
         "flink-manifests",
         "apache/amoro#930, #1181",
-        "manifests that a Flink job keeps for its next checkpoint are removed: it cannot restore",
-        "they are told by their names and stay",
+        "Manifests that a Flink job keeps for its next checkpoint are removed, and the job cannot restore",
+        "The pass recognises them by their names and keeps them",
         known(
             "orphans",
             "state of Flink jobs may go",
@@ -345,9 +349,9 @@ REMOVING = (
     Regression(
         "flink-files",
         "apache/amoro#930, #1181",
-        "the manifests of a Flink job stay, the files that they name are removed: the job that is restored does not "
-        "find them",
-        "the pass reads pending manifests and counts their entries as reached",
+        "The manifests of a Flink job stay, but the files that they name are removed. The restored job does "
+        "not find them",
+        "The pass reads pending manifests and counts their entries as reachable",
         known(
             "orphans",
             "files of pending manifests may go",
@@ -357,9 +361,10 @@ REMOVING = (
     ),
     Regression(
         "flink-files-between-reads",
-        "review",
-        "a Flink job commits and deletes its manifest between two reads of a pass: its files look orphaned",
-        "pending manifests are read before the metadata",
+        "found in review",
+        "A Flink job commits and deletes its manifest between two reads of a pass. Its files look like "
+        "orphans",
+        "The pass reads pending manifests before the metadata",
         known(
             "orphans",
             "pending manifests are read after the metadata",
@@ -368,9 +373,9 @@ REMOVING = (
     ),
     Regression(
         "flink-manifest-unreadable",
-        "review",
-        "a pending manifest that cannot be read is passed over: the files that it names look orphaned",
-        "the pass ends with ICM-101 before a file is moved or deleted",
+        "found in review",
+        "A pending manifest that cannot be read is skipped. The files that it names look like orphans",
+        "The pass ends with ICM-101 before it moves or deletes a file",
         known(
             "orphans",
             "a manifest that names no file is read",
@@ -379,9 +384,10 @@ REMOVING = (
     ),
     Regression(
         "flink-position-rolled-back",
-        "review",
-        "a commit of Flink is rolled back: the manifest that the job commits again counts as committed",
-        "a manifest counts as committed where every branch has its checkpoint",
+        "found in review",
+        "A commit of Flink is rolled back. Its manifest counts as committed, but the job will commit it "
+        "again",
+        "A manifest counts as committed only if every branch contains its checkpoint",
         known(
             "orphans",
             "any snapshot commits a manifest",
@@ -391,9 +397,9 @@ REMOVING = (
     Regression(
         "connect-files",
         "apache/iceberg#12357",
-        "files that Kafka Connect has listed in its control topic and not committed are removed while the connector "
-        "stands still",
-        "the age of a file counts from the last commit of the group",
+        "Kafka Connect has listed files in its control topic and not committed them. They are removed while "
+        "the connector is stopped",
+        "The age of a file counts from the last commit of the connector group",
         known(
             "orphans",
             "ages count from now where Kafka Connect writes",
@@ -403,8 +409,8 @@ REMOVING = (
     Regression(
         "current-metadata-removed",
         "linkedin/openhouse (Operations.deleteOrphanFiles)",
-        "the current `metadata.json` is taken for an orphan by its scheme",
-        "table metadata never goes",
+        "The current `metadata.json` looks like an orphan because of its scheme",
+        "The pass never removes table metadata files",
         known(
             "orphans",
             "metadata files may go",
@@ -414,15 +420,15 @@ REMOVING = (
     Regression(
         "gone-for-good",
         "linkedin/openhouse, PostHog/posthog#78455",
-        "what was removed by mistake cannot be had back",
-        "files are put aside and swept days later, when nothing reaches them still",
+        "Files removed by mistake cannot be restored",
+        "Files move to a trash folder. A sweep deletes them days later, if they are still unreachable",
         known("orphans", "the hold does not matter", f"{TRASH}_sweep_waits_for_the_hold_by_the_stores_clock"),
     ),
     Regression(
         "reached-after-all",
         "StarRocks/starrocks#77394",
-        "a slow writer commits a file that was put aside",
-        "the sweep proves every path anew and puts back what is reached",
+        "A slow writer commits a file after it was moved to the trash",
+        "The sweep proves again that each path is unreachable, and restores the files that are reachable",
         known(
             "orphans",
             "a sweep proves nothing anew",
@@ -432,9 +438,9 @@ REMOVING = (
     Regression(
         "reached-before-the-hold-is-over",
         "reproduced here",
-        "a slow writer commits a file that was put aside: nobody can read the table until the hold is over, and "
-        "passes that miss the file end in quarantine before that",
-        "each pass first puts back what is reached, of every mark",
+        "A slow writer commits a file after it was moved to the trash. Readers of the table fail until the "
+        "hold ends, and passes that miss the file put the table into quarantine",
+        "Each pass first restores the reachable files of all trash batches",
         known(
             "orphans",
             "a live file waits in the trash for the hold",
@@ -444,8 +450,8 @@ REMOVING = (
     Regression(
         "killed-before-it-puts-back",
         "reproduced here",
-        "a pass dies between the move of a file that is committed meanwhile and putting it back",
-        "the next pass puts it back before it looks at anything else",
+        "A pass moves a file that a writer commits at the same time, and dies before it restores the file",
+        "The next pass restores the file before it does anything else",
         known(
             "orphans",
             "a live file waits in the trash for the hold",
@@ -455,8 +461,8 @@ REMOVING = (
     Regression(
         "deletes-that-only-log",
         "apache/iceberg#7127, #16444",
-        "failed deletes are logged and reported as done",
-        "counted is what is gone from the store",
+        "Failed deletes are only logged, and the files are reported as deleted",
+        "A file counts as deleted only if the store no longer has it",
         off(
             "orphans/trash.py",
             "done = _deleted(done, line, gone=store.stat(line.trash_path) is None)",
@@ -467,8 +473,8 @@ REMOVING = (
     Regression(
         "sweep-before-the-expiry",
         "apache/iceberg#3772",
-        "orphans are removed while an expiry is still comparing",
-        "a sweep waits until nothing is due to expire",
+        "Orphans are removed while an expiry still compares files",
+        "A sweep waits until no snapshot is due to expire",
         known(
             "orphans",
             "snapshots need not have expired",
@@ -478,15 +484,15 @@ REMOVING = (
     Regression(
         "owner-forbids-it",
         "apache/iceberg#2367, #13300, #17791",
-        "a table made by SNAPSHOT removes its source's files",
-        "`gc.enabled=false` on a table, which SNAPSHOT sets, stops every removal from it",
+        "A table created by SNAPSHOT removes the files of its source table",
+        "`gc.enabled=false`, which SNAPSHOT sets, stops every removal from a table",
         known("orphans", "the owner may not forbid it", f"{SCAN}_table_whose_owner_forbids_it_is_refused"),
     ),
     Regression(
         "testing-switch-left-on",
         "Iceberg's DeleteOrphanFilesSparkAction",
-        "`spark.testing` turns Iceberg's own check of the age off",
-        "a session with it is refused",
+        "`spark.testing` turns off Iceberg's own check of the age",
+        "A session with `spark.testing` is refused",
         off(
             "spark/session/session.py",
             "    if testing:\n",
@@ -498,8 +504,8 @@ REMOVING = (
     Regression(
         "more-expires-than-was-decided",
         "apache/iceberg#13568, apache/amoro#4231",
-        "the engine works out anew what may go and takes more",
-        "the gate holds the snapshots that go to those of the plan",
+        "The engine computes the snapshots to expire a second time and removes more than were decided",
+        "The gate refuses to remove a snapshot that is not in the plan",
         off(
             "core/commits/expire_snapshots.py",
             "    if removed := before.keys() - after.keys() - planned:\n",
@@ -510,8 +516,8 @@ REMOVING = (
     Regression(
         "branch-head-expired",
         "apache/iceberg-go#1842, apache/iceberg#12200",
-        "the head of a branch or a tag expires with its snapshot",
-        "the gate leaves no ref without its snapshot",
+        "The head snapshot of a branch or tag expires",
+        "The gate refuses a change that leaves a ref without its snapshot",
         off(
             "core/commits/expire_snapshots.py",
             '    if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:\n',
@@ -522,8 +528,8 @@ REMOVING = (
     Regression(
         "held-since-the-plan",
         "apache/iceberg#10983",
-        "a tag is set or a reader arrives between the plan and the commit",
-        "what may expire is worked out anew at the commit",
+        "A tag is set or a reader is registered between the plan and the commit",
+        "The commit computes again which snapshots may expire",
         off(
             "core/commits/expire_snapshots.py",
             "    if held:\n        yield Violation(Rule.RETENTION",
@@ -535,7 +541,7 @@ REMOVING = (
         "removal-forbidden-meanwhile",
         "apache/iceberg#2367",
         "`gc.enabled` is turned off between the plan and the commit",
-        "the gate looks at the property",
+        "The gate reads the property again",
         off(
             "core/commits/expire_snapshots.py",
             '    if not gc_enabled(base.get("properties") or {}):\n',
@@ -546,8 +552,8 @@ REMOVING = (
     Regression(
         "staged-rows-expire",
         "reproduced on Iceberg 1.10 (WAP)",
-        "a snapshot staged by write-audit-publish expires before it is published: its rows are lost",
-        "staged snapshots stay for as long as the policy says",
+        "A snapshot staged by write-audit-publish expires before it is published, and its rows are lost",
+        "Staged snapshots stay for the time that the policy sets",
         off(
             "core/decisions/retention.py",
             "            if wap_id is None or s.snapshot_id in on_branches:\n",
@@ -558,8 +564,9 @@ REMOVING = (
     Regression(
         "checkpoint-expires",
         "apache/iceberg#5846, #12357, apache/amoro#3322",
-        "Flink or Kafka Connect does not find its position in the history and commits again what it had committed",
-        "each writer's newest position stays",
+        "Flink or Kafka Connect does not find its position in the history and commits the same data a "
+        "second time",
+        "The newest position of each writer stays",
         off(
             "core/decisions/retention.py",
             "    if _FLINK_CHECKPOINT in summary:\n",
@@ -570,8 +577,8 @@ REMOVING = (
     Regression(
         "one-position-for-all-writers",
         "apache/iceberg#5846",
-        "of two jobs on one table only the position of the busier one stays",
-        "a writer is told by job and operator",
+        "Two jobs write to one table, and only the newer position of the two stays",
+        "A writer is identified by job and operator",
         off(
             "core/decisions/retention.py",
             'yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)',
@@ -582,8 +589,8 @@ REMOVING = (
     Regression(
         "reader-loses-its-place",
         "apache/iceberg#9504, #12639",
-        "a streaming reader's offset expires",
-        "registered readers hold what they have not read",
+        "The offset of a streaming reader expires",
+        "A registered reader holds the snapshots that it has not read",
         off(
             "core/decisions/retention.py",
             "            Hold(Holder.READER, r.name, r.snapshot_id, _end(r.seen_ms, policy.reader_max_silence_seconds))\n",
@@ -594,8 +601,8 @@ REMOVING = (
     Regression(
         "plan-loses-its-snapshot",
         "apache/iceberg#17202",
-        "the snapshot that a running rewrite was planned on expires",
-        "plans hold their snapshots",
+        "The snapshot that a running rewrite was planned on expires",
+        "A running plan holds its snapshot",
         off(
             "core/decisions/retention.py",
             "        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),\n",
@@ -606,8 +613,8 @@ REMOVING = (
     Regression(
         "two-retention-settings",
         "delta-io/delta#1589, #140",
-        "two settings say how long, and the shorter wins",
-        "the longest of all sources holds",
+        "Two settings give the retention, and the shorter one wins",
+        "The longest retention of all sources applies",
         off(
             "core/decisions/retention.py",
             "        age_ms = max(\n            self._policy.max_snapshot_age_seconds * 1000, _number(self._state, _SNAPSHOT_AGE_PROPERTY) or 0\n        )",
@@ -618,8 +625,8 @@ REMOVING = (
     Regression(
         "slow-clock",
         "apache/iceberg#1110",
-        "a snapshot of a writer whose clock was slow expires out of the middle of a branch",
-        "a branch stays whole down to its oldest kept snapshot",
+        "A writer's clock was slow. Its snapshot expires from the middle of a branch",
+        "A branch keeps every snapshot from its head to its oldest kept snapshot",
         off(
             "core/decisions/retention.py",
             "chain[: max(ref_min_count, *young, 1)]",
@@ -630,8 +637,8 @@ REMOVING = (
     Regression(
         "session-time-zone",
         "reproduced on Spark 3.5",
-        '"an hour ago" is read in the session\'s time zone: the youngest snapshots expire',
-        "times are epoch milliseconds, and sessions in another zone than UTC are refused",
+        '"An hour ago" is read in the session\'s time zone, and the youngest snapshots expire',
+        "Times are epoch milliseconds. Sessions in another time zone than UTC are refused",
         off(
             "spark/session/session.py",
             '        "spark.sql.session.timeZone": ("", "UTC"),\n',
@@ -642,8 +649,8 @@ REMOVING = (
     Regression(
         "key-with-an-empty-segment",
         "our trial on S3",
-        "a key with `//`: S3 returns a folder as its own subfolder, and the listing by folders does not end",
-        "one recursive listing per prefix; a file with `//` in its path stays",
+        "A key contains `//`: S3 returns a folder as its own subfolder, and the listing by folders does not end",
+        "One recursive listing per prefix; a file with `//` in its path stays",
         off(
             "catalog/file_store.py",
             _RECURSIVE,
@@ -655,7 +662,7 @@ REMOVING = (
         "folders-without-objects",
         "our trial on GCS",
         "GCS returns no subfolders without objects of their own: a pass finds no file, and reports 0 orphans",
-        "one recursive listing per prefix; a listing that lacks a reachable file is refused",
+        "One recursive listing per prefix; a listing that lacks a reachable file is refused",
         off(
             "catalog/file_store.py",
             _RECURSIVE,

@@ -1,4 +1,4 @@
-"""Regressions of rewriting: rows lost, doubled or brought back by compaction."""
+"""Regressions of rewrites: rows that compaction lost, doubled or brought back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ REWRITING = (
     Regression(
         "newer-equality-delete-dropped",
         "apache/iceberg#10312, trinodb/trino#25603",
-        "a rewrite that keeps the starting sequence number drops an equality delete that came meanwhile: its rows come back",
-        "the gate lets no delete vanish that still applies to a live file",
+        "A rewrite keeps the starting sequence number. Its commit drops an equality delete that another "
+        "commit added after the rewrite started, and the deleted rows come back",
+        "The gate refuses a commit that drops a delete which still applies to a live file",
         known(
             "gate",
             "a newer equality delete may vanish (apache/iceberg#10312)",
@@ -23,8 +24,10 @@ REWRITING = (
     Regression(
         "no-validation-from-the-start",
         "nimtable/iceberg-compaction#163",
-        "nothing is validated from the snapshot that was read: positions deleted meanwhile come back",
-        "the gate holds every position delete since the pinned snapshot against the files that go",
+        "The commit is not validated from the snapshot that the rewrite read. Rows whose positions were "
+        "deleted since then come back",
+        "The gate compares every position delete added after the pinned snapshot with the files that the "
+        "commit removes",
         known(
             "gate",
             "newer positions of a source are ignored",
@@ -34,8 +37,9 @@ REWRITING = (
     Regression(
         "snapshot-pinned-after-the-read",
         "StarRocks/starrocks#77709",
-        "the starting snapshot is taken at the commit, so the range that is validated is empty",
-        "the plan names the snapshot before the first byte is read, and the gate takes its word, not the table's head",
+        "The starting snapshot is taken at the commit, so the validated range is empty",
+        "The plan names the snapshot before the first byte is read. The gate validates from that snapshot, "
+        "not from the table's head",
         off(
             "core/commits/manifest_diff.py",
             "        if entry.data_sequence_number > intent.snapshot_sequence_number\n    ]",
@@ -46,8 +50,9 @@ REWRITING = (
     Regression(
         "lowest-sequence-number-of-the-sources",
         "reproduced on Iceberg 1.10",
-        "an output as old as its oldest source falls under deletes that its newer rows had outlived: rows lost",
-        "an output has the pinned snapshot's sequence number and no other",
+        "An output gets the sequence number of its oldest source. Deletes then apply to its newer rows, "
+        "which they did not apply to before, and rows are lost",
+        "The sequence number of an output must be that of the pinned snapshot",
         known(
             "gate",
             "data files may be as old as their sources",
@@ -58,8 +63,8 @@ REWRITING = (
     Regression(
         "sequence-number-of-the-future",
         "reproduced on Iceberg 1.10",
-        "an output younger than the table voids every delete to come",
-        "an output has the pinned snapshot's sequence number and no other",
+        "An output gets a higher sequence number than the table has. Later deletes do not apply to it",
+        "The sequence number of an output must be that of the pinned snapshot",
         known(
             "gate",
             "data files may be of the future",
@@ -69,8 +74,9 @@ REWRITING = (
     Regression(
         "deletes-turned-round-by-a-replace",
         "apache/amoro (UnKeyedTableCommit)",
-        "another maintainer turns equality deletes into positions by a REPLACE, which Iceberg's validation does not look at: rows come back",
-        "the gate refuses after a foreign replace that changed delete files",
+        "Another maintainer replaces equality deletes with position deletes in a REPLACE commit. Iceberg's "
+        "validation skips such commits, and rows come back",
+        "The gate refuses the commit if a foreign REPLACE changed delete files since the plan",
         known(
             "gate",
             "others may turn deletes round by a replace",
@@ -80,8 +86,9 @@ REWRITING = (
     Regression(
         "rows-moved-under-a-newer-delete",
         "reproduced on Iceberg 1.12",
-        "a rewrite into another spec moves rows into or out of the scope of an equality delete that came meanwhile",
-        "the gate holds each newer delete against the old and the new place",
+        "A rewrite into another spec moves rows into or out of the scope of an equality delete that was "
+        "added after the plan",
+        "The gate compares each newer delete with the old and the new partition of the rows",
         known(
             "gate",
             "rows may move into and out of a newer delete",
@@ -91,8 +98,8 @@ REWRITING = (
     Regression(
         "manifests-of-v1-have-no-sequence-numbers",
         "apache/iceberg#4513",
-        "a table upgraded from v1 loses delete files, as its old entries have no sequence number",
-        "entries of v1 manifests have number 0, and any other that lacks one is refused",
+        "A table upgraded from v1 loses delete files, because its old entries have no sequence number",
+        "Entries of v1 manifests have sequence number 0. Any other entry without one is refused",
         off(
             "catalog/manifests/reader.py",
             "    if status != EntryStatus.ADDED and of_manifest != 0:\n",
@@ -103,8 +110,8 @@ REWRITING = (
     Regression(
         "equal-counts-other-rows",
         "airbnb/chronon#1111",
-        "a salted shuffle and a task's retry lose some rows and double as many others",
-        "rows in and rows out are compared by a fingerprint, not by their number",
+        "A salted shuffle and a task retry lose some rows and write the same number of other rows twice",
+        "A fingerprint compares the rows read with the rows written. Equal row counts are not enough",
         off(
             "spark/rewrite/bin_pack.py",
             "difference = None if before == after else",
@@ -115,8 +122,9 @@ REWRITING = (
     Regression(
         "retried-stage-counted-twice",
         "Spark's Observation",
-        "what a retried stage observes is counted twice: an honest rewrite is refused for ever",
-        "the input is looked at again before a difference counts",
+        "Spark's Observation counts the rows of a retried stage twice. A correct rewrite is refused on "
+        "every run",
+        "The program reads the input a second time before it reports a difference",
         off(
             "spark/rewrite/bin_pack.py",
             '            if values["read_rows"] != planned or (full and fingerprint.fingerprint_of(values) != after):\n',
@@ -127,8 +135,8 @@ REWRITING = (
     Regression(
         "plan-changes-under-a-rewrite",
         "apache/iceberg#15006",
-        "adaptive execution splits a file over tasks: two deletion vectors of one file",
-        "sessions with adaptive execution or speculation are refused",
+        "Adaptive execution splits one file over several tasks, and two deletion vectors are written for it",
+        "Sessions with adaptive execution or speculation are refused",
         off(
             "spark/session/session.py",
             '        "spark.sql.adaptive.enabled": ("true", "false"),\n',
@@ -139,8 +147,9 @@ REWRITING = (
     Regression(
         "starting-snapshot-expired",
         "apache/iceberg#17202",
-        "the snapshot that was read expires before the commit: null pointers, or success without a commit",
-        "the plan is out of date and made anew",
+        "The snapshot that the rewrite read expires before the commit. The result is a null pointer, or a "
+        "reported success without a commit",
+        "The batch is stale and is planned again",
         known(
             "gate",
             "the pinned snapshot need not be an ancestor",
@@ -150,8 +159,8 @@ REWRITING = (
     Regression(
         "rows-picked-out-of-a-file",
         "apache/iceberg#14667",
-        "a rewrite of some rows of a file leaves the file where it is: duplicates",
-        "the gate holds removed files to the planned ones, both ways",
+        "A rewrite takes some rows of a file and leaves the file in the table. Those rows are doubled",
+        "The gate requires that the removed files are exactly the planned files",
         known(
             "gate",
             "planned files may stay",
@@ -161,8 +170,8 @@ REWRITING = (
     Regression(
         "files-nobody-planned",
         "apache/iceberg#16971",
-        "a commit carries files of another job along",
-        "the gate holds added files to those of the batch",
+        "A commit includes files of another job",
+        "The gate requires that the added files are those of the batch",
         known(
             "gate",
             "files may come that are nobody's",
@@ -172,8 +181,8 @@ REWRITING = (
     Regression(
         "data-file-referenced-twice",
         "apache/iceberg#13763, #17042",
-        "a file that two entries name is rewritten: its rows double, or the rewrite fails for ever",
-        "such a table is refused",
+        "Two live entries name the same data file. A rewrite doubles its rows, or fails on every run",
+        "Such a table is refused",
         off(
             "spark/scan/staging.py",
             "    if duplicates:\n",
@@ -184,8 +193,8 @@ REWRITING = (
     Regression(
         "lineage-lost",
         "apache/iceberg-go#1391, apache/hive#6407",
-        "a rewrite of a v3 table gives its rows new ids",
-        "a write that does not carry both lineage columns is refused",
+        "A rewrite of a v3 table gives its rows new row ids",
+        "A write without both lineage columns is refused",
         off(
             "spark/rewrite/bin_pack.py",
             '    if missing:\n        raise RefusedError(\n            "ICM-108"',
@@ -196,8 +205,8 @@ REWRITING = (
     Regression(
         "values-by-name-or-place",
         "apache/paimon#10091, PeterVanHolland/ducklake-dataframe#40",
-        "after a rename or a drop values are read into other columns",
-        "the proof goes by field id",
+        "After a rename or a drop, values are read into other columns",
+        "The fingerprint identifies columns by field id",
         off(
             "spark/proof/fingerprint.py",
             "seed = field_ids[field.name]",
@@ -208,8 +217,8 @@ REWRITING = (
     Regression(
         "outputs-in-the-current-spec",
         "apache/iceberg#16189, #12083, #2293",
-        "outputs of old files are written in the table's current spec",
-        "outputs lie where the plan has them",
+        "The outputs of old files are written in the table's current spec",
+        "The gate requires each output in its planned spec and partition",
         known(
             "gate",
             "outputs may lie in any partition",
@@ -219,8 +228,8 @@ REWRITING = (
     Regression(
         "schema-evolves-meanwhile",
         "apache/iceberg#16189",
-        "files written by an old schema are committed after it has changed",
-        "the gate compares schema and specs with the plan's",
+        "Files written by an old schema are committed after the schema has changed",
+        "The gate compares the schema and the specs with those of the plan",
         known(
             "gate",
             "another schema is as planned",
@@ -230,8 +239,8 @@ REWRITING = (
     Regression(
         "table-dropped-and-recreated",
         "apache/iceberg#14337, duckdb/duckdb-iceberg#958",
-        "a commit goes to another table of the same name",
-        "the gate compares the table's UUID with the plan's",
+        "A commit goes to another table of the same name",
+        "The gate compares the table's UUID with that of the plan",
         known(
             "gate",
             "a table recreated is the same table",
@@ -241,8 +250,8 @@ REWRITING = (
     Regression(
         "two-maintainers",
         "apache/amoro#2453, apache/iceberg#3772",
-        "two maintainers undo each other's work on deletes",
-        "work on data is refused beside another maintainer",
+        "Two maintainers undo each other's changes to deletes",
+        "Unless the policy allows it, operations on data are refused on a table that another tool maintains",
         off(
             "core/decisions/foreign_maintainers.py",
             "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
@@ -253,9 +262,10 @@ REWRITING = (
     Regression(
         "source-registered-again",
         "reproduced on Iceberg 1.12 (`add_files`, undelete recipes)",
-        "a source is removed and the same path registered again, above a delete: its replacement is older and falls "
-        "under that delete",
-        "the gate compares sequence number, rows, bytes, spec and partition of every source with the entry at the base",
+        "A source is removed, and the same path is registered again with a higher sequence number than a "
+        "delete. Its replacement has a lower one, so the delete applies to it",
+        "The gate compares sequence number, rows, bytes, spec and partition of every source with its entry "
+        "in the base",
         off(
             "core/commits/gate.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
@@ -268,8 +278,9 @@ REWRITING = (
     Regression(
         "applied-delete-undone",
         "undelete recipes (`RowDelta.removeDeletes`)",
-        "a delete is taken back after a rewrite has applied it: the rows that came back are lost",
-        "the gate looks for every delete that the rewrite applied among the live ones",
+        "A commit removes a delete after the rewrite has applied it. The rows that came back by that commit "
+        "are lost",
+        "The gate requires that every delete which the rewrite applied is still live",
         off(
             "core/commits/gate.py",
             "    if departures := change.files.departures:\n",
@@ -280,9 +291,9 @@ REWRITING = (
     ),
     Regression(
         "stored-batch-of-other-files",
-        "the review of 0.1.0",
-        "a stored batch is resumed though its paths name other files by then",
-        "it is resumed only where every data file and delete file is live with all facts as planned",
+        "found in the review of 0.1.0",
+        "A stored batch is resumed after its paths were registered again as other files",
+        "A batch is resumed only if every data file and delete file is live and has all planned facts",
         off(
             "runner/select_batches.py",
             "    planned = {*planned_data_files(batch), *planned_delete_files(batch)}\n",
@@ -294,9 +305,9 @@ REWRITING = (
     ),
     Regression(
         "stored-batch-without-facts",
-        "the review of 0.1.0",
-        "a batch stored by an older program does not say which deletes it applied, and is resumed",
-        "it is closed as out of date and planned again",
+        "found in the review of 0.1.0",
+        "A batch stored by an older version does not name the deletes that it applied, and is resumed",
+        "The batch is closed as stale and planned again",
         off(
             "runner/select_batches.py",
             " or unknown_deletes(batch):\n",

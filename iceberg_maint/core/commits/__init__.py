@@ -1,1 +1,1 @@
-"""Commits: what a commit intends, what it would change, and the gate's rules between them."""
+"""Commits: the intended change, the actual change, and the rules of the gate that compare them."""

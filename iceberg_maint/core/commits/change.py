@@ -103,7 +103,7 @@ class Entry(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """The key that identifies this entry's file among all files live with it."""
+        """The key that identifies this entry's file among the live files."""
         return self.path, self.content_offset
 
 

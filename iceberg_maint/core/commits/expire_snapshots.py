@@ -122,7 +122,7 @@ def settle_expiry(
     No snapshot carries the attempt's token, so the settlement checks what the work should remove. If the
     catalog compares the base, a table that has moved past it can no longer accept the swap. If the
     catalog does not compare it, a late swap removes the work's snapshots and everything that points at
-    them by then. While it `may_come`, the result is UNKNOWN.
+    them at that time. While it `may_come`, the result is UNKNOWN.
     """
     if base_location is None:
         return Settlement(CommitStatus.REJECTED, None, "no commit was attempted")

@@ -1,4 +1,5 @@
-"""The intent of a batch: what its commit means to change, held by the gate against what it would."""
+"""The intent of a batch: the change that its commit should make. The gate compares it with the actual
+change."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ from iceberg_maint.core.planning.work import (
 
 
 class NewFile(Protocol):
-    """A file written and not yet committed, as far as the gate looks at it (`ports.WrittenFile`).
+    """The fields of a written, uncommitted file that the gate needs (`ports.WrittenFile`).
 
-    `group` indexes the batch's groups; the last two are None unless it is a delete file.
+    `group` is an index of the batch's groups. The last two fields are None for a data file.
     """
 
     @property
@@ -49,11 +50,13 @@ class NewFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AddedDelete:
-    """A delete file to add: the data file it names, how many positions of it it marks, and the
-    delete files (paths) that marked positions of it at the pinned snapshot.
+    """A delete file to add.
 
-    `data_sequence_number` is None where it takes the commit's own. One that takes the place of older
-    ones keeps the highest of theirs: then it applies to no data file that they did not apply to.
+    `data_file` is the data file that it names, `record_count` the number of positions that it marks in that
+    file. `before` are the paths of the delete files that marked positions of the data file at the pinned
+    snapshot. `data_sequence_number` is None if the delete file gets the number of the commit. A delete file
+    that replaces older ones keeps their highest number, so that it applies to no other data file than they
+    did.
     """
 
     identity: Identity
@@ -66,8 +69,9 @@ class AddedDelete:
 
 @dataclass(frozen=True, slots=True)
 class GroupIntent:
-    """One file group, all of one partition of `spec_id`: the paths it removes and those it adds or,
-    where data files stay, those it has `examined` and the delete files it adds for them."""
+    """The change to one file group, which has one partition of `spec_id`. `removed` and `added` are paths of
+    data files. If data files stay, `examined` are their paths, and `deletes` are the delete files to add for
+    them."""
 
     partition: PartitionKey
     spec_id: int
@@ -80,16 +84,16 @@ class GroupIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the batch means to change, and what it was planned on.
+    """The change that the batch should make, and the files that it was planned on.
 
-    `dropped` are the paths of equality delete files that go, because no live data file needs them
-    any more: every one they applied to is removed or has been examined. `replaced` are the position
-    deletes and deletion vectors that go, because what they mark of the data files examined is in the
-    delete files added, and they apply to no other.
+    `dropped` are the paths of equality delete files to remove. No live data file needs them, because every
+    data file that they applied to is removed or was examined. `replaced` are position deletes and deletion
+    vectors to remove. The added delete files contain their positions of the examined data files, and they
+    apply to no other data file.
 
-    `data_files` are the files removed or examined, `delete_files` those applied, dropped or replaced, with
-    the facts that tell them from others of the same path. `unknown` are paths of delete files applied of
-    which there are no facts.
+    `data_files` are the removed or examined data files, `delete_files` the applied, dropped or replaced
+    delete files. Both have the facts that distinguish them from other files of the same path. `unknown` are
+    paths of applied delete files without these facts.
     """
 
     table_uuid: str
@@ -106,11 +110,11 @@ class Intent:
 
     @property
     def planned(self) -> dict[Identity, PlannedFile]:
-        """All files that the plan stands on."""
+        """All files that the plan relies on."""
         return {f.identity: f for f in (*self.data_files, *self.delete_files)}
 
     def drops(self, delete: Entry) -> bool:
-        """Whether the plan has this delete file go."""
+        """Returns whether the plan removes this delete file."""
         return delete.path in self.dropped or delete.identity in self.replaced
 
     @property
@@ -125,7 +129,7 @@ class Intent:
 
     @property
     def examined(self) -> frozenset[str]:
-        """Paths of all data files that have been held against the deletes that go."""
+        """Paths of all data files that were examined for the removed deletes."""
         return frozenset().union(*(g.examined for g in self.groups))
 
     @property
@@ -135,7 +139,7 @@ class Intent:
 
 
 def keeps_data_files(work: Work) -> bool:
-    """Whether the work leaves every data file in the table."""
+    """Returns whether the work leaves every data file in the table."""
     match work:
         case RewriteDataFiles():
             return False
@@ -148,7 +152,7 @@ def keeps_data_files(work: Work) -> bool:
 
 
 def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
-    """The intent of a batch for which these files were written."""
+    """Returns the intent of a batch for which these files were written."""
     added: list[set[str]] = [set() for _ in batch.groups]
     deletes: list[list[AddedDelete]] = [[] for _ in batch.groups]
     before = {f.path: f.delete_files for g in batch.groups for f in g.files if f.delete_files}

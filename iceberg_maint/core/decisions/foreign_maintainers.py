@@ -38,7 +38,7 @@ def active_maintainer(
     commits: Sequence[ForeignCommit], policy: ForeignMaintainersPolicy, now_ms: int
 ) -> ActiveMaintainer | None:
     """Returns the foreign maintainer that is active by the policy, None if there is none. A single
-    compaction by hand does not stop maintenance for ever."""
+    compaction by hand does not stop maintenance permanently."""
     if policy.mode is ForeignMode.IGNORE or not commits:
         return None
     newest = max(commits, key=lambda commit: commit.timestamp_ms)

@@ -1,7 +1,6 @@
-"""Upkeep: whether manifests, snapshots and orphan files of a table are due, and the plan of it.
+"""Housekeeping: whether manifests, snapshots and orphan files of a table are due.
 
-Each concerns the table as a whole: a decision has the one unit `WHOLE_TABLE`, a plan one batch, of
-manifests one for each spec and kind.
+Each operation concerns the table as a whole, so its decision has the one unit `WHOLE_TABLE`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from iceberg_maint.core.policy.data import Mode, Policy
 
 _METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
 _METADATA_VERSIONS = 100
-"""Iceberg's default of `write.metadata.previous-versions-max`: older ones it does not even list."""
+"""Iceberg's default of `write.metadata.previous-versions-max`. The metadata log does not list older
+versions."""
 
 
 def decide_housekeeping(
@@ -45,12 +45,10 @@ def decide_housekeeping(
     doubt: str | None = None,
     force: bool = False,
 ) -> Decision:
-    """The decision on one operation of housekeeping, `history` being that operation's and
-    `retention` what `core.decisions.retention.retain` says of the table now.
-
-    `doubt` is what is wrong with the clocks: nothing is removed then. `force` makes it due whatever the
-    thresholds and back-off say.
-    """
+    """Returns the decision on one housekeeping operation. `history` is the history of that operation.
+    `retention` is the present result of `core.decisions.retention.retain`. `doubt` says how the clocks
+    disagree; nothing is removed then. `force` makes the operation due, whatever thresholds and back-off
+    say."""
     found = housekeeping_findings(operation, state, policy, history, retention, now_ms)
     unit = _unit(operation, found, history, now_ms, force=force)
     evidence = _evidence(operation, state, retention)
@@ -72,7 +70,7 @@ def decide_housekeeping(
 def held_back(
     operation: Operation, measured: Measured, policy: Policy, history: TableHistory, now_ms: int
 ) -> bool:
-    """Whether the operation may not start now, due or not, by what is stored of the table."""
+    """Returns whether stored facts of the table prevent the operation now, due or not."""
     past = history.of(WHOLE_TABLE)
     return (
         not _enabled(operation, policy)
@@ -90,7 +88,7 @@ def housekeeping_findings(
     retention: Retention,
     now_ms: int,
 ) -> tuple[Finding, ...]:
-    """What of the table as a whole is beyond its threshold."""
+    """Returns the findings on the table as a whole."""
     if operation is Operation.REWRITE_MANIFESTS:
         return manifest_findings(state, policy.rewrite_manifests)
     if operation is Operation.EXPIRE_SNAPSHOTS:
@@ -110,7 +108,7 @@ def housekeeping_findings(
     every_seconds = policy.remove_orphan_files.every_seconds
     if not _is_time(history, every_seconds, now_ms):
         return ()
-    # Storage that was never looked through waits as long as the table's history is known to be.
+    # The age of a table without a pass counts from its oldest snapshot.
     known_ms = min((s.timestamp_ms for s in state.snapshots), default=now_ms)
     since_ms = known_ms if history.last_done_ms is None else history.last_done_ms
     age_seconds = max(every_seconds, (now_ms - since_ms) / 1000)
@@ -127,9 +125,9 @@ def housekeeping_findings(
 def may_sweep(
     retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int, *, expires: bool
 ) -> bool:
-    """Whether trash past its hold may go: an expiry has ended well since it was put there, or there
-    is nothing to expire, or nobody here `expires` it. `expiry` is the history of expiries; while that
-    is held for a person, what went with the last one may be wanted back, also where no other is to come."""
+    """Returns whether trash past its hold may be deleted: an expiry has succeeded since the files were moved,
+    or no snapshot is left to expire, or this program `expires` none. Returns False while the expiry is held
+    for a person, because that person may need files of the trash. `expiry` is the history of expiries."""
     expired_ms = expiry.last_done_ms
     since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
     return (since or not retention.expire or not expires) and not expiry.of(WHOLE_TABLE).quarantined
@@ -151,7 +149,7 @@ def _unit(
     past = history.of(WHOLE_TABLE)
     unit = PartitionDecision(WHOLE_TABLE, Verdict.SKIP, Reason.HEALTHY, found, operation=operation)
     if force:
-        # Of manifests it takes all, not only those that are due.
+        # A forced rewrite takes all manifests, not only those that are due.
         due = found[0].reason if found and operation is not Operation.REWRITE_MANIFESTS else Reason.FORCED
         return replace(unit, verdict=Verdict.RUN, reason=due)
     if not found:
@@ -187,8 +185,8 @@ def _enabled(operation: Operation, policy: Policy) -> bool:
 
 
 def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:
-    """What `why` and the check tell besides: who keeps snapshots from expiring, and that versions of
-    the metadata file pile up, which nobody but the table's writers removes."""
+    """Returns further facts for `why` and the check: what keeps snapshots from expiring, and how many versions
+    of the metadata file have accumulated, which only the table's writers delete."""
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
     names = sorted({f"{h.holder.value} {h.name}" for h in retention.blocking})

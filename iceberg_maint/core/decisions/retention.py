@@ -233,7 +233,7 @@ class _History:
         return ref.snapshot_id in self.by_id and (end_ms is None or self._now_ms <= end_ms)
 
     def _ref_end(self, ref: Ref) -> int | None:
-        """Returns the last time at which the ref stays, None for ever. `main` always stays."""
+        """Returns the last time at which the ref stays, None without a limit. `main` always stays."""
         age_ms = ref.max_ref_age_ms
         if age_ms is None:
             age_ms = _number(self._state, _REF_AGE_PROPERTY)

@@ -75,7 +75,7 @@ def in_order(
 
     `beside` holds the other operation's decisions, `either` the partitions that a plan may leave to
     either. Both operations order by the worse of their scores, so that both begin with the same
-    partitions. Otherwise each could spend its windows for ever on partitions that its plans leave to the
+    partitions. Otherwise each could always spend its windows on partitions that its plans leave to the
     other. For the same reason a partition comes last if its work may be left to an operation that holds
     it.
     """

@@ -127,7 +127,7 @@ def gained(
     layout: LayoutGain | None = None,
 ) -> bool:
     """Returns whether a committed batch improved the table: fewer data files, fewer delete files, deleted
-    rows removed for good, fewer files above the large-file size, or less overlap in the sort columns. For
+    rows removed permanently, fewer files above the large-file size, or less overlap in the sort columns. For
     a conversion and for a merge of position deletes: whether it removed delete files. Housekeeping is
     judged by other evidence."""
     match batch.work:

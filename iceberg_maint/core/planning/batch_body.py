@@ -36,15 +36,15 @@ _FIELDS = {
     Operation.EXPIRE_SNAPSHOTS: frozenset({"snapshots", "refs"}),
     Operation.REMOVE_ORPHAN_FILES: frozenset[str](),
 }
-"""The fields of one operation alone that its batches may fill."""
+"""The fields that only one operation has and that its batches may set."""
 _OF_SOME = frozenset().union(*_FIELDS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class BatchBody:
-    """A batch of any operation; the fields of other operations than its own are empty.
+    """A batch of any operation. The fields of the other operations are empty.
 
-    `strategy` is the label of the work. Of an orphan pass it says whether the pass sweeps.
+    `strategy` is the label of the work. For an orphan pass it says whether the pass sweeps.
     """
 
     batch_id: str
@@ -89,7 +89,7 @@ class BatchBody:
         )
 
     def batch(self) -> Batch:
-        """The batch. Raises ValueError for a field that its operation does not have."""
+        """Returns the batch. Raises ValueError if a field is set that its operation does not have."""
         foreign = sorted(n for n in _OF_SOME - _FIELDS[self.operation] if getattr(self, n))
         if foreign:
             raise ValueError(f"batch {self.batch_id} of {self.operation} has a value in {foreign}")
@@ -123,17 +123,17 @@ class BatchBody:
             case Operation.EXPIRE_SNAPSHOTS:
                 return ExpireSnapshots(self.snapshots, self.refs)
             case Operation.REMOVE_ORPHAN_FILES:
-                # Any other label than this one sweeps nothing.
+                # Only this label sweeps.
                 return RemoveOrphanFiles(sweep=self.strategy == Strategy.SWEEP_AND_MARK)
             case _:
                 assert_never(self.operation)
 
 
 def batch_text(batch: Batch) -> str:
-    """The JSON that a ledger stores of the batch."""
+    """Returns the JSON of the batch for the ledger."""
     return dumps(BatchBody.of(batch))
 
 
 def batch_of_text(text: str) -> Batch:
-    """Reads what `batch_text` or an earlier version wrote."""
+    """Reads the JSON of `batch_text`, also that of an earlier version."""
     return loads(BatchBody, text).batch()

@@ -19,8 +19,8 @@ NO_EQUALITY_DELETES = EqualityDeletes((), {})
 class Candidate:
     """A live data file with the deletes that apply to it at the pinned snapshot.
 
-    `position_deletes` are position delete files and deletion vectors; `all_equality_deletes` are
-    those of the table, kept as they are: many files times many deletes would be too many pairs.
+    `position_deletes` are position delete files and deletion vectors. `all_equality_deletes` are those of the
+    table: one shared value, because the pairs of files and deletes would be too many.
     """
 
     file: LiveFile
@@ -29,7 +29,7 @@ class Candidate:
 
     @property
     def equality_deletes(self) -> tuple[LiveFile, ...]:
-        """The equality deletes that apply to the file, by age."""
+        """The equality deletes that apply to the file, lowest data sequence number first."""
         return self.all_equality_deletes.applying((self.file,))
 
     @property
@@ -39,14 +39,16 @@ class Candidate:
 
     @property
     def file_scoped_delete_ratio(self) -> float:
-        """Rows marked by deletes that name this file, per row (Iceberg's `tooHighDeleteRatio`)."""
+        """The share of the file's rows marked by deletes that name the file (Iceberg's
+        `tooHighDeleteRatio`)."""
         marked = sum(d.record_count for d in self.position_deletes if d.referenced_data_file)
         return min(marked, self.file.record_count) / max(1, self.file.record_count)
 
     @property
     def marking_deletes(self) -> tuple[LiveFile, ...]:
-        """Position deletes that may mark a row: not those older than the file itself, which apply
-        by sequence number when a rewrite kept it, and can name only files that were there."""
+        """The position deletes that may mark a row. A delete file that is older than the commit of the data
+        file marks none: it applies by sequence number if a rewrite kept that number, but it can name only
+        files that existed."""
         added = self.file.file_sequence_number or 0
         return tuple(d for d in self.position_deletes if d.data_sequence_number >= added)
 
@@ -59,10 +61,8 @@ class Candidate:
 def candidates(
     specs: Mapping[int, PartitionSpec], live_files: Iterable[LiveFile]
 ) -> dict[PartitionKey, tuple[Candidate, ...]]:
-    """Data files by partition key, in the order given, each with the deletes that apply to it.
-
-    Which apply is the rule of `core.model.delete_rule`.
-    """
+    """Returns the data files by partition key, in the given order, each with the deletes that apply to it by
+    the rule of `core.model.delete_rule`."""
     files = tuple(live_files)
     equality = EqualityDeletes.of(specs, files)
     by_path: dict[str, list[LiveFile]] = defaultdict(list)

@@ -1,8 +1,8 @@
-"""Plan batches of `convert_equality_deletes`: deletes with every data file they apply to.
+"""Plans batches of `convert_equality_deletes`: deletes with every data file they apply to.
 
-A delete file may go only when no data file needs it any more, and a conversion leaves data files
-as they are: a batch that held only part of a delete's files would gain nothing. So the smallest
-thing planned is a unit (`core.planning.equality_delete_route`), whole.
+A delete file can be dropped only when no data file needs it, and a conversion keeps the data files. A batch
+with some of the data files of a delete would therefore gain nothing. The smallest part of a plan is a whole
+unit (`core.planning.equality_delete_route`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def plan_conversion(
     *,
     memory_correction: float = 1.0,
 ) -> Plan:
-    """The plan for the partitions the decision says RUN, in its order.
+    """Plans the partitions that the decision says RUN, in its order.
 
-    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
-    Caps on bytes count key work: the key columns read and the deletes.
+    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs. Caps on
+    bytes count key work: the key columns that are read, and the deletes.
     """
     files = tuple(live_files)
     found = candidates(state.specs, files)
@@ -102,12 +102,12 @@ def _obstacle(
     policy: Policy,
     budget: Budget,
 ) -> Reason | None:
-    """Why this run does not convert the unit. A partition that the decision deferred for its
-    estimated size goes along: what counts is the unit as it is."""
+    """Returns why this run does not convert the unit, None if it does. A partition that the decision deferred
+    because of its estimated size is converted with its unit: the size of the unit decides."""
     if any(blocked.apply_to(c.file) for c in unit.files[due.partition]):
         return Reason.UNSUPPORTED_KEY
     if unit.unsupported and not policy.rewrite_data_files.enabled:
-        # There is no other operation to leave it to.
+        # No other operation handles it.
         return Reason.UNSUPPORTED_KEY
     if unit.route is Route.REWRITE:
         return Reason.OTHER_OPERATION
@@ -122,10 +122,10 @@ def _obstacle(
 def _dangling(
     decision: Decision, deletes: EqualityDeletes, files: Iterable[LiveFile]
 ) -> dict[PartitionKey, tuple[LiveFile, ...]]:
-    """Equality deletes of due partitions that apply to no live data file, by partition.
+    """Returns, by partition, the equality deletes of due partitions that apply to no live data file.
 
-    Health has seen the whole table: where it counts another number of them, some data files are
-    not among `files`, and nothing is said about the partition.
+    The health was measured on the whole table. If it counts a different number of these deletes, some data
+    files are not in `files`, and the partition has no entry.
     """
     by_partition: dict[PartitionKey, list[LiveFile]] = {}
     for delete in deletes.dangling(f for f in files if f.kind is FileKind.DATA):
@@ -144,8 +144,8 @@ def _has_old_dangling(due: PartitionDecision) -> bool:
 
 
 def _chunks(taken: Iterable[Unit], windows: WindowsPolicy) -> list[list[Unit]]:
-    """Consecutive units that one batch may hold together: also of equally wide keys, or the
-    widest would count for all files of the batch."""
+    """Groups consecutive units into batches. The units of a batch have keys of equal width, because the
+    widest key would count for all its files."""
     chunks: list[list[Unit]] = []
     for unit in taken:
         joined = [*chunks[-1], unit] if chunks else []
@@ -165,7 +165,7 @@ def _chunks(taken: Iterable[Unit], windows: WindowsPolicy) -> list[list[Unit]]:
 def _batch(
     state: TableState, chunk: Sequence[Unit], live: LiveData, target_bytes: int, memory_correction: float
 ) -> Batch:
-    """The batch that converts these units."""
+    """Returns the batch that converts these units."""
     groups = tuple(g for unit in chunk for g in _groups(unit.files))
     paths = frozenset(f.path for g in groups for f in g.files)
     deletes = tuple(d for unit in chunk for d in unit.deletes)
@@ -181,7 +181,7 @@ def _batch(
 
 
 def _dropping(state: TableState, deletes: Sequence[LiveFile], target_bytes: int) -> Batch:
-    """The batch that drops these deletes, for which nothing is read."""
+    """Returns the batch that drops these deletes. It reads no file."""
     work = ConvertEqualityDeletes(planned_deletes(deletes, frozenset(), state.specs))
     return _of_work(state, work, frozenset(), target_bytes)
 
@@ -194,7 +194,7 @@ def _of_work(
 
 
 def _groups(files: Mapping[PartitionKey, tuple[Candidate, ...]]) -> Iterable[FileGroup]:
-    """One group per partition and spec, of which nothing is written."""
+    """Yields one group per partition and spec. The batch writes no data files for them."""
     for partition, some in files.items():
         for spec_id in sorted({c.file.spec_id for c in some}):
             chosen = tuple(input_file(c) for c in some if c.file.spec_id == spec_id)

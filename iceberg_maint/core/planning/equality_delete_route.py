@@ -1,7 +1,7 @@
-"""Route: whether a partition's equality deletes are converted or its files rewritten without the rows.
+"""Route: whether the equality deletes of a partition are converted, or its files are rewritten.
 
-Both planners ask here with the same decision inputs, so that a partition is never taken by both.
-The cost model and its reasons: docs/design/decisions/0008-convert-or-rewrite.md.
+Both planners call this module with the same inputs, so that only one of them takes a partition. The cost
+model and its reasons: docs/design/decisions/0008-convert-or-rewrite.md.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _HELD = (Reason.RECENTLY_CHANGED, Reason.BACK_OFF, Reason.QUARANTINED)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Files under equality deletes that can only be converted together: those of one partition or,
-    under deletes of an unpartitioned spec, of every partition that these apply to.
+    """Files under equality deletes that must be converted together: the files of one partition or, under
+    deletes of an unpartitioned spec, those of every partition that these deletes apply to.
 
-    `deletes` are all that apply to a file of it. `key_bytes` are those of the widest key,
-    `key_work_bytes` what finding the deleted rows reads, the key columns and the deletes;
-    `unsupported`: a delete has keys that cannot be matched. `route` is the one chosen for all of it.
+    `files` is by partition key. `deletes` are all equality deletes that apply to one of the files.
+    `key_bytes` is the width of the widest key. `key_work_bytes` is what the search for deleted rows reads:
+    the key columns and the deletes. `unsupported`: a delete has keys that cannot be matched. `route` applies
+    to the whole unit.
     """
 
     files: Mapping[PartitionKey, tuple[Candidate, ...]]
@@ -46,17 +47,17 @@ class Unit:
 
     @property
     def file_count(self) -> int:
-        """Data files in it."""
+        """Number of data files."""
         return sum(len(files) for files in self.files.values())
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of these files."""
+        """Bytes of the files."""
         return sum(c.file.size_bytes for files in self.files.values() for c in files)
 
     @property
     def rows(self) -> int:
-        """Rows in these files."""
+        """Rows in the files."""
         return sum(c.file.record_count for files in self.files.values() for c in files)
 
 
@@ -68,10 +69,11 @@ def units(
     policy: Policy,
     target_bytes: int,
 ) -> dict[PartitionKey, Unit]:
-    """The units by partition, of those whose equality deletes are due by age or asked for.
+    """Returns the unit of each partition whose equality deletes are old enough, or that was forced.
 
-    `found` holds every candidate that deletes of an unpartitioned spec apply to. A partition whose
-    deletes are young is in no unit of its own: a rewrite that its files need anyway applies them.
+    `found` contains every candidate that deletes of an unpartitioned spec apply to. A partition with young
+    deletes has no unit of its own. If its files need a rewrite for another reason, the rewrite applies the
+    deletes.
     """
     decided = _Decided({p.partition: p for p in decision.partitions}, decision.beside)
     together: dict[PartitionKey, tuple[Candidate, ...]] = {}
@@ -91,10 +93,11 @@ def units(
 
 
 def left_to_conversion(due: PartitionDecision, unit: Unit, decision: Decision) -> bool:
-    """Whether a rewrite leaves a due partition to the conversion of its unit.
+    """Returns whether a rewrite leaves a due partition to the conversion of its unit.
 
-    One whose own deletes are young is due for its files alone, and waits only for a conversion that
-    has the unit in its window: it may not have for long, nor come to it while this one is in front.
+    A partition with young deletes is due because of its files only. It waits only for a conversion that has
+    the unit in its window. A conversion without the unit in its window may take long to reach it, or may
+    never reach it while this partition is due for a rewrite.
     """
     if unit.route is Route.REWRITE:
         return False
@@ -103,7 +106,8 @@ def left_to_conversion(due: PartitionDecision, unit: Unit, decision: Decision) -
 
 
 def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
-    """Whether one batch may hold the unit. A conversion reads keys only, so bytes are key work."""
+    """Returns whether the unit fits into one batch. Its bytes are key work, because a conversion reads only
+    keys."""
     most_partitions = _least(
         windows.max_partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
     )
@@ -120,16 +124,18 @@ def _least(*caps: int | None) -> int:
 
 
 def conversion_cost_bytes(unit: Unit, due_bytes: int, target_bytes: int) -> int:
-    """Bytes read and written by converting and then rewriting the files that need it anyway.
+    """Returns the bytes read and written by a conversion and by the later rewrite of files due for other
+    reasons.
 
-    The second commit counts as an eighth of a file.
+    The commit of that rewrite counts as an eighth of a file.
     """
     later = 2 * due_bytes + target_bytes // 8 if due_bytes else 0
     return unit.key_work_bytes + later
 
 
 def rewrite_cost_bytes(unit: Unit, windows: WindowsPolicy) -> int:
-    """Bytes read and written by rewriting all files under the deletes, which every batch reads."""
+    """Returns the bytes read and written by a rewrite of all files under the deletes. Each batch reads all
+    deletes."""
     batches = -(-unit.file_bytes // windows.max_bytes_per_batch)
     again = max(0, batches - 1) * sum(d.size_bytes for d in unit.deletes)
     return unit.key_work_bytes + again + 2 * unit.file_bytes
@@ -140,19 +146,20 @@ def _under(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _asks(due: PartitionDecision) -> bool:
-    """Whether its equality deletes are old enough, or it was asked for in any condition."""
+    """Returns whether the partition's equality deletes are old enough, or the partition is forced."""
     return due.reason is Reason.FORCED or has_old_deletes(due.findings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What the planned operation and the one beside it decide on the partitions."""
+    """The partitions' decisions of the operation that is planned, and of the other of the two operations."""
 
     own: Mapping[PartitionKey, PartitionDecision]
     beside: Mapping[PartitionKey, PartitionDecision]
 
     def on(self, key: PartitionKey) -> list[PartitionDecision]:
-        """Both decisions on a partition; none for one that was not asked about."""
+        """Returns both decisions on a partition. The list is empty if the run does not cover the
+        partition."""
         if key not in self.own:
             return []
         return [self.own[key], *([self.beside[key]] if key in self.beside else [])]
@@ -186,7 +193,7 @@ def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> 
     if not policy.rewrite_data_files.enabled:
         return Route.CONVERT
     if len(unit.files) > 1 and (not all_asked or any(p.reason in _HELD for p in both)):
-        # Only all of it together can be converted, and part of it may not be touched now.
+        # The unit can only be converted as a whole, and a part of it must not be changed now.
         return Route.REWRITE
     if policy.equality_deletes.route is Route.CONVERT:
         return Route.CONVERT
@@ -206,7 +213,7 @@ def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> 
 def _due_anyway_bytes(
     due: PartitionDecision, files: Sequence[Candidate], policy: Policy, target_bytes: int
 ) -> int:
-    """Bytes of these files that a rewrite takes even without equality deletes."""
+    """Returns the bytes of these files that a rewrite takes even without equality deletes."""
     rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
     rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
     if not rules.reasons:

@@ -1,7 +1,7 @@
-"""Equality deletes: what each applies to, which may be dropped, what applying them needs.
+"""Equality deletes: which data files each applies to, which may be dropped, what applying them needs.
 
-What applies is the rule of `core.model.delete_rule`, here for many files and deletes at once. Which columns
-may be keys: spec, "Equality Delete Files".
+Which data a delete applies to is the rule of `core.model.delete_rule`; this module applies it to many files
+and deletes at once. Which columns may be keys: spec, "Equality Delete Files".
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _WIDTH_BYTES = {
     "binary": 24,
     "uuid": 36,
 }
-"""Bytes of one value, of varying ones what is usual for keys; a uuid is text in Spark."""
+"""Bytes of one value. For types of varying width: a width that is usual for keys. A uuid is text in Spark."""
 _VARYING = frozenset({"string", "binary"})
 _FOOTER_BYTES = 4096
-"""What a file may take for other things than keys."""
+"""Bytes of a file that may not be keys."""
 _WIDTH_BYTES_OF_SIZED = {"decimal": 16, "fixed": 16}
 
 
 def can_be_key(column_type: str | None) -> bool:
-    """Whether rows can be matched by a column of this Iceberg type (None: no such column now).
+    """Returns whether rows can be matched by a column of this Iceberg type (None: the column does not exist
+    now).
 
-    Not by floating-point ones: Java, Parquet and SQL do not agree on which NaN and zero are equal.
+    Floating-point columns cannot: Java, Parquet and SQL disagree on which NaN and zero are equal.
     """
     return column_type is not None and (
         column_type in _WIDTH_BYTES or column_type.split("[")[0].split("(")[0] in _WIDTH_BYTES_OF_SIZED
@@ -49,7 +50,7 @@ def can_be_key(column_type: str | None) -> bool:
 
 
 def key_bytes(column_types: Iterable[str]) -> int:
-    """Bytes of one key of these columns, estimated by their types."""
+    """Returns the bytes of one key of these columns, estimated by their types."""
     return sum(
         _WIDTH_BYTES.get(t) or _WIDTH_BYTES_OF_SIZED.get(t.split("[")[0].split("(")[0], 8)
         for t in column_types
@@ -57,8 +58,9 @@ def key_bytes(column_types: Iterable[str]) -> int:
 
 
 def beside_bytes(column_types: Iterable[str]) -> int:
-    """Bytes that a row of these columns takes in Spark beside the `key_bytes`: every field begins at a
-    multiple of eight, and one of more bytes lies elsewhere and takes a field to say where."""
+    """Returns the bytes that a row of these columns takes in Spark in addition to the `key_bytes`. Every
+    field begins at a multiple of eight. A field of more than eight bytes is stored elsewhere, and a second
+    field holds its place."""
     found = 0
     for column_type in column_types:
         width = key_bytes((column_type,))
@@ -68,7 +70,7 @@ def beside_bytes(column_types: Iterable[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Live equality delete files by what they apply to, lowest data sequence number first."""
+    """Live equality delete files by the data they apply to, lowest data sequence number first."""
 
     everywhere: tuple[LiveFile, ...]
     of_scope: Mapping[Scope, tuple[LiveFile, ...]]
@@ -85,7 +87,7 @@ class EqualityDeletes:
         return cls(_by_age(everywhere), {scope: _by_age(files) for scope, files in of_scope.items()})
 
     def unsupported(self, key_types: Mapping[int, str]) -> EqualityDeletes:
-        """Those whose keys cannot be matched."""
+        """Returns the deletes whose keys cannot be matched."""
 
         def kept(files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
             return tuple(d for d in files if has_unsupported_key(d, key_types))
@@ -93,16 +95,17 @@ class EqualityDeletes:
         return EqualityDeletes(kept(self.everywhere), {s: kept(f) for s, f in self.of_scope.items()})
 
     def apply_to(self, file: LiveFile) -> bool:
-        """Whether any applies to this data file."""
+        """Returns whether a delete applies to this data file."""
         newest = _newest(self.of_scope.get(scope_of(file), ()))
         return self.apply_everywhere_to(file) or equality_delete_reaches(newest, file.data_sequence_number)
 
     def apply_everywhere_to(self, file: LiveFile) -> bool:
-        """Whether one of an unpartitioned spec applies to this data file."""
+        """Returns whether a delete of an unpartitioned spec applies to this data file."""
         return equality_delete_reaches(_newest(self.everywhere), file.data_sequence_number)
 
     def applying(self, data_files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
-        """Those that apply to at least one of these data files, by age."""
+        """Returns the deletes that apply to at least one of these data files, lowest data sequence number
+        first."""
         oldest: dict[Scope, int] = {}
         for file in data_files:
             scope, number = scope_of(file), file.data_sequence_number
@@ -113,7 +116,8 @@ class EqualityDeletes:
         return _by_age(found)
 
     def dangling(self, data_files: Iterable[LiveFile]) -> tuple[LiveFile, ...]:
-        """Those that apply to none of these data files, which must be all there are."""
+        """Returns the deletes that apply to none of these data files, which must be all data files of the
+        table."""
         used = {d.path for d in self.applying(data_files)}
         every = (*self.everywhere, *(d for files in self.of_scope.values() for d in files))
         return _by_age(d for d in every if d.path not in used)
@@ -121,14 +125,15 @@ class EqualityDeletes:
 
 @dataclass(frozen=True, slots=True)
 class LiveData:
-    """Live data files by scope, lowest data sequence number first: who still needs a delete."""
+    """Live data files by scope, lowest data sequence number first. They show which deletes are still
+    needed."""
 
     every: tuple[LiveFile, ...]
     of_scope: Mapping[Scope, tuple[LiveFile, ...]]
 
     @classmethod
     def of(cls, live_files: Iterable[LiveFile]) -> LiveData:
-        """The data files among these files."""
+        """Returns the data files among these files."""
         every: list[LiveFile] = []
         of_scope: dict[Scope, list[LiveFile]] = defaultdict(list)
         for file in live_files:
@@ -140,7 +145,7 @@ class LiveData:
     def needed_beside(
         self, deletes: Iterable[LiveFile], paths: frozenset[str], specs: Mapping[int, PartitionSpec]
     ) -> frozenset[str]:
-        """Paths of the deletes that apply to a data file other than these."""
+        """Returns the paths of the deletes that apply to a data file other than these."""
         oldest: dict[Scope | None, int | None] = {}
         needed: set[str] = set()
         for delete in deletes:
@@ -155,15 +160,15 @@ class LiveData:
 
 
 def has_unsupported_key(delete: LiveFile, key_types: Mapping[int, str]) -> bool:
-    """Whether the delete's keys cannot be matched: no columns, or one that is dropped, inside a
-    list or map, or of a type that `can_be_key` denies."""
+    """Returns whether the delete's keys cannot be matched: it has no key columns, or one that was dropped, is
+    inside a list or map, or has a type that `can_be_key` excludes."""
     return not delete.equality_ids or not all(can_be_key(key_types.get(i)) for i in delete.equality_ids)
 
 
 def planned_deletes(
     deletes: Iterable[LiveFile], kept: frozenset[str], specs: Mapping[int, PartitionSpec]
 ) -> tuple[EqualityDeleteFile, ...]:
-    """The deletes as a batch carries them; all but those in `kept` (paths) are dropped by it."""
+    """Returns the deletes as a batch contains them. The batch drops all except those in `kept` (paths)."""
     return tuple(
         EqualityDeleteFile(
             path=d.path,
@@ -183,7 +188,8 @@ def planned_deletes(
 def memory_need(
     deletes: Sequence[LiveFile], rows: int, key_types: Mapping[int, str], correction: float
 ) -> MemoryNeed:
-    """What applying these deletes to so many rows asks of memory; keys as wide as the widest."""
+    """Returns the memory that is needed to apply these deletes to `rows` data rows. Every key counts as wide
+    as the widest."""
     return MemoryNeed(
         keys=sum(d.record_count for d in deletes),
         key_bytes=max(widest_key_bytes(deletes, key_types), _stored_key_bytes(deletes, key_types)),
@@ -193,13 +199,13 @@ def memory_need(
 
 
 def widest_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) -> int:
-    """Bytes of the widest key among these deletes."""
+    """Returns the bytes of the widest key among these deletes."""
     return max((key_bytes(key_types[i] for i in ids) for ids in {d.equality_ids for d in deletes}), default=0)
 
 
 def _stored_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str]) -> int:
-    """Bytes of one key as the files have them, of the widest keys whose width varies: what is compressed
-    is wider in memory, and never narrower."""
+    """Returns the stored bytes of one key, for the widest keys of varying width. A compressed key is wider in
+    memory, never narrower."""
     stored: dict[tuple[int, ...], tuple[int, int]] = {}
     for delete in deletes:
         if any(key_types[i] in _VARYING for i in delete.equality_ids):
@@ -210,8 +216,8 @@ def _stored_key_bytes(deletes: Iterable[LiveFile], key_types: Mapping[int, str])
 
 
 def key_work_bytes(data_files: Iterable[LiveFile], deletes: Iterable[LiveFile], width_bytes: int) -> int:
-    """Bytes that finding the deleted rows reads: the key columns, as wide as the widest key and at
-    most the whole file, and the deletes."""
+    """Returns the bytes that the search for deleted rows reads: the deletes, and the key columns. A key
+    column counts as the widest key, at most as the whole file."""
     keys = sum(min(f.size_bytes, f.record_count * width_bytes) for f in data_files)
     return keys + sum(d.size_bytes for d in deletes)
 
@@ -225,5 +231,6 @@ def _newest(by_age: Sequence[LiveFile]) -> int:
 
 
 def _above(by_age: Sequence[LiveFile], number: int) -> Sequence[LiveFile]:
-    """Those for which `equality_delete_reaches` data of this number: a tail, as they are in order."""
+    """Returns the deletes for which `equality_delete_reaches` is true of this data sequence number. They are
+    the end of the list, because it is sorted."""
     return by_age[bisect_right(by_age, number, key=lambda d: d.data_sequence_number) :]

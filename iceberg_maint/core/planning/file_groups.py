@@ -1,10 +1,10 @@
-"""File groups of one partition: which data files ask for a rewrite, and how they are packed.
+"""File groups of one partition: which data files need a rewrite, and how they are packed.
 
-Which files and groups are worth a rewrite follows Iceberg's `BinPackRewriteFilePlanner` and
-`SizeBasedFileRewritePlanner` (1.12): files outside the desired size range or with too high a
-delete ratio, packed to groups, groups kept when they have enough inputs, enough content, too much
-content or too many deletes. A differential test holds the two against each other; where ours is
-stricter on purpose, `docs/design/decisions/0004-where-our-planner-is-stricter.md` says why.
+The rules follow Iceberg's `BinPackRewriteFilePlanner` and `SizeBasedFileRewritePlanner` (1.12). They select
+files outside the desired size range or with too high a delete ratio, and pack them into groups. They keep a
+group that has enough input files, enough content, too much content or too many deletes. A differential test
+compares both implementations. docs/design/decisions/0004-where-our-planner-is-stricter.md says where ours is
+stricter and why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from iceberg_maint.core.policy.data import OutputSpec, RewriteDataFilesPolicy, W
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one partition is due for, with the numbers the choice of files and groups needs."""
+    """What one partition is due for, with the numbers that select files and groups."""
 
     due: PartitionDecision
     policy: RewriteDataFilesPolicy
@@ -40,14 +40,14 @@ class Rules:
 
     @classmethod
     def of(cls, due: PartitionDecision, policy: RewriteDataFilesPolicy, target_bytes: int) -> Rules:
-        """The rules for a partition that is due."""
+        """Returns the rules for a due partition."""
         grave = frozenset(
             f.reason for f in due.findings if f.severity is Severity.ERROR and f.metric != DANGLING
         )
         return cls(due, policy, target_bytes, size_limits(policy, target_bytes), grave)
 
     def selects_file(self, candidate: Candidate) -> bool:
-        """Whether the file itself asks for a rewrite (Iceberg `filterFiles`)."""
+        """Whether the file needs a rewrite (Iceberg `filterFiles`)."""
         size = candidate.file.size_bytes
         return (
             self.due.reason is Reason.FORCED
@@ -61,8 +61,8 @@ class Rules:
         )
 
     def keeps_group(self, group: Sequence[Candidate]) -> bool:
-        """Whether a group gains (Iceberg `filterFileGroups`) and makes progress: fewer files than
-        before, deletes applied, or a large file split."""
+        """Whether a rewrite of the group gains (Iceberg `filterFileGroups`) and makes progress: fewer files
+        than before, deletes applied, or a large file split."""
         if self.due.reason is Reason.FORCED:
             return True
         if any(self._deletes_ask(c) or self._equality_deletes_ask(c) for c in group):
@@ -87,7 +87,8 @@ class Rules:
         limit = self.policy.delete_ratio_act
         if limit is None:
             return False
-        # Whom a partition-scoped delete file marks is not in metadata: take every file it may.
+        # The metadata does not say which files a partition-scoped delete file marks: take every file that it
+        # may mark.
         return candidate.file_scoped_delete_ratio >= limit or (
             Reason.DELETE_RATIO in self.reasons and candidate.has_partition_scoped_deletes
         )
@@ -99,7 +100,7 @@ class Rules:
 def packed_groups(
     by_spec: Mapping[int, Sequence[Candidate]], rules: Rules, windows: WindowsPolicy, most_bytes: int
 ) -> Iterator[tuple[int, Sequence[Candidate]]]:
-    """The groups worth a rewrite, each with its spec, none above these bytes."""
+    """Returns the groups that are worth a rewrite, each with its spec. No group exceeds these bytes."""
     cap = min(most_bytes, rules.policy.max_group_bytes)
     for spec_id, chosen in sorted(by_spec.items()):
         for packed in pack(chosen, cap, lambda c: c.file.size_bytes, windows.max_files_per_batch):
@@ -110,7 +111,7 @@ def packed_groups(
 def file_group(
     state: TableState, partition: PartitionKey, spec_id: int, chosen: Sequence[Candidate], rules: Rules
 ) -> FileGroup:
-    """The group of these files as a plan carries it."""
+    """Returns the group of these files as a plan contains it."""
     moves = rules.policy.output_spec is OutputSpec.CURRENT
     size = sum(c.file.size_bytes for c in chosen)
     return FileGroup(
@@ -123,7 +124,7 @@ def file_group(
 
 
 def input_file(candidate: Candidate) -> InputFile:
-    """The data file as a plan carries it."""
+    """Returns the data file as a plan contains it."""
     return InputFile(
         path=candidate.file.path,
         size_bytes=candidate.file.size_bytes,
@@ -134,13 +135,13 @@ def input_file(candidate: Candidate) -> InputFile:
 
 
 def applied_deletes(candidates: Iterable[Candidate]) -> tuple[PositionDeleteFile, ...]:
-    """The position deletes and deletion vectors that apply to these data files, each once."""
+    """Returns the position deletes and deletion vectors that apply to these data files, each once."""
     found = {(d.path, d.content_offset): d for c in candidates for d in c.position_deletes}
     return tuple(planned_delete(found[key]) for key in sorted(found, key=lambda k: (k[0], k[1] or 0)))
 
 
 def planned_delete(delete: LiveFile, *, void: bool = False) -> PositionDeleteFile:
-    """The position delete file or deletion vector as a plan carries it."""
+    """Returns the position delete file or deletion vector as a plan contains it."""
     return PositionDeleteFile(
         path=delete.path,
         spec_id=delete.spec_id,

@@ -1,4 +1,4 @@
-"""Plan batches of housekeeping: one for the whole table or, of manifests, one for each spec and kind."""
+"""Plans batches of housekeeping: one for the whole table. For manifests: one for each spec and kind."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def plan_housekeeping(
     *,
     sweeps: bool,
 ) -> Plan:
-    """The plan of one operation of housekeeping: its batch where the decision says RUN;
-    of manifests one for each spec and kind. `sweeps`: see `may_sweep`."""
+    """Returns the plan of one housekeeping operation. It has a batch if the decision says RUN. For manifests
+    it has one for each spec and kind. `sweeps`: see `may_sweep`."""
     leftovers = tuple(
         Leftover(p.partition, p.reason)
         for p in decision.partitions
@@ -52,7 +52,7 @@ def plan_housekeeping(
                 regrouped = due_manifests(state, policy.rewrite_manifests, force=Reason.FORCED in reasons)
                 batches += [batch(RewriteManifests(due.paths), due.paths) for due in regrouped]
             case Operation.REMOVE_ORPHAN_FILES:
-                # Storage has no snapshot: each pass is another one, whatever the table is at.
+                # Storage has no snapshots. Each pass is a new batch, even at the same snapshot of the table.
                 after = f"after {history.last_done_ms}"
                 batches.append(batch(RemoveOrphanFiles(sweeps), (after,)))
             case Operation.EXPIRE_SNAPSHOTS:

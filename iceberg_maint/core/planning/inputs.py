@@ -9,8 +9,8 @@ from iceberg_maint.core.model.ids import PartitionKey
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One data file to rewrite. `delete_files` are the paths of the position deletes and
-    deletion vectors that apply to it at the pinned snapshot."""
+    """One data file to rewrite. `delete_files` are the paths of the position deletes and deletion vectors
+    that apply to it at the pinned snapshot."""
 
     path: str
     size_bytes: int
@@ -23,9 +23,9 @@ class InputFile:
 class EqualityDeleteFile:
     """One equality delete file that a batch applies to its data files.
 
-    It applies to data with a strictly lower sequence number, in its own spec and partition or,
-    when `everywhere`, in all. `drop`: once the batch is committed no live data file needs it, so
-    it goes with the same commit.
+    It applies to data with a strictly lower sequence number in its own spec and partition. If `everywhere`,
+    it applies in all specs and partitions. `drop`: after the batch's commit no live data file needs it, so
+    the same commit removes it.
     """
 
     path: str
@@ -40,16 +40,16 @@ class EqualityDeleteFile:
 
     @property
     def identity(self) -> tuple[str, int | None]:
-        """Its path, and no offset."""
+        """Its path. The offset is None."""
         return self.path, None
 
 
 @dataclass(frozen=True, slots=True)
 class PositionDeleteFile:
-    """One position delete file or deletion vector that goes with the batch's commit.
+    """One position delete file or deletion vector that the batch's commit removes.
 
-    What it marks of live data files is written anew, unless it is `void`: it applies to none, and
-    nothing is read of it. `referenced_data_file` is None where it is scoped to its partition.
+    Its marks of live data files are written to new delete files. If it is `void`, it applies to no live data
+    file and is not read. `referenced_data_file` is None if it is scoped to its partition.
     """
 
     path: str
@@ -64,16 +64,16 @@ class PositionDeleteFile:
 
     @property
     def identity(self) -> tuple[str, int | None]:
-        """Path and, of a deletion vector, offset: vectors share a path."""
+        """Its path and, for a deletion vector, its offset: several vectors share a path."""
         return self.path, self.content_offset
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files of one partition and spec, written together by one job; where only deletes are written,
-    the data files that those of the batch may apply to.
+    """Files of one partition and spec that one job writes together. If the job writes only deletes, they are
+    the data files that the deletes of the batch may apply to.
 
-    `output_spec_id` differs from `spec_id` only when policy moves files to the current spec.
+    `output_spec_id` differs from `spec_id` only if the policy moves files to the current spec.
     """
 
     partition: PartitionKey

@@ -1,4 +1,4 @@
-"""What a sort is planned to gain, and what it gained by the bounds of the files it wrote."""
+"""The gain of a sort: planned, and measured from the bounds of the files that it wrote."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from iceberg_maint.core.model.sort_order import LayoutOrder
 
 @dataclass(frozen=True, slots=True)
 class PlannedLayout:
-    """The order that a batch writes its files in; how its inputs overlap among themselves, group by
-    group, and how its outputs are predicted to."""
+    """The order in which a batch writes its files, the overlap of its inputs within each group, and the
+    predicted overlap of its outputs."""
 
     order: LayoutOrder
     before: Overlap
     predicted: Overlap
 
     def plus(self, other: PlannedLayout) -> PlannedLayout:
-        """Both groups' together; their order is the same."""
+        """Returns the sum of two groups of the same order."""
         return PlannedLayout(self.order, self.before.plus(other.before), self.predicted.plus(other.predicted))
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutGain:
-    """Overlap depths of a batch's files among themselves, that is files that a look-up by the sort
-    column reads of them: before, as predicted, and as measured of what was written."""
+    """Overlap depths of a batch's files: the number of these files that a look-up by the sort column reads.
+    They are the depth before, the predicted depth, and the depth measured from the written files."""
 
     depth_before: float
     depth_predicted: float
@@ -42,7 +42,7 @@ class LayoutGain:
 
 
 def layout_gain(planned: PlannedLayout, written: Iterable[tuple[int, str]]) -> LayoutGain:
-    """From the files written: each the number of its group and its content-file JSON."""
+    """Measures the gain from the written files, each given by its group number and its content-file JSON."""
     by_group: dict[int, list[SortFile]] = {}
     for group, content in written:
         by_group.setdefault(group, []).append(_file(planned.order, json.loads(content)))
@@ -59,7 +59,7 @@ def _file(order: LayoutOrder, content: Mapping[str, Any]) -> SortFile:
 
 
 def _bounds(node: Mapping[str, Any] | None) -> dict[int, bytes]:
-    """Iceberg's `ContentFileParser`: two lists, the values in hexadecimal."""
+    """Reads the form of Iceberg's `ContentFileParser`: two lists, the values in hexadecimal."""
     if node is None:
         return {}
     return {key: bytes.fromhex(value) for key, value in zip(node["keys"], node["values"], strict=True)}

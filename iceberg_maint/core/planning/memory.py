@@ -1,7 +1,7 @@
-"""Memory: what applying equality deletes needs, from metadata, before anything is read.
+"""Memory: estimates from metadata, before any file is read, what applying equality deletes needs.
 
-A task of the join makes its share of the keys unique by two of Spark's hash aggregations in a row
-and builds a hash relation of them; how these grow is known exactly (Spark's `BytesToBytesMap`,
+A task of the join makes its share of the keys unique with two consecutive hash aggregations of Spark, and
+builds a hash relation from them. How these grow is known exactly (Spark's `BytesToBytesMap`,
 `RowBasedKeyValueBatch`, `UnsafeHashedRelation`), so the estimate follows them.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a batch asks of memory, by metadata.
+    """What a batch needs memory for, from metadata.
 
-    `keys` is the number of delete rows, before duplicates are dropped; `key_bytes` the width of
-    one key in memory; `rows` the data rows held against them. `correction` is the learned ratio of
-    measured to estimated memory.
+    `keys` is the number of delete rows, with duplicates. `key_bytes` is the width of one key in memory.
+    `rows` is the number of data rows compared with the keys. `correction` is the learned ratio of measured to
+    estimated memory.
     """
 
     keys: int
@@ -28,12 +28,12 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What applying a batch's equality deletes was estimated to need and what it took.
+    """The estimated and the measured memory of applying a batch's equality deletes.
 
-    Bytes of Spark's execution memory that all tasks of one executor hold at once; `peak_bytes` is
-    the measured maximum. `partitions` of the join, in each of the `passes` over the data;
-    `correction` is the one that the estimate holds. `exceeded`: it ended for want of memory, so that
-    it would have taken more than was measured by then.
+    Bytes are Spark's execution memory that all tasks of one executor hold at once; `peak_bytes` is the
+    measured maximum. `partitions` is the number of partitions of the join in each of the `passes` over the
+    data. `correction` is the one used in the estimate. `exceeded`: the batch ran out of memory, so it would
+    have needed more than the measured maximum.
     """
 
     estimated_bytes: int
@@ -48,9 +48,9 @@ class MemoryUse:
 class Preflight:
     """How a batch's equality deletes are applied within the declared memory and scratch space.
 
-    The delete keys are held `1 / (partitions * passes)` at a time by each task, or all of them by
-    every executor when `broadcast`. `estimated_bytes` is what all tasks of one executor hold at
-    once, `scratch_bytes` what one pass leaves on disk until it ends.
+    Each task holds `1 / (partitions * passes)` of the delete keys at a time. If `broadcast`, every executor
+    holds all of them. `estimated_bytes` is what all tasks of one executor hold at once. `scratch_bytes` is
+    what one pass leaves on disk until it ends.
     """
 
     estimated_bytes: int
@@ -62,7 +62,7 @@ class Preflight:
 
 
 class DoesNotFitError(ValueError):
-    """What applying equality deletes needs exceeds what was declared for it; both in bytes.
+    """Applying equality deletes needs more of a resource than was declared; both values in bytes.
 
     `resource` is `memory` or `scratch`, as in the policy, or `driver memory`.
     """
@@ -75,49 +75,52 @@ class DoesNotFitError(ValueError):
 
 
 MAX_PARTITIONS = 200
-"""Up to here Spark's shuffle writes without sorting (`spark.shuffle.sort.bypassMergeThreshold`), which
+"""Up to this number Spark's shuffle writes without sorting (`spark.shuffle.sort.bypassMergeThreshold`), which
 takes no execution memory."""
 MAX_PASSES = 64
 
 FIELD_BYTES = 8
-"""Of a field in Spark's `UnsafeRow`: a value of up to 8 bytes, or where a longer one lies."""
+"""Bytes of a field in Spark's `UnsafeRow`: a value of up to 8 bytes, or the place of a longer one."""
 
 _KEYS_PER_PARTITION = 250_000
-"""More tasks than memory asks for: a task of this size takes about a second."""
+"""A lower bound on the number of tasks, beyond what memory requires: a task of this size takes about a
+second."""
 
 _BROADCAST_SHARE = 8
-"""Keys are sent to all executors when their table takes at most this fraction of the memory; that
-is not execution memory, and not in the estimate."""
+"""Keys are sent to all executors if their table takes at most this fraction of the memory. It is not
+execution memory and not part of the estimate."""
 
 _FILTER_SHARE = 8
-"""The Bloom filter, of about a byte per key, is held by every task and takes at most this fraction
-of the memory; that is not execution memory either."""
+"""The Bloom filter takes about a byte per key in every task, and at most this fraction of the memory. It is
+not execution memory either."""
 _FILTERED_KEYS = 4_000_000
-"""Spark makes its filter for no more (`spark.sql.optimizer.runtime.bloomFilter.maxNumItems`)."""
+"""Spark builds its filter for at most this number of keys
+(`spark.sql.optimizer.runtime.bloomFilter.maxNumItems`)."""
 _FILTERED_ROWS_PER_KEY = 8
-"""Fewer rows than this for every key, and reading the keys once more for the filter costs more than
-the rows it spares."""
+"""With fewer rows per key than this, the second read of the keys for the filter costs more than the rows that
+it spares."""
 
 _FIRST_LEVEL_KEYS = 1 << 16
-"""Keys that the first aggregation holds in a page of its own before its map, at most."""
+"""The maximum number of keys that the first aggregation holds in a page of its own before its map."""
 _SMALLEST_MAP = 1 << 14
 _SLOT_BYTES = 16
 _VALUE_BYTES = 8
 
 _CORRECTIONS = (0.25, 8.0)
-"""Bounds of what is learned: a few odd batches must not make the next one refused or reckless."""
+"""Bounds of the learned correction. A few unusual batches must not make the next estimate so high that it is
+refused, or far too low."""
 
 
 _EXCEEDED = 2.0
-"""How much more than its estimate a batch that ran out of memory counts as having needed at least."""
+"""A batch that ran out of memory counts as having needed at least this multiple of its estimate."""
 
 
 def learned_correction(uses: Sequence[MemoryUse]) -> float:
-    """The correction of the next estimate from `Ledger.memory_uses`: the median of measured to
-    estimated memory, 1 for none, and no less than what any that ran out of memory would have needed.
+    """Returns the correction of the next estimate from `Ledger.memory_uses`: the median of measured to
+    estimated memory, 1 without any use. It is at least what each batch that ran out of memory would have
+    needed.
 
-    Each ratio is of the estimate before its own correction, so that a correction made of them does
-    not undo itself.
+    Each ratio refers to the estimate without its own correction. Otherwise a correction would cancel itself.
     """
     least, most = _CORRECTIONS
     known = sorted(_ratio(u) for u in uses if not u.exceeded and u.estimated_bytes > 0 and u.peak_bytes > 0)
@@ -140,16 +143,16 @@ def preflight(
     beside_bytes: int = FIELD_BYTES,
     driver_heap_bytes: int | None = None,
 ) -> Preflight:
-    """The fewest partitions and passes that keep to the declared bytes.
+    """Returns the fewest partitions and passes that stay within the declared bytes.
 
-    `slots` are the tasks that one executor runs at once, `page_bytes` is what Spark's hash maps
-    grow by, `beside_bytes` what a row of keys takes beside the keys; the driver, with its own heap, makes the table
-    of keys that are broadcast. Raises DoesNotFitError.
+    `slots` is the number of tasks that one executor runs at once. `page_bytes` is the step by which Spark's
+    hash maps grow. `beside_bytes` is what a row of keys takes in addition to the keys. The driver builds the
+    table of broadcast keys in its own heap, `driver_heap_bytes`. Raises DoesNotFitError.
     """
 
     def task_bytes(parts: int) -> int:
-        # Of many parts of equal size on average some are larger by chance. Corrected are the keys, not
-        # the bytes: what a task takes for none of them has no part in what was wrong.
+        # The parts are equal on average, but some are larger by chance. The correction applies to the keys,
+        # not to the bytes: what a task takes without keys is known.
         share = need.keys * need.correction / parts
         return peak_task_bytes(int(share + 4 * share**0.5), need.key_bytes, page_bytes, beside_bytes)
 
@@ -179,18 +182,17 @@ def preflight(
 
 
 _DRIVER_BYTES = 128 * 1024**2
-"""Of Spark's own, and what reading and writing files takes; 52 MB of it are there before anything runs."""
+"""Spark itself, and reading and writing files. 52 MB of it are used before anything runs."""
 _FILE_BYTES = 4096
-"""Of a file: its scan task, staged, and its line in what is sent to all executors; 3,500 measured with
-20,000 files."""
+"""For each file: its scan task, staged, and its entry in the broadcast; 3,500 measured with 20,000 files."""
 _BITMAP_ROWS = 1 << 15
 _BITMAP_BYTES = 2 * 4096
-"""Of each bitmap of 2^15 rows, while it is collected (6,600 measured) or written."""
+"""For each bitmap of 2^15 rows, while it is collected (6,600 measured) or written."""
 
 
 def driver_bytes(files: int, rows: int) -> int:
-    """Heap that Spark's driver takes to find deleted rows in so many data and delete files, and to
-    write down where they are."""
+    """Returns the heap that Spark's driver needs to find `rows` deleted rows in `files` data and delete
+    files, and to write their positions."""
     bitmaps = files + rows // _BITMAP_ROWS
     return _DRIVER_BYTES + files * _FILE_BYTES + bitmaps * _BITMAP_BYTES
 
@@ -201,11 +203,11 @@ def _filter_pays(need: MemoryNeed, memory_bytes: int, slots: int) -> bool:
 
 
 def peak_task_bytes(keys: int, key_bytes: int, page_bytes: int, beside_bytes: int = FIELD_BYTES) -> int:
-    """The most execution memory that a task of the join holds for so many unique keys.
+    """Returns the most execution memory that a task of the join holds for this number of unique keys.
 
-    The first aggregation keeps the keys that come first in a page of their own and the others in its
-    map. It hands over the page and lets it go, then the map, while the second one grows; of what that
-    one holds the relation is built.
+    The first aggregation holds the first keys in a page of its own and the others in its map. It passes on
+    and frees the page, then the map, while the second aggregation grows. The hash relation is built from the
+    keys of the second one.
     """
     row_bytes = _row_bytes(key_bytes, beside_bytes)
     aggregated = 16 + row_bytes + 8 + _VALUE_BYTES
@@ -228,16 +230,16 @@ def peak_task_bytes(keys: int, key_bytes: int, page_bytes: int, beside_bytes: in
 
 
 def _row_bytes(key_bytes: int, beside_bytes: int = FIELD_BYTES) -> int:
-    """Bytes of a key as Spark's `UnsafeRow`: which fields are NULL, and the fields."""
+    """Returns the bytes of a key as Spark's `UnsafeRow`: the NULL bits and the fields."""
     return 8 + -(-(key_bytes + beside_bytes) // 8) * 8
 
 
 def _table_bytes(need: MemoryNeed) -> int:
-    """Bytes of all keys in one hash relation, with the copy in which it travels."""
+    """Returns the bytes of all keys in one hash relation, with the copy that is sent."""
     records = need.keys * (16 + 2 * _row_bytes(need.key_bytes) + _VALUE_BYTES)
     return int((2 * records + need.keys * 4 * _SLOT_BYTES) * need.correction)
 
 
 def _scratch_bytes(need: MemoryNeed) -> int:
-    """Bytes of shuffle files, uncompressed: keys and rows with one number each."""
+    """Returns the bytes of shuffle files, uncompressed: keys and rows with one number each."""
     return (need.keys + need.rows) * (4 + _row_bytes(need.key_bytes) + _VALUE_BYTES)

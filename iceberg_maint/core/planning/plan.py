@@ -26,9 +26,9 @@ from iceberg_maint.core.planning.work import (
 class Batch:
     """The unit of work, retry and commit: at most one commit.
 
-    What must still be true at commit is part of it: table UUID, pinned snapshot, schema, specs,
-    live inputs. `batch_id` is the digest of table, snapshot and inputs, so that the same work
-    has the same name whoever plans it. `target_file_size_bytes` is that of the table, 0 in housekeeping.
+    It contains what must still be true at its commit: table UUID, pinned snapshot, schema, specs, live
+    inputs. `batch_id` is the digest of table, snapshot and inputs, so that every planner gives the same work
+    the same name. `target_file_size_bytes` is that of the table, 0 for housekeeping.
     """
 
     batch_id: str
@@ -44,7 +44,7 @@ class Batch:
 
     @property
     def operation(self) -> Operation:
-        """The operation that the work is of."""
+        """The operation of the work."""
         return self.work.operation
 
     @property
@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def groups(self) -> tuple[FileGroup, ...]:
-        """The data files of the work, rewritten or kept; housekeeping has none."""
+        """The data files of the work, rewritten or kept. Housekeeping has none."""
         match self.work:
             case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
                 return self.work.groups
@@ -100,8 +100,8 @@ class Batch:
 
     @property
     def partitions(self) -> tuple[PartitionKey, ...]:
-        """Partition keys, in order, each once; of a batch that only drops deletes, theirs; of
-        housekeeping the whole table."""
+        """Partition keys, in order, each once. A batch that only drops deletes has those of the deletes.
+        Housekeeping has the whole table."""
         held: tuple[FileGroup | EqualityDeleteFile | PositionDeleteFile, ...]
         match self.work:
             case RewriteDataFiles() | ConvertEqualityDeletes():
@@ -121,9 +121,9 @@ class Batch:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of input data files; of a conversion, which reads no more, their key columns (rows
-        times key width, at most the file) and the equality deletes; of a rewrite of position deletes
-        those that it reads."""
+        """Bytes of input data files. For a conversion: the equality deletes and the key columns (rows times
+        key width, at most the file), because it reads no more. For a rewrite of position deletes: the bytes
+        of those that it reads."""
         match self.work:
             case RewriteDataFiles():
                 return sum(g.input_bytes for g in self.work.groups)
@@ -143,7 +143,7 @@ class Batch:
 
     @property
     def expected_output_files(self) -> int:
-        """Files the rewrite should leave."""
+        """The expected number of output files."""
         return sum(g.expected_output_files for g in self.groups)
 
     def paths(self) -> frozenset[str]:
@@ -152,14 +152,14 @@ class Batch:
 
 
 def batch_id(table_uuid: str, operation: Operation, snapshot_id: int, paths: frozenset[str]) -> str:
-    """The deterministic id of a batch: 24 hexadecimal digits of a SHA-256."""
+    """Returns the deterministic id of a batch: 24 hexadecimal digits of a SHA-256."""
     return digest((table_uuid, operation, snapshot_id, tuple(sorted(paths))))[:24]
 
 
 def batch_at(state: TableState, work: Work, inputs: frozenset[str], target_bytes: int = 0) -> Batch:
-    """The batch of this work at the pinned snapshot, named by its inputs.
+    """Returns the batch of this work at the pinned snapshot, named by its inputs.
 
-    Raises ValueError for a table without a snapshot.
+    Raises ValueError if the table has no snapshot.
     """
     if state.snapshot is None:
         raise ValueError("an empty table has no batches")
@@ -178,7 +178,7 @@ def batch_at(state: TableState, work: Work, inputs: frozenset[str], target_bytes
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A partition that is due and not in the plan, or only in part, and why."""
+    """A due partition that the plan does not contain, or contains only in part, and why."""
 
     partition: PartitionKey
     reason: Reason
@@ -188,7 +188,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `plan` prints and `run` executes. `plan_id` is the digest of the rest."""
+    """What `plan` prints and `run` executes. `plan_id` is the digest of the other fields."""
 
     plan_id: str
     table: str
@@ -217,6 +217,6 @@ def make_plan(
     batches: tuple[Batch, ...],
     leftovers: tuple[Leftover, ...],
 ) -> Plan:
-    """A plan named by its content."""
+    """Returns a plan, named by its content."""
     body = (table_uuid, operation, snapshot_id, tuple(b.batch_id for b in batches), leftovers)
     return Plan(digest(body)[:24], table, table_uuid, operation, snapshot_id, batches, leftovers)

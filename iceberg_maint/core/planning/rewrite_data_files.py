@@ -1,4 +1,4 @@
-"""Plan batches of explicit input files: of each operation on data, and of `rewrite_data_files`."""
+"""Plans batches of explicit input files: of each operation on data, and of `rewrite_data_files`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 def partitions_to_read(
     operation: Operation, decision: Decision, measured: Measured
 ) -> frozenset[PartitionKey]:
-    """The partitions whose live files a plan of this decision needs.
+    """Returns the partitions whose live files a plan of this decision needs.
 
-    Those that are due; where deletes of an unpartitioned spec are live, also every partition that
-    equality deletes apply to: only all of them tell which of these deletes may be dropped.
+    These are the due partitions. If deletes of an unpartitioned spec are live, these are also all partitions
+    that equality deletes apply to: only all of them together show which of these deletes may be dropped.
     """
     due = frozenset(p.partition for p in decision.due())
     if operation is Operation.REWRITE_POSITION_DELETE_FILES:
@@ -61,10 +61,10 @@ def plan_operation(
     *,
     memory_correction: float = 1.0,
 ) -> Plan:
-    """The plan of one operation on data for the partitions its decision says RUN, in its order.
+    """Plans one operation on data for the partitions that its decision says RUN, in its order.
 
-    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs;
-    `memory_correction` is what is learned of the memory that applying equality deletes takes.
+    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
+    `memory_correction` is the learned correction of the memory estimate for equality deletes.
     """
     correction = memory_correction
     match operation:
@@ -93,9 +93,9 @@ def plan_rewrite(
     *,
     memory_correction: float = 1.0,
 ) -> Plan:
-    """The plan of `rewrite_data_files`; see `plan_operation`.
+    """Returns the plan of `rewrite_data_files`; see `plan_operation`.
 
-    Partitions whose equality deletes are to be converted are left to that operation whole.
+    Partitions whose equality deletes are to be converted are left whole to that operation.
     """
     files = tuple(live_files)
     by_partition = candidates(state.specs, files)
@@ -167,7 +167,8 @@ def plan_sorted(
     target_bytes: int,
     budget_bytes: int | None = None,
 ) -> list[SortedGroup]:
-    """File groups of one partition to sort, none larger than a batch or the budget may be."""
+    """Returns the file groups of one partition to sort. No group exceeds the limits of a batch or the
+    budget."""
     rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
     most = _most_bytes(policy.windows)
     left_bytes = most if budget_bytes is None else min(most, budget_bytes)
@@ -188,10 +189,10 @@ def plan_groups(
     budget_bytes: int | None = None,
     budget_reason: Reason = Reason.RUN_BUDGET,
 ) -> tuple[list[FileGroup], list[Leftover]]:
-    """File groups of one partition, none larger than a batch or the budget may be.
+    """Returns the file groups of one partition. No group exceeds the limits of a batch or the budget.
 
-    Left over are files under equality deletes whose keys cannot be matched, files that alone
-    exceed a cap of policy and, for `budget_reason`, those that exceed what is left of the budget.
+    The leftovers are files under equality deletes whose keys cannot be matched, files that alone exceed a cap
+    of the policy and, for `budget_reason`, files that exceed the remaining budget.
     """
     rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
     windows = policy.windows
@@ -233,7 +234,7 @@ def plan_groups(
 
 
 def _unsupported(state: TableState, found: Sequence[Candidate]) -> EqualityDeletes:
-    """The deletes on these files whose keys cannot be matched."""
+    """Returns the deletes on these files whose keys cannot be matched."""
     if not found:
         return NO_EQUALITY_DELETES
     applying = found[0].all_equality_deletes.applying(c.file for c in found)
@@ -243,7 +244,7 @@ def _unsupported(state: TableState, found: Sequence[Candidate]) -> EqualityDelet
 def _within_budget(
     groups: Iterable[FileGroup], budget_bytes: int | None, reason: Reason
 ) -> tuple[list[FileGroup], list[Leftover]]:
-    """The groups that fit, in order, and per partition what did not."""
+    """Returns the groups that fit, in order, and for each partition what did not fit."""
     kept: list[FileGroup] = []
     cut: dict[PartitionKey, list[FileGroup]] = defaultdict(list)
     left = budget_bytes
@@ -265,8 +266,8 @@ def _chunks(
     in_order: Collection[str],
     windows: WindowsPolicy,
 ) -> list[list[FileGroup]]:
-    """Groups that one batch may hold together, in order; those with files under equality deletes
-    apart from those without, and those to be sorted apart from both."""
+    """Groups consecutive file groups into batches. File groups under equality deletes, file groups to sort,
+    and all others are in separate batches."""
     chunks: list[list[FileGroup]] = []
     open_chunk: dict[tuple[bool, bool], int] = {}
     for group in groups:
@@ -293,8 +294,9 @@ def _with_deletes(
     marked: Sequence[LiveFile],
     memory_correction: float,
 ) -> RewriteDataFiles:
-    """The work, applying these deletes to its files `marked`; dropped are all but those `kept` (paths),
-    which other files need: the replacements of these are no older than the deletes."""
+    """Returns the work with these deletes applied to its files `marked`. It drops all of them except those in
+    `kept` (paths), which other files need. The sequence numbers of the new files are not below those of the
+    kept deletes."""
     rows = sum(f.record_count for f in marked)
     return replace(
         work,

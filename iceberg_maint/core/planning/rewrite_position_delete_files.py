@@ -1,10 +1,10 @@
-"""Plan batches of `rewrite_position_delete_files`: deletes with every data file they may mark.
+"""Plans batches of `rewrite_position_delete_files`: deletes with every data file they may mark.
 
-What a position delete file marks of live data files is written anew, one file per data file (in v3 a
-deletion vector); then the file goes. One that is scoped to its partition may name any data file
-there. Which ones it names only its contents say, so it is taken together with every live data file
-that it may apply to, and read. No other rule lets one go that may apply: what joins of partitions and
-sequence numbers have let go brought rows back (apache/iceberg#15727).
+The positions of live data files are written again, to one new file per data file (in v3 a deletion vector),
+and the old delete file is removed. A partition-scoped delete file may name any data file of its partition,
+and only its content says which. It is therefore read, and planned together with every live data file that it
+may apply to. No other rule drops a delete that may apply: joins of partitions and sequence numbers have
+dropped deletes and brought rows back (apache/iceberg#15727).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plan_position_deletes(
     policy: Policy,
     target_bytes: int,
 ) -> Plan:
-    """The plan for the partitions the decision says RUN, in its order.
+    """Plans the partitions that the decision says RUN, in its order.
 
     `live_files` are those of these partitions. Caps on bytes count the deletes that are read.
     """
@@ -87,7 +87,7 @@ def plan_position_deletes(
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Position deletes of one partition that go together, and the data files they may apply to."""
+    """Position deletes of one partition that are rewritten together, and the data files they may apply to."""
 
     partition: PartitionKey
     examined: tuple[Candidate, ...]
@@ -99,7 +99,7 @@ class _Unit:
         return sum(d.size_bytes for d in self.deletes if not d.void)
 
     def fits(self, windows: WindowsPolicy) -> bool:
-        """Whether one batch may hold it."""
+        """Whether the unit fits into one batch."""
         caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
         return self.size_bytes <= min(c for c in caps if c is not None) and (
             max(len(self.examined), len(self.deletes)) <= windows.max_files_per_batch
@@ -109,7 +109,7 @@ class _Unit:
 def _units(
     due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[LiveFile], format_version: int
 ) -> list[_Unit]:
-    """What can be done about the partition, in parts that may be done apart."""
+    """Returns the work on the partition as units that can be done separately."""
     grave = {f.metric for f in due.findings if f.severity is Severity.ERROR}
     merges = due.reason is Reason.FORCED or not grave.isdisjoint((MERGEABLE, REMAINING))
     units: list[_Unit] = []
@@ -140,11 +140,12 @@ def _units(
 
 
 def _void(due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[LiveFile]) -> list[LiveFile]:
-    """Those that apply to no live data file by the spec's own rules: the file they name is gone, is
-    newer or has a deletion vector, or there is none as old as they are in their spec and partition.
+    """Returns the deletes that apply to no live data file by the rules of the specification. The file that a
+    delete names is gone, is newer or has a deletion vector, or its spec and partition have no file that is
+    old enough.
 
-    Health has seen the whole table: where it counts another number of them, some data files are
-    not among those found, and nothing is said about the partition.
+    The health was measured on the whole table. If it counts a different number of these deletes, some data
+    files are not in `found`, and the function returns only deletes that a deletion vector replaces.
     """
     counted = next((int(f.value) for f in due.findings if f.metric == UNMARKING), 0)
     applying = {_identity(d) for c in found for d in c.position_deletes}
@@ -176,25 +177,26 @@ def _is_shared(delete: LiveFile) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Oldest:
-    """Of the data files of one spec and partition the lowest data sequence number, and the lowest of
-    the commits that added them; None where there are none."""
+    """The lowest data sequence number of the data files of one spec and partition, and the lowest sequence
+    number of the commits that added them. None without data files."""
 
     data: int | None
     added: int | None
 
     @classmethod
     def of(cls, scope: Sequence[Candidate]) -> _Oldest:
-        """Of these."""
+        """Returns the lowest numbers of these files."""
         data = min((c.file.data_sequence_number for c in scope), default=None)
         return cls(data, min(map(_added, scope), default=None))
 
     def reached_by(self, delete: LiveFile) -> bool:
-        """Whether a delete file scoped to the partition applies to one of them by its number."""
+        """Returns whether a partition-scoped delete file applies to one of the files by its number."""
         number = delete.data_sequence_number
         return self.data is not None and position_delete_reaches(number, self.data)
 
     def may_be_marked_by(self, delete: LiveFile) -> bool:
-        """Whether one of them was there when the delete file came: it can name no other."""
+        """Returns whether one of the files existed when the delete file was added. The delete file can name
+        no other."""
         return self.added is not None and self.added <= delete.data_sequence_number
 
 
@@ -203,20 +205,21 @@ def _added(candidate: Candidate) -> int:
 
 
 def _named(candidate: Candidate) -> list[LiveFile]:
-    """The position delete files that apply to this data file alone."""
+    """Returns the position delete files that apply to this data file alone."""
     return [
         d for d in candidate.position_deletes if d.kind is FileKind.POSITION_DELETES and not _is_shared(d)
     ]
 
 
 def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
-    """Whether the data file's own position deletes are written anew with those it shares: in v3
-    always, as its deletion vector stands for all; before, where those may mark it at all."""
+    """Returns whether the data file's own position deletes are rewritten together with the shared ones. In v3
+    always, because one deletion vector replaces them all. In v2 only if the shared ones may mark the file, or
+    if the file has more than one of its own."""
     return format_version >= 3 or _added(candidate) <= newest or len(_named(candidate)) > 1
 
 
 def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]:
-    """Consecutive units that one batch may hold together."""
+    """Groups consecutive units into batches."""
     chunks: list[list[_Unit]] = []
     partitions: set[PartitionKey] = set()
     examined = deletes = size_bytes = 0
@@ -258,7 +261,8 @@ def _batch(
 
 
 def _groups(chunk: Iterable[_Unit]) -> Iterator[FileGroup]:
-    """The data files of the batch, one group per partition and spec, of which nothing is written."""
+    """Yields the data files of the batch, one group per partition and spec. The batch writes no data files
+    for them."""
     by_scope: dict[Scope, dict[str, Candidate]] = defaultdict(dict)
     for unit in chunk:
         for candidate in unit.examined:

@@ -1,4 +1,4 @@
-"""Sorting: which files of a partition whose layout has drifted are sorted anew, as file groups."""
+"""Sorting: which files of a partition are sorted again after its layout has drifted, as file groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iceberg_maint.core.policy.data import LayoutPolicy, OutputSpec, WindowsPoli
 
 @dataclass(frozen=True, slots=True)
 class SortedGroup:
-    """A file group to sort, and what that should gain."""
+    """A file group to sort, and the gain it should have."""
 
     group: FileGroup
     layout: PlannedLayout
@@ -35,11 +35,11 @@ def sorted_groups(
     windows: WindowsPolicy,
     most_bytes: int,
 ) -> list[SortedGroup]:
-    """The files behind the depth of a partition that is due for its layout, in groups, none above
-    these bytes; nothing for a partition that is not.
+    """Returns the files that cause the overlap depth of a partition due for its layout, in groups of at most
+    these bytes. Returns no group for a partition that is not due for it.
 
-    Files under equality deletes are left to the rewrite that applies them, files that policy moves
-    to another spec to the one that moves them.
+    Files under equality deletes are left to the rewrite that applies these deletes. Files that the policy
+    moves to another spec are left to the rewrite that moves them.
     """
     order = state.order
     if order is None or Reason.LAYOUT not in rules.reasons:

@@ -1,7 +1,7 @@
-"""Work: what a batch does, one value per operation with the fields of that operation alone.
+"""Work: what a batch does, one class per operation with the fields of that operation.
 
-The union is closed: a consumer matches all six and ends with `typing.assert_never`, so that a seventh
-operation is an error of types in every consumer until it is handled there.
+The union is closed: a consumer matches all six and ends with `typing.assert_never`. A seventh operation is
+then a type error in every consumer that does not handle it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iceberg_maint.core.planning.memory import MemoryNeed
 
 
 class Strategy(StrEnum):
-    """The label of a batch in records and documents. It follows from the work and decides nothing."""
+    """The label of a batch in records and documents. It is derived from the work."""
 
     NATIVE = "native"
     ANTI_JOIN = "anti-join"
@@ -34,9 +34,9 @@ class Strategy(StrEnum):
 class RewriteDataFiles:
     """Write the rows of the groups again, without those that the deletes delete.
 
-    `layout` is the order to write them in, None to keep the order they are in. `equality_deletes` are
-    all that may apply to a file of the groups at the pinned snapshot, and `memory` is what applying
-    them needs. `applied_deletes` are the position deletes and deletion vectors that apply to one: the
+    `layout` is the order to write them in, None to keep their order. `equality_deletes` are all that may
+    apply to a file of the groups at the pinned snapshot. `memory` is what applying them needs.
+    `applied_deletes` are the position deletes and deletion vectors that apply to a file of the groups: the
     facts of the paths in `InputFile.delete_files`.
     """
 
@@ -50,7 +50,7 @@ class RewriteDataFiles:
 
     @property
     def strategy(self) -> Strategy:
-        """Sorted where it sorts, whatever deletes it applies."""
+        """`sort` if the work sorts, whether or not it applies deletes."""
         if self.layout is not None:
             return Strategy.SORTED
         return Strategy.ANTI_JOIN if self.equality_deletes else Strategy.NATIVE
@@ -58,9 +58,10 @@ class RewriteDataFiles:
 
 @dataclass(frozen=True, slots=True)
 class ConvertEqualityDeletes:
-    """Write the positions that the equality deletes delete in the data files of the groups, which stay.
+    """Write, as position deletes, the positions that the equality deletes delete. The data files of the
+    groups stay.
 
-    Without groups the deletes apply to no live data file: they go, and nothing is read. `memory` and
+    Without groups the deletes apply to no live data file. They are dropped, and no file is read. `memory` and
     `applied_deletes` are as in `RewriteDataFiles`.
     """
 
@@ -75,9 +76,10 @@ class ConvertEqualityDeletes:
 
 @dataclass(frozen=True, slots=True)
 class RewritePositionDeleteFiles:
-    """Write what the position deletes mark of the data files of the groups in new delete files.
+    """Write new delete files with the positions that the position deletes mark in the data files of the
+    groups.
 
-    `applied_deletes` are those that apply to one of these data files and are not among `position_deletes`.
+    `applied_deletes` are those that apply to one of these data files and are not in `position_deletes`.
     """
 
     operation: ClassVar[Operation] = Operation.REWRITE_POSITION_DELETE_FILES
@@ -111,7 +113,7 @@ class ExpireSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOrphanFiles:
-    """Mark orphan files; `sweep` empties the trash past its hold before (see `may_sweep`)."""
+    """Move orphan files to the trash. With `sweep`, first empty the trash past its hold (see `may_sweep`)."""
 
     operation: ClassVar[Operation] = Operation.REMOVE_ORPHAN_FILES
 
@@ -128,11 +130,11 @@ FileWork = RewriteDataFiles | ConvertEqualityDeletes | RewritePositionDeleteFile
 MetadataWork = RewriteManifests | ExpireSnapshots
 """Work on the metadata of the table as a whole, committed without new files."""
 Work = FileWork | MetadataWork | RemoveOrphanFiles
-"""Everything that a batch may do. Only `RemoveOrphanFiles` commits nothing."""
+"""All work of a batch. Only `RemoveOrphanFiles` commits nothing."""
 
 
 def file_work(work: Work) -> FileWork:
-    """The work as work on files. Raises ValueError for other work, which writes no file."""
+    """Returns the work as work on files. Raises ValueError for other work, which writes no file."""
     match work:
         case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
             return work
@@ -143,7 +145,7 @@ def file_work(work: Work) -> FileWork:
 
 
 def table_work(work: Work) -> MetadataWork | RemoveOrphanFiles:
-    """The work as work on the table as a whole. Raises ValueError for work on files of partitions."""
+    """Returns the work as work on the table as a whole. Raises ValueError for work on files of partitions."""
     match work:
         case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
             return work

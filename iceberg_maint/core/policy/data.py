@@ -261,7 +261,7 @@ class Policy:
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
     max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
     ledger_keep_days: int | None = _key(
-        90, "days that the ledger keeps finished work and records of the table; null: for ever", minimum=1
+        90, "days that the ledger keeps finished work and records of the table; null: no limit", minimum=1
     )
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)

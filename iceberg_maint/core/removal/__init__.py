@@ -1,1 +1,1 @@
-"""Removal: which files may go, and which clocks must agree first."""
+"""Removal: which files may be removed, and which clocks must agree first."""

@@ -29,7 +29,8 @@ CHECKPOINT_SECONDS = 2
 _HEAP = "768m"
 _STOP_SECONDS = 30
 
-# Flink's own list for Java 17 and later. Without it Flink cannot serialize checkpoints.
+# The packages that Flink's own configuration opens for Java 17 and later. Without them Flink cannot serialize
+# checkpoints.
 _OPENED = (
     *("java.lang", "java.net", "java.io", "java.nio", "java.lang.reflect", "java.text", "java.time"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
@@ -64,7 +65,8 @@ appender.file.layout.pattern = %d %-5p %c{1} - %m%n
 
 @dataclass(frozen=True, slots=True)
 class FlinkHome:
-    """A Java and the class path of Flink, Iceberg's runtime for it and the catalog's driver."""
+    """The Java executable, and a class path with Flink, Iceberg's runtime for Flink and the JDBC driver of
+    the catalog."""
 
     java: Path
     class_path: tuple[Path, ...]
@@ -79,12 +81,12 @@ class FlinkJob:
 
     @property
     def running(self) -> bool:
-        """Whether its process still runs."""
+        """Whether the process of the job still runs."""
         return self.process.poll() is None
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended without an error: committed checkpoints contain every row."""
+        """Whether the job has ended without an error. If so, its checkpoints have committed every row."""
         return self.process.poll() == 0 and "[ERROR]" not in self.said()
 
     def said(self) -> str:
@@ -93,12 +95,13 @@ class FlinkJob:
 
 
 def flink_home(config: Config, folder: Path) -> FlinkHome:
-    """Flink in `folder`, where `make demo-flink` installed it. Fetches and verifies the jars from Maven.
+    """Returns the Flink that `make demo-flink` installed in `folder`. Downloads the other jars from Maven and
+    compares their checksums.
 
-    Raises ConfigurationError ICM-100 if `folder` has no Flink, RefusedError ICM-103 for a missing Java or
-    a jar that fails its checksum.
+    Raises ConfigurationError ICM-100 if `folder` has no Flink, RefusedError ICM-103 if there is no Java or if
+    a jar fails its checksum.
     """
-    # Absolute, because the job has another working directory.
+    # The path is absolute, because the job has another working directory.
     flink = folder.absolute() / "pyflink"
     if not flink.is_dir():
         raise ConfigurationError("ICM-100", f"{folder} has no Flink.", "run 'make demo-flink'.")
@@ -116,10 +119,11 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
 
 
 def flink_catalog(catalog: CatalogConfig) -> Mapping[str, str]:
-    """Properties of Flink's catalog for a catalog of type jdbc; `name` is its name.
+    """Returns the properties of Flink's catalog for a catalog of type jdbc. The property `name` is the
+    catalog's name.
 
-    Flink has no type for JDBC catalogs and needs the class. Flink's catalog must have the same name as
-    ours: Iceberg stores the tables of a JDBC catalog under the catalog's name.
+    Iceberg's Flink catalog has no `type` for JDBC, so `catalog-impl` names the class. Flink's catalog must
+    have the same name as ours, because Iceberg stores the tables of a JDBC catalog under the catalog's name.
     """
     prefix = f"spark.sql.catalog.{catalog.name}."
     conf = catalog_conf(catalog.name, catalog.type, catalog.uri, catalog.warehouse, catalog.properties)

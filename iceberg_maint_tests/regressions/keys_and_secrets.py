@@ -1,15 +1,15 @@
-"""Regressions of naming and telling: values taken for others, secrets told, ports opened."""
+"""Regressions of partition keys, names and secrets: keys that collide, secrets that leak, open ports."""
 
 from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, off
 
-TELLING = (
+KEYS_AND_SECRETS = (
     Regression(
         "partition-keys-that-meet",
         "dagster-io/dagster#11443, #6213",
-        'NULL, the empty text and "null" are one partition key',
-        "keys are injective, NULL is the bare field name",
+        'NULL, the empty text and "null" give the same partition key',
+        "Different partition values have different keys. The key of NULL is the field name without a value",
         off(
             "core/model/partition_key.py",
             'parts.append(name if value is None else f"{name}={_quote(_to_text(field, value))}")',
@@ -20,8 +20,8 @@ TELLING = (
     Regression(
         "key-read-as-a-range",
         "dagster-io/dagster#10082, #19845",
-        "`...` in a partition's value makes a range of it",
-        "dots that would read as one are encoded",
+        "Dagster reads `...` in a partition value as a range",
+        "Dots that Dagster would read as a range are encoded",
         off(
             "core/model/partition_key.py",
             r'    return re.sub(r"^\.|\.$|\.{2,}", lambda m: "%2E" * len(m[0]), quoted)',
@@ -32,8 +32,8 @@ TELLING = (
     Regression(
         "zero-and-minus-zero",
         "Iceberg's comparison of partitions",
-        "0.0 and -0.0 are one partition to Python and two to Iceberg",
-        "floats are told apart by their bits",
+        "Python compares 0.0 and -0.0 as equal, but in Iceberg they are two partitions",
+        "Floating-point values are compared by their bits",
         off(
             "catalog/manifests/reader.py",
             "    if any(isinstance(value, float) for p in places for value in p):\n",
@@ -45,8 +45,8 @@ TELLING = (
     Regression(
         "decoder-says-nothing",
         "apache/iceberg-python (bytes that disagree with their schema)",
-        "a manifest that does not hold what its list says is read without a sound",
-        "entries and rows are compared with the manifest list's",
+        "The content of a manifest contradicts the manifest list, and the reader reports nothing",
+        "The reader compares the entries and rows of a manifest with the counts in the manifest list",
         off(
             "catalog/manifests/reader.py",
             "    _check_counts(manifest, table, status, records)\n",
@@ -56,9 +56,9 @@ TELLING = (
     ),
     Regression(
         "name-steers-the-terminal",
-        "apache/iceberg (summaries are anybody's text)",
-        "what another engine writes into a summary is shown as it is",
-        "names are cut, and nothing in them steers a terminal",
+        "apache/iceberg (any engine can write summaries)",
+        "Text that another engine wrote into a snapshot summary is printed unchanged",
+        "Names are cut to a maximum length, and control characters are removed",
         off(
             "core/model/foreign_commits.py",
             'printable = "".join(c if c.isprintable() else " " for c in name)',
@@ -69,8 +69,8 @@ TELLING = (
     Regression(
         "secret-in-a-message",
         "apache/iceberg#17804, trinodb/trino#28537",
-        "a password stands in an error's text and from there in logs and pages",
-        "known secrets are masked by value wherever text leaves",
+        "A password appears in the text of an error, and from there in logs and pages",
+        "Known secrets are masked by value in all output",
         off(
             "config/secrets.py",
             "            text = text.replace(secret, MASK)\n",
@@ -81,8 +81,8 @@ TELLING = (
     Regression(
         "secret-in-the-file",
         "dagster-io/dagster#26070, #31718",
-        "a secret written in the configuration is shown by every tool that shows it",
-        "secrets come from the environment; written ones are refused",
+        "Every tool that shows the configuration also shows a secret written in it",
+        "Secrets come from the environment. A secret in the file is refused",
         off(
             "config/secrets.py",
             "    if _SECRET_KEY.search(key) and not about:\n",
@@ -93,8 +93,8 @@ TELLING = (
     Regression(
         "secret-among-arguments",
         "apache/iceberg#17920",
-        "catalog credentials stand in a JVM's arguments, which every user of the machine can read",
-        "they reach the JVM on a socket",
+        "Catalog credentials are arguments of a JVM, and every user of the machine can read them",
+        "The JVM receives credentials through a socket",
         off(
             "spark/session/settings.py",
             '    if key.startswith(("spark.sql.catalog.", "spark.hadoop.")):\n',
@@ -105,8 +105,8 @@ TELLING = (
     Regression(
         "short-secret-in-a-path",
         "our trial on S3",
-        "a key id `admin` occurs in the path of a jar: `spark.jars` is withheld, and Iceberg's classes are missing",
-        "settings that are read at the start are never withheld",
+        "The path of a jar contains a key id `admin`: `spark.jars` is withheld, and Iceberg's classes are missing",
+        "Settings that are read at the start are never withheld",
         off(
             "spark/session/settings.py",
             "    if not key.startswith(READ_AT_START):\n",
@@ -117,38 +117,13 @@ TELLING = (
     Regression(
         "open-port",
         "Spark's and Dagster's defaults",
-        "a Spark on one machine listens to all others",
-        "a local master with another address than loopback is refused",
+        "Spark on one machine accepts connections from other machines",
+        "A local master with an address other than loopback is refused",
         off(
             "spark/session/settings.py",
             "    if not is_loopback:\n",
             "    if False:\n",
             "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
-        ),
-    ),
-    Regression(
-        "environment-counted-against-a-partition",
-        "our trial on Glue",
-        "credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
-        "failures of the environment leave the history of a partition as it was",
-        off(
-            "runner/execute.py",
-            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):\n",
-            "    if attempt_result.reason is Reason.STALE:\n",
-            "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
-            "runner/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
-        ),
-    ),
-    Regression(
-        "cluster-without-executors",
-        "our trial on a standalone cluster",
-        "a cluster starts no executor: the run waits without end, or ends with a page of Java's stack",
-        "a session on a cluster runs a job of one row first, within a limit of time",
-        off(
-            "spark/session/executors.py",
-            "        job.result(wait_seconds)\n",
-            "        job.result(60)\n",
-            "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",
         ),
     ),
 )
