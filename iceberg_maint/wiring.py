@@ -231,6 +231,14 @@ def spark_versions(config: Config) -> Mapping[str, str]:
     return versions(session(config))
 
 
+def spark_reads(config: Config, table: TableId) -> str:
+    """Starts Spark, loads a table through its catalog and FileIO, and returns the name of the FileIO. Raises
+    IcebergMaintError ICM-133, UnreadableTableError ICM-101."""
+    from iceberg_maint.spark.session.catalog_access import read_table
+
+    return read_table(session(config), str(table))
+
+
 def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:
     """An engine on the session of `session`, which starts at its first use."""
     from iceberg_maint.spark.engine import SparkEngine

@@ -64,7 +64,7 @@ class LocalStore:
 
     def now_ms(self, folder: str) -> int:
         """Returns the file system's time, from a file that is written there and removed."""
-        return _probe(self, folder)
+        return _probe(self, folder, self.create)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
@@ -110,26 +110,27 @@ class LocalStore:
 
 class ArrowStore:
     """Any Arrow file system. `resolve` returns the file system of a location and the path in it. A move
-    is a copy and a delete if the store cannot rename. The memory is that of the largest folder's listing."""
+    is a copy and a delete if the store cannot rename. Arrow returns a listing as a whole, so its memory grows
+    with the number of files: about 0.8 kB per file."""
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Yields every file below the prefix, folder by folder."""
+        """Yields every file below the prefix.
+
+        One recursive listing, because subfolders are no reliable way to the files below them: GCS returns
+        only subfolders that have an object of their own, and for the key `t//1` S3 returns the folder `t` as
+        its own subfolder.
+        """
         base = prefix.rstrip("/")
         system, root = self._resolve(base)
-        pending = [root]
-        while pending:
-            folder = pending.pop()
-            with _permitted(prefix):
-                # One folder at a time: Arrow would hold the listing of the whole tree in memory.
-                infos = system.get_file_info(FileSelector(folder, allow_not_found=True))
-            for info in infos:
-                if info.type is FileType.Directory:
-                    pending.append(info.path)
-                elif info.type is FileType.File:
-                    yield _of_info(base + info.path[len(root) :], info)
+        with _permitted(prefix):
+            infos = system.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
+        while infos:
+            info = infos.pop()  # releases its memory
+            if info.type is FileType.File:
+                yield _of_info(base + info.path[len(root) :], info)
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""
@@ -140,7 +141,8 @@ class ArrowStore:
 
     def now_ms(self, folder: str) -> int:
         """Returns the store's time, from an object that is written there and removed."""
-        return _probe(self, folder)
+        # No other object has this name, so no request looks for one.
+        return _probe(self, folder, self._write)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
@@ -161,10 +163,13 @@ class ArrowStore:
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new file. An object store acknowledges a write when it is durable."""
+        if self.stat(path) is not None:
+            raise FileExistsError(path)
+        self._write(path, lines)
+
+    def _write(self, path: str, lines: Iterable[bytes]) -> None:
         system, place = self._resolve(path)
         with _permitted(path):
-            if self.stat(path) is not None:
-                raise FileExistsError(path)
             _make_parent(system, place)
             with system.open_output_stream(place) as out:
                 for line in lines:
@@ -188,9 +193,9 @@ class ArrowStore:
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
         system, place = self._resolve(path)
-        with _permitted(path):
-            if self.stat(path) is not None:
-                system.delete_file(place)
+        # Arrow looks for the file itself.
+        with _permitted(path), suppress(FileNotFoundError):
+            system.delete_file(place)
 
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it if they hold no file. Arrow creates an object for every
@@ -220,10 +225,10 @@ def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
     return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(location)
 
 
-def _probe(store: Store, folder: str) -> int:
+def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], None]) -> int:
     path = f"{folder.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
     try:
-        store.create(path, [b"clock\n"])
+        write(path, [b"clock\n"])
         stored = store.stat(path)
     except BaseException:
         # A failed removal must not hide the first error, least of all an interrupt.

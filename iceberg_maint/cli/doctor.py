@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,10 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     if os.environ.get("DAGSTER_HOME"):
         yield _try("dagster", _dagster)
     if with_spark:
-        yield _try("spark", lambda: _spark(config))
+        started = _try("spark", lambda: _spark(config))
+        yield started
+        if started.status == OK:
+            yield from _spark_catalogs(config, listed)
 
 
 def _try(name: str, body: Callable[[], str]) -> Check:
@@ -348,6 +352,24 @@ def _spark(config: Config) -> str:
 
     versions = spark_versions(config)
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
+def _spark_catalogs(config: Config, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
+    """Reads the first table of each catalog through Spark's own clients. Only the changes of a table need them."""
+    for name, tables in listed.items():
+        if not tables:
+            continue
+        read = partial(_spark_read, config, tables[0])
+        check = _try(f"spark catalog {name}", read)
+        if check.status == FAILED and _only_advises(config, tables):
+            check = replace(check, status=WARNING, detail=f"{check.detail} Mode advise does not need it.")
+        yield check
+
+
+def _spark_read(config: Config, table: TableId) -> str:
+    from iceberg_maint.wiring import spark_reads
+
+    return f"{table} read by {spark_reads(config, table)}"
 
 
 def _place(address: str) -> str:

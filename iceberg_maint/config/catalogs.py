@@ -88,7 +88,10 @@ def check_spark_conf(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     settings are checked where the session is built."""
     for key, value in conf.items():
         where = f"spark.conf.{key}"
-        if key.endswith("JavaOptions") and any(secret in value for secret in secrets):
+        # Whole words only: a short secret occurs in other words by chance.
+        if key.endswith("JavaOptions") and any(
+            re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", value) for secret in secrets
+        ):
             raise ConfigurationError(
                 "ICM-118",
                 f"{where} holds a secret. Every user of the machine can read the arguments of a process.",

@@ -306,7 +306,7 @@ def _evaluation(
 def _hindrance(measured: Measured, policy: Policy, now_ms: int) -> str:
     """Why no partition of the table is maintained although its check fails."""
     if columns := unsupported_columns(measured.uncommon_types, SPARK_4):
-        return f". No operation on data can read column {column_list(columns)} (ICM-132)"
+        return f". No operation on data can read column {column_list(columns)} (ICM-134)"
     wait = publish_wait(measured.pending_publishes, policy, now_ms)
     return f". Maintenance waits until {wait.names} is published" if wait is not None else ""
 

@@ -75,6 +75,20 @@ class MemoryExceededError(IcebergMaintError):
         return (MemoryExceededError, (self.message, self.use))
 
 
+class EnvironmentFailedError(IcebergMaintError):
+    """Credentials, a connection or a class are missing. This says nothing about the batch. The table is unchanged."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            "ICM-133",
+            message,
+            "correct the credentials, address or jar that the message names, then run iceberg-maint doctor.",
+        )
+
+    def __reduce__(self) -> tuple[type[EnvironmentFailedError], tuple[str]]:
+        return (EnvironmentFailedError, (self.message,))
+
+
 def _no_retention(_metadata_location: str) -> Retention | None:
     return None
 

@@ -229,7 +229,7 @@ def _table_change(
         Reason.DROPPED_SOURCE: "write the files of these specs again: see ICM-131",
         Reason.EMPTY: "data in the table",
         Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
-        Reason.UNSUPPORTED_TYPE: "another type of the column, or another engine for the rewrite: see ICM-132",
+        Reason.UNSUPPORTED_TYPE: "another type of the column, or another engine for the rewrite: see ICM-134",
         Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }

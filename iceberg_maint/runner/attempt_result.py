@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES, is_environment, python_causes
 from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, Rejection
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.ports.engine import Written
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.ports.engine import EnvironmentFailedError, Written
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint.runner.runtime import Runtime
 
@@ -21,6 +23,7 @@ _REJECTIONS = {
     Rejection.CONFLICT: Reason.CONFLICT,
     Rejection.REFUSED: Reason.GATE_REFUSED,
     Rejection.CLOCKS: Reason.CLOCKS_DISAGREE,
+    Rejection.ENVIRONMENT: Reason.ENVIRONMENT,
     Rejection.ERROR: Reason.ERROR,
 }
 
@@ -64,6 +67,19 @@ def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
     return AttemptResult(
         OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
     )
+
+
+def environment_failure(why: Exception) -> AttemptResult | None:
+    """Returns the result of an attempt that the environment failed. None for any other error."""
+    if isinstance(why, IcebergMaintError):
+        if why.code not in ENVIRONMENT_CODES:
+            return None
+        message = str(why)
+    elif is_environment(python_causes(why)):
+        message = str(EnvironmentFailedError(f"{one_line(why)}."))
+    else:
+        return None
+    return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, message)
 
 
 def one_line(why: BaseException) -> str:

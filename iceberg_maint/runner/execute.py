@@ -44,10 +44,11 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written
+from iceberg_maint.ports.engine import CommitContext, EnvironmentFailedError, MemoryExceededError, Written
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.attempt_result import (
     AttemptResult,
+    environment_failure,
     one_line,
     pin_same,
     rejected_commit,
@@ -188,7 +189,11 @@ def _write_and_commit(
         raise
     except StaleBatchError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, str(why))
+    except EnvironmentFailedError as why:
+        return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, str(why))
     except RefusedError as why:
+        if failure := environment_failure(why):
+            return failure
         unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
         return AttemptResult(status, unsupported or Reason.ERROR, str(why))
@@ -303,7 +308,7 @@ def _histories(
         return {p: succeeded() for p in histories}
     if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason is Reason.STALE:
+    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):
         return {p: undone(h) for p, h in histories.items()}
     if attempt_result.reason is Reason.CLOCKS_DISAGREE:
         # The back-off counts by the slower clock. By a clock that is ahead it would last too long.

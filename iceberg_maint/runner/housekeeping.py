@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from iceberg_maint.core.commits.expire_snapshots import expired
 from iceberg_maint.core.decisions.manifests import manifest_findings
@@ -21,6 +22,7 @@ from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import retention_of
 from iceberg_maint.runner.attempt_result import (
     AttemptResult,
+    environment_failure,
     one_line,
     pin_same,
     rejected_commit,
@@ -57,10 +59,12 @@ def remove_orphans(
     except FenceLostError:
         raise
     except RefusedError as why:
-        return AttemptResult(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
+        return environment_failure(why) or AttemptResult(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
     except Exception as why:  # noqa: BLE001 - every file is in its place or in the trash
-        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+        return environment_failure(why) or AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     if orphan_work.stopped is not None:
+        if failure := environment_failure(orphan_work.stopped):
+            return replace(failure, work=orphan_work)
         refused = isinstance(orphan_work.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
         message = str(orphan_work.stopped) if refused else one_line(orphan_work.stopped)

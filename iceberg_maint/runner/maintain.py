@@ -72,8 +72,8 @@ def maintain(
 ) -> tuple[OperationOutcome, ...]:
     """Runs the requested operations on one table, one after the other.
 
-    Each operation resumes open batches, then does what is due. A lease of another owner or an unknown
-    commit stops all operations.
+    Each operation resumes open batches, then does what is due. A lease of another owner, an unknown commit, or
+    two batches in a row that the environment failed stop all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
     Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
@@ -99,7 +99,7 @@ def maintain(
         )
         outcomes.append(_operate(table, run))
         observer(OperationEnded(outcomes[-1]))
-        if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT):
+        if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
             # The remaining operations report what they skip. They do not wait for the lease again.
             stopped_by = run.stopped_by
     return tuple(outcomes)
@@ -265,6 +265,10 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
             run.stopped_by = Reason.UNKNOWN_COMMIT
+            return stale
+        if [o.reason for o in run.outcomes[-2:]] == [Reason.ENVIRONMENT] * 2:
+            # One failure may concern the files of one partition, for example a denied prefix.
+            run.stopped_by = Reason.ENVIRONMENT
             return stale
         stale = stale or outcome.reason is Reason.STALE
     return stale

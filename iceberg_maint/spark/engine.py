@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.memory import MemoryUse, Preflight
@@ -28,7 +29,13 @@ from iceberg_maint.core.planning.work import (
     file_work,
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.ports.engine import CommitContext, MemoryExceededError, Written, WrittenFile
+from iceberg_maint.ports.engine import (
+    CommitContext,
+    EnvironmentFailedError,
+    MemoryExceededError,
+    Written,
+    WrittenFile,
+)
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
 from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.commit.rewrite_files import commit_batch
@@ -38,7 +45,7 @@ from iceberg_maint.spark.deletes.convert import Converted, convert
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.merge_position_deletes import merge
 from iceberg_maint.spark.deletes.preflight import check_keys, memory_of, preflight_of
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, one_line
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes, connection_lost, one_line
 from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
@@ -131,9 +138,17 @@ class SparkEngine:
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
-        memory or scratch space, or what Spark raised. The orphan pass removes files that were written by
-        then.
+        memory or scratch space, EnvironmentFailedError for credentials, connections or classes that are
+        missing, or what Spark raised. The orphan pass removes files that were written by then.
         """
+        try:
+            return self._write(batch, policy)
+        except JVM_ERRORS as why:
+            if not is_environment(causes(why)):
+                raise
+            raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
+
+    def _write(self, batch: Batch, policy: Policy) -> Written:
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)

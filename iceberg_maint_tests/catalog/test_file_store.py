@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem as FsspecLocal
-from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import (
+    FileInfo,
+    FileSelector,
+    FileSystem,
+    FileType,
+    FSSpecHandler,
+    LocalFileSystem,
+    PyFileSystem,
+    S3FileSystem,
+    SubTreeFileSystem,
+)
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, open_store
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
 Place = tuple[Store, str]
 
@@ -43,6 +55,68 @@ def test_listing_finds_every_file_in_the_spelling_asked_for(place: Place) -> Non
     found = {f.path: f.size_bytes for f in store.list(f"{root}/t/")}
     assert found == {f"{root}/{name}": n for n, name in enumerate(names[:4])}
     assert list(store.list(f"{root}/none")) == []
+
+
+@pytest.fixture
+def bucket() -> Iterator[tuple[ArrowStore, Bucket]]:
+    """A store on Arrow's own S3 file system, and the objects behind it."""
+    with object_server() as (endpoint, bucket):
+        system = S3FileSystem(
+            access_key="key", secret_key="a secret", region="us-east-1", endpoint_override=endpoint
+        )
+        yield ArrowStore(lambda location: (system, location.removeprefix("s3://"))), bucket
+
+
+def test_key_with_an_empty_segment_is_listed_once_by_one_request(bucket: tuple[ArrowStore, Bucket]) -> None:
+    store, objects = bucket
+    for key in ("w/t/1", "w/t//2", "w/t/d//3", "w/t/d/4", "w/tt/5"):
+        objects.objects[key] = (b"x", time.time())
+    listed = sorted(f.path for f in islice(store.list("s3://bucket/w/t"), 20))
+    assert listed == [f"s3://bucket/w/t/{key}" for key in ("/2", "1", "d//3", "d/4")]
+    assert objects.requests == ["GET"]
+
+
+def test_listing_of_many_folders_takes_one_request_per_page(bucket: tuple[ArrowStore, Bucket]) -> None:
+    store, objects = bucket
+    for n in range(120):
+        objects.objects[f"w/t/data/p={n}/f"] = (b"x", time.time())
+    assert sum(1 for _ in store.list("s3://bucket/w/t/")) == 120
+    assert objects.requests == ["GET"] * 3  # pages of 50 objects
+
+
+def test_requests_of_the_clock_are_those_that_arrow_needs(bucket: tuple[ArrowStore, Bucket]) -> None:
+    store, objects = bucket
+    objects.objects["w/t/1"] = (b"x", time.time())
+    store.now_ms("s3://bucket/w/t")
+    # A multipart upload of three requests, its time; Arrow looks for the file, deletes it, and keeps its folder.
+    assert objects.requests == ["POST", "PUT", "POST", "HEAD", "HEAD", "DELETE", "PUT"]
+    objects.requests.clear()
+    store.delete("s3://bucket/w/t/1")
+    assert objects.requests == ["HEAD", "DELETE", "PUT"]
+
+
+class FlatNames:
+    """A file system whose listing of one folder returns objects only, as Arrow's for GCS."""
+
+    type_name = "gcs"
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = paths
+
+    def get_file_info(self, selector: FileSelector) -> list[FileInfo]:
+        below = {p: p.removeprefix(f"{selector.base_dir}/") for p in self._paths}
+        return [
+            FileInfo(path, type=FileType.File, size=1, mtime=0.0)
+            for path, name in below.items()
+            if name != path and (selector.recursive or "/" not in name)
+        ]
+
+
+def test_file_below_a_folder_without_an_object_of_its_own_is_listed() -> None:
+    system = FlatNames("bucket/t/metadata/v1.json", "bucket/t/data/p=1/a", "bucket/t/b", "bucket/u/c")
+    store = ArrowStore(lambda path: (system, path.removeprefix("gs://")))  # type: ignore[arg-type, return-value]
+    listed = sorted(f.path for f in store.list("gs://bucket/t"))
+    assert listed == ["gs://bucket/t/b", "gs://bucket/t/data/p=1/a", "gs://bucket/t/metadata/v1.json"]
 
 
 def test_file_written_is_read_told_and_deleted(place: Place) -> None:

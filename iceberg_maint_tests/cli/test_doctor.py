@@ -12,7 +12,7 @@ from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.cli.doctor import _probe
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 
@@ -24,6 +24,7 @@ def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
     monkeypatch.setattr("iceberg_maint.wiring.spark_versions", lambda _config: lake.engine.versions())
+    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lambda _config, _table: "HadoopFileIO")
 
 
 def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
@@ -48,9 +49,11 @@ def test_sound_lake_passes_every_check(lake: Lake) -> None:
         "owners",
         "clock",
         "spark",
+        "spark catalog lake",
     ]
     assert found["catalog lake"][1].endswith("2 tables")
     assert found["spark"][1] == "iceberg 1.12.0, spark 4.1.4"
+    assert found["spark catalog lake"][1] == "lake.db.healthy read by HadoopFileIO"
 
 
 def test_spark_can_be_left_out(lake: Lake) -> None:
@@ -231,3 +234,17 @@ def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: 
     monkeypatch.setattr("iceberg_maint.wiring.spark_versions", broken)
     (failed,) = (c for c in lake.json("doctor", exit_code=1)["checks"] if c["status"] == "failed")
     assert (failed["check"], failed["detail"], failed["code"]) == ("spark", "OSError: no space left", None)
+
+
+@pytest.mark.parametrize(("mode", "status", "exit_code"), [("act", "failed", 1), ("advise", "warning", 0)])
+def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, mode: str, status: str, exit_code: int
+) -> None:
+    def lacks_a_jar(_config: object, table: TableId) -> str:
+        raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
+
+    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lacks_a_jar)
+    monkeypatch.setattr("iceberg_maint.cli.doctor._only_advises", lambda *_: mode == "advise")
+    found = checks(lake, exit_code=exit_code)["spark catalog lake"]
+    advice = " Mode advise does not need it." if mode == "advise" else ""
+    assert found == (status, f"ICM-133 Spark cannot read lake.db.healthy. Fix: list the jar.{advice}")

@@ -59,4 +59,4 @@ def test_tables_and_why_and_run_name_the_column_that_nothing_reads(lake: Lake) -
     assert document["truth"] == "Refused: no operation on data can read column s.at (time)."
     result = lake("run", "db.sick")
     assert (result.exit_code, lake.engine.batches) == (3, [])
-    assert "lake.db.sick: ICM-132 no operation on data can read column s.at (time)." in result.stderr
+    assert "lake.db.sick: ICM-134 no operation on data can read column s.at (time)." in result.stderr

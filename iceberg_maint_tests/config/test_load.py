@@ -382,6 +382,13 @@ def test_secret_among_the_arguments_of_java_is_refused(load: Load) -> None:
         load(text, JAVA_ARGUMENTS="-Dstore.password=pw")
 
 
+def test_short_secret_inside_a_word_of_the_arguments_of_java_is_accepted(load: Load) -> None:
+    text = (
+        ONE + "spark: {conf: {spark.driver.extraJavaOptions: -Dkafka=1, spark.x.access-key: {env: KEY_ID}}}\n"
+    )
+    assert load(text, KEY_ID="k").spark.conf["spark.driver.extraJavaOptions"] == "-Dkafka=1"
+
+
 def test_hive_table_without_a_lock_is_refused_where_it_is_acted_on(load: Load) -> None:
     config = load("catalogs: {h: {type: hive, uri: 'thrift://h'}}\ntables: {db.looked_at: {mode: advise}}\n")
     unlocked = {"engine.hive.lock-enabled": "False"}

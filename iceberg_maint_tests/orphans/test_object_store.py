@@ -133,6 +133,13 @@ def test_swept_object_store_keeps_nothing_of_the_trash(world: World) -> None:
     assert (world.has(world.lake.live), world.in_trash()) == (len(world.lake.live), [])
 
 
+def test_orphan_with_an_empty_segment_in_its_key_stays_and_the_others_go(world: World) -> None:
+    table = world.catalog.pin(TABLE).location.removeprefix("s3://bucket/")
+    world.bucket.objects[f"{table}/data//orphan"] = (b"x", time.time())
+    assert world.run().trashed_files == ALL
+    assert f"{table}/data//orphan" in world.bucket.objects
+
+
 def test_listing_comes_by_the_page_and_no_folder_objects_are_made_for_moves(world: World) -> None:
     before = len(world.bucket.requests)
     world.run()

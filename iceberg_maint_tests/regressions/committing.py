@@ -318,4 +318,29 @@ COMMITTING = (
             f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[regroup]",
         ),
     ),
+    Regression(
+        "environment-counted-against-a-partition",
+        "our trial on Glue",
+        "Credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
+        "Failures of the environment leave the history of a partition as it was",
+        off(
+            "runner/execute.py",
+            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):\n",
+            "    if attempt_result.reason is Reason.STALE:\n",
+            "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
+            "runner/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
+        ),
+    ),
+    Regression(
+        "cluster-without-executors",
+        "our trial on a standalone cluster",
+        "A cluster starts no executor: the run waits without end, or ends with a page of Java's stack",
+        "A session on a cluster runs a job of one row first, within a limit of time",
+        off(
+            "spark/session/executors.py",
+            "        job.result(wait_seconds)\n",
+            "        job.result(60)\n",
+            "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",
+        ),
+    ),
 )

@@ -97,9 +97,21 @@ KEYS_AND_SECRETS = (
         "The JVM receives credentials through a socket",
         off(
             "spark/session/settings.py",
-            '        if not key.startswith(("spark.sql.catalog.", "spark.hadoop."))\n',
-            "        if True\n",
+            '    if key.startswith(("spark.sql.catalog.", "spark.hadoop.")):\n',
+            "    if False:\n",
             "spark/session/test_session.py::test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret",
+        ),
+    ),
+    Regression(
+        "short-secret-in-a-path",
+        "our trial on S3",
+        "The path of a jar contains a key id `admin`: `spark.jars` is withheld, and Iceberg's classes are missing",
+        "Settings that are read at the start are never withheld",
+        off(
+            "spark/session/settings.py",
+            "    if not key.startswith(READ_AT_START):\n",
+            "    if True:\n",
+            "spark/session/test_session.py::test_settings_read_at_the_start_stay_arguments_whatever_short_secret_occurs_in_them",
         ),
     ),
     Regression(

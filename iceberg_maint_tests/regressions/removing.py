@@ -12,6 +12,10 @@ RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
 EXPIRY = "core/commits/test_expire_snapshots.py::test"
 
+STORE = "catalog/test_file_store.py::test"
+_RECURSIVE = "FileSelector(root, allow_not_found=True, recursive=True)"
+_ONE_FOLDER = "FileSelector(root, allow_not_found=True)"
+
 REMOVING = (
     Regression(
         "table-below-another",
@@ -668,6 +672,30 @@ REMOVING = (
             '        "spark.sql.session.timeZone": ("", "UTC"),\n',
             "",
             "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
+        ),
+    ),
+    Regression(
+        "key-with-an-empty-segment",
+        "our trial on S3",
+        "A key contains `//`: S3 returns a folder as its own subfolder, and the listing by folders does not end",
+        "One recursive listing per prefix; a file with `//` in its path stays",
+        off(
+            "catalog/file_store.py",
+            _RECURSIVE,
+            _ONE_FOLDER,
+            f"{STORE}_key_with_an_empty_segment_is_listed_once_by_one_request",
+        ),
+    ),
+    Regression(
+        "folders-without-objects",
+        "our trial on GCS",
+        "GCS returns no subfolders without objects of their own: a pass finds no file, and reports 0 orphans",
+        "One recursive listing per prefix; a listing that lacks a reachable file is refused",
+        off(
+            "catalog/file_store.py",
+            _RECURSIVE,
+            _ONE_FOLDER,
+            f"{STORE}_file_below_a_folder_without_an_object_of_its_own_is_listed",
         ),
     ),
 )

@@ -16,6 +16,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
+from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.runner.maintain import BatchEnded
 from iceberg_maint_tests.runner.test_crashes import check_healed
 from iceberg_maint_tests.support.core.values import data, delete, policy_of, rewrite_policy
@@ -148,6 +149,56 @@ def test_write_that_fails_backs_off() -> None:
     assert found.batches[0].message == "OSError: disk full second line"
     assert world.history("p=a").ineffective == 1
     assert world.our_commits() == 0
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        EnvironmentFailedError("SdkClientException: Unable to load credentials."),
+        RefusedError("ICM-125", "access is denied."),
+    ],
+)
+def test_failure_of_the_environment_does_not_count_against_the_partition(why: Exception) -> None:
+    world = World("a")
+
+    def fails(_batch: Batch) -> None:
+        raise why
+
+    world.before_write = fails
+    for _ in range(world.policy.retry.quarantine_after + 1):
+        found = world.run()
+        assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
+        assert found.batches[0].message == str(why)
+    assert world.history("p=a") == PartitionHistory()
+    world.before_write = lambda _batch: None
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+
+
+def test_commit_that_the_environment_fails_does_not_count_against_the_partition() -> None:
+    world = World("a")
+    world.reject = Rejection.ENVIRONMENT
+    assert world.run().reason is Reason.ENVIRONMENT
+    assert world.history("p=a") == PartitionHistory()
+
+
+def test_second_failure_of_the_environment_in_a_row_stops_the_run() -> None:
+    world = World("abcd")
+    written: list[str] = []
+
+    def fails(batch: Batch) -> None:
+        written.extend(batch.partitions)
+        if batch.partitions != ("p=b",):
+            raise EnvironmentFailedError("UnknownHostException: s3.")
+
+    world.before_write = fails
+    found = world.run()
+    assert written == ["p=a", "p=b", "p=c", "p=d"]
+    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
+    written.clear()
+    world.run()
+    assert written == ["p=a", "p=c"]
+    world.before_write = lambda _batch: None
+    assert world.run().outcome is OutcomeStatus.IMPROVED
 
 
 @pytest.mark.parametrize("why", [RefusedError("ICM-103", "no Java found"), OSError("no jars")])

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     REFS_LOST = "refs_lost"
     PENDING_PUBLISH = "pending_publish"
     UNSUPPORTED_TYPE = "unsupported_type"
+    ENVIRONMENT = "environment"
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
@@ -144,6 +145,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.PENDING_PUBLISH: "waits for a branch or a staged snapshot to be published; a commit to main would make that "
     "impossible; see write_audit_publish",
     Reason.UNSUPPORTED_TYPE: "a column has a type whose values no operation on data can read",
+    Reason.ENVIRONMENT: "credentials, a connection or a class are missing; the partition does not back off, and the "
+    "message names the cause",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
 }

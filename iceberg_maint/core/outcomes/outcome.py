@@ -37,13 +37,15 @@ class Rejection(StrEnum):
     """The classes of a rejected commit, by the next step.
 
     STALE: plan again. CONFLICT: try again later. REFUSED: the gate found a broken invariant. CLOCKS:
-    clocks disagree, so nothing may be removed. ERROR: any other error; nothing was committed.
+    clocks disagree, so nothing may be removed. ENVIRONMENT: credentials, a connection or a class are missing.
+    ERROR: any other error. Nothing was committed.
     """
 
     STALE = "STALE"
     CONFLICT = "CONFLICT"
     REFUSED = "REFUSED"
     CLOCKS = "CLOCKS"
+    ENVIRONMENT = "ENVIRONMENT"
     ERROR = "ERROR"
 
 

@@ -22,7 +22,9 @@ _METADATA_FILE = re.compile(r".*\.json|.*\.metadata\.json\.gz|version-hint.*")
 class Kept(StrEnum):
     """The reasons why a listed file is not an orphan. `named_elsewhere`: the metadata reference a file of
     the same name outside the prefix, which may be the same file by another path. `restored`: a person
-    restored it from the trash. `pending`: a manifest names it that a Flink job may still commit."""
+    restored it from the trash. `pending`: a manifest names it that a Flink job may still commit.
+    `empty_segment`: its path contains `//`, so Arrow's file systems list it but cannot read, move or delete it.
+    """
 
     REACHABLE = "reachable"
     IN_FLIGHT = "in_flight"
@@ -34,6 +36,7 @@ class Kept(StrEnum):
     FLINK_MANIFEST = "flink_manifest"
     HIDDEN = "hidden"
     TRASH = "trash"
+    EMPTY_SEGMENT = "empty_segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ class NameRules:
             return Kept.HIDDEN
         if _METADATA_FILE.fullmatch(name):
             return Kept.METADATA_FILE
-        return None
+        return Kept.EMPTY_SEGMENT if "//" in relative_path else None
 
 
 def orphans_digest(orphans: Iterable[Orphan]) -> str:

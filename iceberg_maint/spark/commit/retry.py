@@ -16,11 +16,12 @@ from typing import Any
 
 from iceberg_maint.core.commits import gate as rules
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
+from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.gate import Gate
-from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, one_line
+from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, causes, one_line
 
 LoadTable = Callable[[str], Any]
 """Loads the Java `Table` of a name. Every call loads it again."""
@@ -118,7 +119,7 @@ def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResul
 def _before_swap(why: BaseException) -> Rejection:
     if _STALE.intersection(cause_classes(why)) or _NO_ANCESTOR in one_line(why):
         return Rejection.STALE
-    return Rejection.ERROR
+    return Rejection.ENVIRONMENT if is_environment(causes(why)) else Rejection.ERROR
 
 
 def _after_swap(

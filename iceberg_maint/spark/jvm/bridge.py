@@ -224,6 +224,14 @@ def connection_lost(error: BaseException) -> bool:
     return isinstance(error, (Py4JNetworkError, ConnectionError, EOFError))
 
 
+def all_lines(error: BaseException) -> str:
+    """The innermost cause on one line: its class and its whole message, cut to 500 characters. Iceberg names a missing
+    class in the second line of a message."""
+    chain = causes(error)
+    name, message = chain[-1] if chain else (type(error).__name__, str(error))
+    return f"{name.rpartition('.')[2]}: {' '.join(message.split())[:500]}".rstrip(": .")
+
+
 def one_line(error: BaseException) -> str:
     """The innermost cause as one line: its class and the first line of its message."""
     chain = causes(error)

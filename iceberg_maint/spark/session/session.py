@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.session.executors import check_executors, is_local, no_executor
 from iceberg_maint.spark.session.settings import CATALOG_CLASS, SparkSettings, arguments_of, spark_conf
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
     none of the `secrets`.
 
     The caller sets `JAVA_HOME` to a supported Java before Spark starts, and stops the session. Raises
-    RefusedError ICM-103, ICM-105 or ICM-127.
+    RefusedError ICM-103, ICM-105 or ICM-127, IcebergMaintError ICM-132.
     """
     from pyspark.sql import SparkSession
 
@@ -52,8 +53,13 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with keeping_sigint():
-        spark = builder.getOrCreate()
+    try:
+        with keeping_sigint():
+            spark = builder.getOrCreate()
+    except JVM_ERRORS as why:
+        if is_local(settings.master):
+            raise
+        raise no_executor(settings.master, one_line(why)) from why
     check_session(spark)
     return spark
 
@@ -89,13 +95,15 @@ def check_session(spark: SparkSession) -> None:
     """Refuses a session on which the engine is not safe. It also checks sessions that other code built.
 
     Raises RefusedError ICM-103 for a version outside the tested pairs, and ICM-105 for a setting
-    with which Spark could write rows twice, read cached metadata, or skip checks.
+    with which Spark could write rows twice, read cached metadata, or skip checks. Raises IcebergMaintError ICM-132
+    for a cluster that runs no executor.
     """
     check_versions(versions(spark))
     bridge = Bridge(spark)
     conf = dict(spark.sparkContext.getConf().getAll()) | bridge.conf()
     testing = bridge.jvm.org.apache.spark.util.Utils.isTesting()
     check_conf(conf, testing=bool(testing))
+    check_executors(spark)
 
 
 def check_versions(running: dict[str, str]) -> None:

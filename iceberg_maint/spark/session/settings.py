@@ -45,13 +45,29 @@ _LOGGING = Path(__file__).with_name("log4j2.json")
 
 DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "iceberg_maint",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
     # Log errors only. Spark's default also logs every start.
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
 }
+
+READ_AT_START = (
+    "spark.master",
+    "spark.jars",
+    "spark.files",
+    "spark.archives",
+    "spark.submit.",
+    "spark.driver.",
+    "spark.local.dir",
+)
+"""Settings that Spark's launcher reads, by their beginning. The JVM would miss them if it got them later: a
+session without `spark.jars` among the arguments does not have Iceberg's classes."""
+
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+"""Defaults of a local master. The executors of a cluster must reach the driver."""
 
 REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
 
@@ -61,7 +77,8 @@ class SparkSettings:
     """The input of a session.
 
     `jars` are paths of local files, the locked jars first. `catalogs` are the complete settings of each catalog, as
-    `catalog_conf` returns them. `conf` are additional settings of the user.
+    `catalog_conf` returns them. `conf` are additional settings of the user. `local_dir` is the folder for scratch files
+    of a local master: on the machines of a cluster it need not exist.
     """
 
     master: str
@@ -95,14 +112,15 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
                 "switches turn checks of Iceberg's off.",
                 "remove the setting.",
             )
-    if settings.master.startswith("local"):
-        for key in ("spark.driver.bindAddress", "spark.driver.host"):
-            _check_loopback(key, settings.conf.get(key, DEFAULTS[key]))
     conf = {**DEFAULTS, **settings.conf, **PINNED, "spark.master": settings.master}
+    if settings.master.startswith("local"):
+        conf = {**LOCAL_DEFAULTS, **conf}
+        for key in LOCAL_DEFAULTS:
+            _check_loopback(key, conf[key])
+        if settings.local_dir is not None:
+            conf["spark.local.dir"] = settings.local_dir
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
-    if settings.local_dir is not None:
-        conf["spark.local.dir"] = settings.local_dir
     for catalog in settings.catalogs.values():
         conf.update(catalog)
     return conf
@@ -112,15 +130,29 @@ def arguments_of(conf: Mapping[str, str], secrets: Collection[str]) -> dict[str,
     """The settings for the arguments of the JVM, which every user of the machine can read.
 
     They exclude settings of catalogs and file systems, and every setting whose key names a secret or whose value
-    contains one. The JVM gets the other settings after it has started.
+    contains one. The JVM gets the other settings after it has started. Settings that are read at the start are
+    never excluded: a short secret may occur in a path by chance.
+
+    Raises ConfigurationError ICM-118 if a setting that is read at the start contains the password of an address.
     """
-    return {
-        key: value
-        for key, value in conf.items()
-        if not key.startswith(("spark.sql.catalog.", "spark.hadoop."))
-        and not (re.search(REDACTED_KEYS, key) and key not in PINNED)
-        and not any(secret in value for secret in secrets)
-    }
+    return {key: value for key, value in conf.items() if _is_argument(key, value, secrets)}
+
+
+def _is_argument(key: str, value: str, secrets: Collection[str]) -> bool:
+    if key.startswith(("spark.sql.catalog.", "spark.hadoop.")):
+        return False
+    if re.search(REDACTED_KEYS, key) and key not in PINNED:
+        return False
+    if not key.startswith(READ_AT_START):
+        return not any(secret in value for secret in secrets)
+    if any(f":{secret}@" in value for secret in secrets):
+        raise ConfigurationError(
+            "ICM-118",
+            f"spark.conf.{key} is an address that contains a password. Every user of the machine can read the "
+            "arguments of a process.",
+            "use an address without a password.",
+        )
+    return True
 
 
 def _check_loopback(key: str, address: str) -> None:

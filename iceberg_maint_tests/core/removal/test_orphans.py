@@ -52,6 +52,10 @@ def rules() -> NameRules:
         ("/metadata/0a0a0a0a-0000-4000-8000-000000000000-m0.avro", None),
         ("/metadata/snap-17-1-0a0a0a0a-0000-4000-8000-000000000000.avro", None),
         ("/metadata/1.stats", None),
+        ("/data//1.parquet", Kept.EMPTY_SEGMENT),
+        ("//1.parquet", Kept.EMPTY_SEGMENT),
+        ("/data//_SUCCESS", Kept.HIDDEN),
+        ("/metadata//1.metadata.json", Kept.METADATA_FILE),
     ],
 )
 def test_name_says_whether_a_file_stays(path: str, kept: Kept | None) -> None:

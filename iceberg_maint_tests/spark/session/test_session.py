@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 from py4j.java_gateway import CallbackServer
 
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.spark.session.jars import load_lock
 from iceberg_maint.spark.session.session import check_conf, check_session, check_versions, versions
 from iceberg_maint.spark.session.settings import (
@@ -149,6 +149,24 @@ def test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret() -> None:
         "spark.example",
     }
     assert not any(k.startswith("spark.sql.catalog.") for k in seen)
+
+
+@pytest.mark.parametrize("secret", ["k", "admin", "a"])
+def test_settings_read_at_the_start_stay_arguments_whatever_short_secret_occurs_in_them(secret: str) -> None:
+    given = {"spark.driver.memory": "3g", "spark.driver.extraClassPath": "/home/admin/kafka/a"}
+    settings = SparkSettings("local[1]", ("/home/admin/iceberg-spark.jar",), {}, given, "/home/admin/spark")
+    arguments = arguments_of(spark_conf(settings), {secret})
+    assert arguments["spark.jars"] == "/home/admin/iceberg-spark.jar"
+    assert arguments["spark.local.dir"] == "/home/admin/spark"
+    assert arguments["spark.master"] == "local[1]"
+    assert {key: arguments[key] for key in given} == given
+
+
+def test_password_in_an_address_that_is_read_at_the_start_is_refused() -> None:
+    conf = spark_conf(SparkSettings("local[1]", (), {}, {"spark.files": "https://me:pw-4@host/f"}))
+    with pytest.raises(ConfigurationError, match=r"ICM-118 spark.conf.spark.files is an address") as refusal:
+        arguments_of(conf, {"pw-4"})
+    assert "pw-4" not in str(refusal.value)
 
 
 def test_spark_conf_user_setting_beats_a_default() -> None:

@@ -1,0 +1,94 @@
+"""Failures of the environment: credentials, connections, missing classes.
+
+They say nothing about the partition that met them, so they do not count against it. The list is short on purpose: a
+failure of a partition's own files that counted as one of the environment would be repeated without end. Executors that
+are lost and a JVM that dies are not on it, because a partition that needs too much memory causes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+ENVIRONMENT_CODES = frozenset({"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133"})
+"""Codes of errors of the environment."""
+
+_CLASSES = frozenset(
+    {
+        # Names and connections, in Java and in Python.
+        "UnknownHostException",
+        "ConnectException",
+        "NoRouteToHostException",
+        "HttpHostConnectException",
+        "ConnectTimeoutException",
+        "HttpConnectTimeoutException",
+        "TTransportException",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectTimeout",
+        "NewConnectionError",
+        "EndpointConnectionError",
+        "gaierror",
+        # Certificates.
+        "SSLHandshakeException",
+        "SSLError",
+        "SSLCertVerificationError",
+        # Credentials and permissions.
+        "AccessDeniedException",
+        "AccessControlException",
+        "NotAuthorizedException",
+        "ForbiddenException",
+        "ClientAuthenticationException",
+        "UnauthorizedError",
+        "ForbiddenError",
+        "AuthorizationExpiredError",
+        "OAuthError",
+        "NoCredentialsError",
+        "PermissionError",
+        # Services that answer that they do not serve now.
+        "ServiceUnavailableException",
+        "ServiceUnavailableError",
+        # Missing packages and jars.
+        "ClassNotFoundException",
+        "NoClassDefFoundError",
+        "UnsupportedFileSystemException",
+        "ModuleNotFoundError",
+        "NotInstalledError",
+    }
+)
+"""Names of exceptions, without their packages."""
+
+_TEXTS = (
+    # The AWS SDK for Java has one class for all failures on this side, and one per service for all answers.
+    "Unable to load credentials",
+    "Unable to load region",
+    "Unable to execute HTTP request",
+    "Status Code: 401",
+    "Status Code: 403",
+    "Status Code: 503",
+    "security token included in the request is",
+    # Iceberg names a class that is missing in the text only (DynConstructors).
+    "java.lang.ClassNotFoundException",
+    "java.lang.NoClassDefFoundError",
+    # Arrow returns the answer of a store as text.
+    "AWS Error NETWORK_CONNECTION",
+    "AWS Error ACCESS_DENIED",
+    "AWS Error INVALID_ACCESS_KEY_ID",
+    "AWS Error SIGNATURE_DOES_NOT_MATCH",
+    "AWS Error SERVICE_UNAVAILABLE",
+    "AWS Error SLOW_DOWN",
+)
+
+
+def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
+    """Whether one of these (class name, message) is a failure of the environment."""
+    return any(name.rpartition(".")[2] in _CLASSES or any(t in text for t in _TEXTS) for name, text in causes)
+
+
+def python_causes(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """(class name, message) of a Python exception and its causes, outermost first."""
+    chain: list[tuple[str, str]] = []
+    cause: BaseException | None = error
+    while cause is not None and len(chain) < 32:
+        chain.append((type(cause).__name__, str(cause)))
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return tuple(chain)

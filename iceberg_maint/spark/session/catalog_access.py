@@ -1,0 +1,54 @@
+"""Checks that Spark reaches a table: its catalog's client, its FileIO, their jars and credentials.
+
+PyIceberg reads the same catalog with clients and credentials of its own, so its success proves nothing about Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iceberg_maint.core.outcomes.environment import is_environment
+from iceberg_maint.errors import IcebergMaintError, UnreadableTableError
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MISSING_CLASS = ("ClassNotFoundException", "NoClassDefFoundError", "UnsupportedFileSystemException")
+
+
+def read_table(spark: SparkSession, table: str) -> str:
+    """Loads a table through Spark's catalog and opens its manifest list through the table's FileIO. Returns the name
+    of the FileIO's class.
+
+    Raises IcebergMaintError ICM-133 if credentials, a connection or a class are missing, UnreadableTableError
+    ICM-101 for any other error.
+    """
+    bridge = Bridge(spark)
+    bridge.activate()
+    try:
+        java_table = bridge.load_table(table)
+        io, snapshot = java_table.io(), java_table.currentSnapshot()
+        if snapshot is not None:
+            # The metadata file may have come from the catalog. Of the store this needs the same rights as a scan.
+            io.newInputFile(snapshot.manifestListLocation()).newStream().close()
+        return str(io.getClass().getSimpleName())
+    except JVM_ERRORS as why:
+        chain = causes(why)
+        message = f"Spark cannot read {table}: {all_lines(why)}."
+        if not is_environment(chain):
+            raise UnreadableTableError("ICM-101", message, "correct what the message names.") from why
+        raise IcebergMaintError("ICM-133", message, _fix(chain)) from why
+
+
+def _fix(chain: tuple[tuple[str, str], ...]) -> str:
+    if any(sign in name or sign in text for name, text in chain for sign in _MISSING_CLASS):
+        return (
+            "list the jar that has this class in spark.jars; for S3 and Glue that is iceberg-aws-bundle of the "
+            "Iceberg version that Spark runs with."
+        )
+    return (
+        "give Spark's Java clients the address and the credentials, too: as properties of the catalog (for S3: "
+        "s3.endpoint, s3.access-key-id, s3.secret-access-key, client.region), or in the environment "
+        "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION). The client of Glue reads only the environment."
+    )

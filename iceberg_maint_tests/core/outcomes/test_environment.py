@@ -1,0 +1,72 @@
+"""Which failures are those of the environment."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+
+SDK = "software.amazon.awssdk."
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("java.net.UnknownHostException", "s3.example"),
+        ("java.net.ConnectException", "Connection refused"),
+        ("org.apache.hc.client5.http.HttpHostConnectException", "Connect to http://127.0.0.1:1 failed"),
+        (SDK + "core.exception.SdkClientException", "Unable to load credentials from any of the providers"),
+        (SDK + "services.s3.model.S3Exception", "Forbidden (Service: S3, Status Code: 403, Request ID: 1)"),
+        (SDK + "services.s3.model.S3Exception", "Slow down (Service: S3, Status Code: 503, Request ID: 1)"),
+        (
+            SDK + "services.glue.model.GlueException",
+            "The security token included in the request is invalid. (Service: Glue, Status Code: 400)",
+        ),
+        ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized"),
+        ("java.lang.ClassNotFoundException", "org.apache.iceberg.aws.s3.S3FileIO"),
+        (
+            "java.lang.IllegalArgumentException",
+            "Cannot initialize FileIO implementation x.Y: Missing x.Y [java.lang.ClassNotFoundException: x.Y]",
+        ),
+        ("OSError", "When listing: AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 7"),
+    ],
+)
+def test_credentials_connections_and_classes_are_the_environment(name: str, text: str) -> None:
+    assert is_environment([("org.apache.spark.SparkException", "Job aborted"), (name, text)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("java.io.FileNotFoundException", "s3://b/t/data/1.parquet"),
+        (SDK + "services.s3.model.NoSuchKeyException", "Not found (Service: S3, Status Code: 404)"),
+        (SDK + "core.exception.SdkClientException", "Data read has a different checksum than expected"),
+        (
+            "org.apache.spark.SparkException",
+            "ExecutorLostFailure (executor 1 exited: Command exited with code 137)",
+        ),
+        ("java.lang.OutOfMemoryError", "Java heap space"),
+        ("java.lang.IllegalStateException", "Cannot call methods on a stopped SparkContext"),
+        ("OSError", "disk full"),
+        ("java.lang.IllegalArgumentException", "Cannot parse the page header"),
+    ],
+)
+def test_failures_that_the_files_of_a_partition_may_cause_are_not(name: str, text: str) -> None:
+    assert not is_environment([(name, text)])
+
+
+def test_causes_of_a_python_error_are_named_outermost_first() -> None:
+    try:
+        try:
+            raise socket.gaierror(-2, "Name or service not known")
+        except OSError as why:
+            raise RuntimeError("the catalog does not answer") from why
+    except RuntimeError as error:
+        causes = python_causes(error)
+    assert causes == (
+        ("RuntimeError", "the catalog does not answer"),
+        ("gaierror", "[Errno -2] Name or service not known"),
+    )
+    assert is_environment(causes)
