@@ -12,6 +12,7 @@ from iceberg_maint.core.commits.planned_files import (
     planned_data_files,
     planned_delete_files,
     unknown_deletes,
+    unknown_row_ids,
 )
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
@@ -87,8 +88,8 @@ class Intent:
     delete files added, and they apply to no other.
 
     `data_files` are the files removed or examined, `delete_files` those applied, dropped or replaced, with
-    the facts that tell them from others of the same path. `unknown` are paths of delete files applied of
-    which there are no facts.
+    the facts that tell them from others of the same path. `unknown` are paths of files of
+    which the plan lacks facts.
     """
 
     table_uuid: str
@@ -196,5 +197,5 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
         replaced=frozenset(d.identity for d in batch.position_deletes),
         data_files=tuple(planned_data_files(batch)),
         delete_files=tuple(planned_delete_files(batch)),
-        unknown=unknown_deletes(batch),
+        unknown=unknown_deletes(batch) | (none if keeps_data_files(batch.work) else unknown_row_ids(batch)),
     )
