@@ -43,7 +43,7 @@ class LiveEntry(NamedTuple):
     key_metadata: bytes | None = None
     split_offsets: tuple[int, ...] = ()
     sort_order_id: int = 0
-    statistics: tuple[tuple[tuple[int, object], ...], ...] = ()
+    statistics: tuple[tuple[tuple[int, int | bytes], ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.commits.violation import Rule, is_stale
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.partition_key import ALL
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Batch
@@ -294,7 +295,7 @@ def test_rewrite_planned_before_another_writers_first_v3_commit_is_stale(writers
 
 
 def test_source_registered_again_with_its_sequence_number_and_other_row_ids_is_stale(
-    writers: Writers,
+    writers: Writers, lake_dir: Path
 ) -> None:
     name = new_name()
     table = writers.create(name, version=3)
@@ -309,6 +310,11 @@ def test_source_registered_again_with_its_sequence_number_and_other_row_ids_is_s
     now = next(f for f in writers.files(table) if f.location() == first.location())
     assert int(now.dataSequenceNumber()) == int(first.dataSequenceNumber())
     assert (int(first.firstRowId()), int(now.firstRowId())) == (0, 3)
+    catalog = workshop_of(writers.bridge.spark, lake_dir).catalog
+    live = catalog.live_files(catalog.pin(TableId.parse(name)), [ALL])
+    assert {f.path: f.first_row_id for f in live} == {
+        str(f.location()): int(f.firstRowId()) for f in writers.files(table)
+    }
     result = rewrite.commit()
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
     assert "first row id 3, was 0" in result.message
