@@ -371,6 +371,8 @@ def with_lowest_number(snapshot: Any, number: int) -> None:
     for manifest in manifests:
         if manifest.content is ManifestContent.DATA:
             manifest.min_sequence_number = number
+    folder, _, file = location.removeprefix("file:").rpartition("/")
+    Path(folder, f".{file}.crc").unlink()  # Hadoop's checksum of the list before
     parent, output = int(snapshot.parentId()), io.new_output(location)
     sequence_number = int(snapshot.sequenceNumber())
     with write_manifest_list(
