@@ -25,7 +25,9 @@ def keep(conn: Connection, boot: str | None, booted_ms: int | None, newest_ms: i
     stored = conn.execute(select(clock.c.newest_ms).where(clock.c.boot == name)).first()
     if stored is None:
         conn.execute(insert(clock).values(boot=name, booted_ms=booted_ms, newest_ms=newest_ms))
-        conn.execute(delete(clock).where(clock.c.newest_ms < newest_ms - _KEPT_MS))
+        # A machine that keeps only its boot has stored no reading, and has no other row.
+        ended = clock.c.newest_ms.between(1, newest_ms - _KEPT_MS - 1)
+        conn.execute(delete(clock).where(ended))
         return
     newest_ms = max(newest_ms, stored.newest_ms)
     conn.execute(update(clock).where(clock.c.boot == name).values(booted_ms=booted_ms, newest_ms=newest_ms))

@@ -69,8 +69,9 @@ def check_lineage(
         beside = [v for v in still_unlogged if standing(v, log) is Standing.BESIDE]
     if newer:
         raise _newer(state, log, newest_first(newer))
+    beside_keys = frozenset(_key(v.path, same) for v in beside)
     for version in newest_first(beside)[:_LOGS_READ]:
-        _check_line(state, log, version, store, same)
+        _check_line(state, log, version, store, same, beside_keys)
     # Older files indicate nothing only if every earlier version is known to have a log entry.
     older = () if log.complete else versions_by_standing[Standing.OLDER]
     return unlogged((*beside, *older), _PATHS_TOLD)
@@ -112,7 +113,12 @@ def _listed_metadata(folders: Iterable[str], store: Store) -> Iterator[StoredFil
 
 
 def _check_line(
-    state: TableState, log: MetadataLog, version: MetadataVersion, store: Store, same: Equivalences
+    state: TableState,
+    log: MetadataLog,
+    version: MetadataVersion,
+    store: Store,
+    same: Equivalences,
+    beside: frozenset[bytes],
 ) -> None:
     try:
         entries = log_entries(store, version.path)
@@ -120,7 +126,12 @@ def _check_line(
         raise _foreign(state, MetadataVersion(version.path, f"unreadable: {type(error).__name__}")) from error
     by_key = {path: _key(path, same) for path, _ in entries}
     ours = _keys(log, same)
-    before = second_line(entries, log, [path for path, key in by_key.items() if key in ours])
+    before = second_line(
+        entries,
+        log,
+        [path for path, key in by_key.items() if key in ours],
+        [path for path, key in by_key.items() if key in beside],
+    )
     if before is not None:
         raise RefusedError(
             "ICM-111",

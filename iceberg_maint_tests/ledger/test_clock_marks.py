@@ -37,6 +37,14 @@ def test_boots_of_long_ago_are_forgotten_with_a_new_one(ledger, place: Place) ->
     assert sorted(place.sql("SELECT boot FROM icm_clock")) == [("b",), ("c",)]
 
 
+def test_boot_that_was_kept_without_a_reading_stays_when_another_machine_forgets(
+    ledger, place: Place
+) -> None:
+    ledger.keep_clock_mark("a", 10, 0)
+    ledger.keep_clock_mark("b", 20, 5000 + 90 * DAY_MS)
+    assert place.open().clock_mark("a") == ClockMark(5000 + 90 * DAY_MS, 10)
+
+
 def test_forgotten_marks_are_gone(ledger) -> None:
     ledger.keep_clock_mark("a", 10, 5000)
     ledger.forget_clock_marks()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from iceberg_maint_tests.mutants.mutant import Mutant
 
 _CORE = "iceberg_maint_tests/core/commits"
-REWRITE, CONVERSION, DROP, MERGE, MODEL, DIFFERENCE, REACH, IDENTITY = (
+REWRITE, CONVERSION, DROP, MERGE, MODEL, DIFFERENCE, REACH, IDENTITY, ROW_IDS = (
     (f"{_CORE}/test_{name}.py",)
     for name in (
         *(
@@ -21,6 +21,7 @@ REWRITE, CONVERSION, DROP, MERGE, MODEL, DIFFERENCE, REACH, IDENTITY = (
             "delete_scope",
         ),
         "gate_identity",
+        "gate_row_ids",
     )
 )
 EVERY = (*REWRITE, *CONVERSION, *DROP, *MERGE, *DIFFERENCE)
@@ -50,8 +51,8 @@ MUTANTS = (
     # Which files go and come.
     Mutant("files may go that were not planned", "core/commits/gate.py", "if unplanned := removed - intent.removed:", "if unplanned := frozenset():", EVERY),
     Mutant("planned files may stay", "core/commits/gate.py", "if unremoved := intent.removed - removed:", "if unremoved := frozenset():", EVERY),
-    Mutant("deletes to be dropped may stay", "core/commits/gate.py", "if undropped := intent.dropped - {e.path for e in files.removed}:", "if undropped := frozenset():", EVERY),
-    Mutant("deletes to be replaced may stay", "core/commits/gate.py", "if unreplaced := intent.replaced - {e.identity for e in files.removed}:", "if unreplaced := frozenset():", EVERY),
+    Mutant("deletes to be dropped may stay", "core/commits/gate.py", "        intent.dropped - {e.path for e in files.removed},\n", "        frozenset(),\n", EVERY),
+    Mutant("deletes to be replaced may stay", "core/commits/gate.py", "        {path for path, _ in intent.replaced - {e.identity for e in files.removed}},\n", "        frozenset(),\n", EVERY),
     Mutant("files may come that are nobody's", "core/commits/gate.py", "if foreign := added - intended:", "if foreign := frozenset():", EVERY),
     Mutant("written files may be left out", "core/commits/gate.py", "if missing := intended - added:", "if missing := frozenset():", EVERY),
     Mutant("a file may be live twice", "core/commits/gate.py", "for path, _ in files.duplicates:", "for path, _ in ():", EVERY),
@@ -83,14 +84,24 @@ MUTANTS = (
     Mutant("a vector goes though its file stays", "core/commits/delete_scope.py", "renewed.get(e.referenced_data_file, -1) < e.record_count", "False", REACH),
     Mutant("a poorer vector will do", "core/commits/delete_scope.py", "renewed.get(e.referenced_data_file, -1) < e.record_count", "e.referenced_data_file not in renewed", REACH),
     Mutant("deletes of removed files count as needed", "core/commits/delete_scope.py", "        and e.referenced_data_file not in removed_data\n", "", REACH),
+    # Row ids.
+    Mutant("rows may get ids a second time", "core/commits/row_ids.py", "if intent.removed and planned_without and base.first_row_id is not None:", "if False:", ROW_IDS),
+    Mutant("row ids may be given from any number on", "core/commits/row_ids.py", "if new.first_row_id != base.next_row_id:", "if False:", ROW_IDS),
+    Mutant("row ids may be given twice", "core/commits/row_ids.py", "if new.next_row_id < base.next_row_id + rows:", "if False:", ROW_IDS),
+    Mutant("a file of other row ids is the same", "core/commits/planned_files.py", '("first row id", self.first_row_id, other.first_row_id)', '("first row id", None, None)', ROW_IDS),
+    Mutant("a plan of v3 need not know row ids", "core/commits/planned_files.py", "if f.first_row_id is None)", "if False)", ROW_IDS),
+    Mutant("kept files may get other row ids", "core/commits/manifest_diff.py", "    if before.first_row_id is None:\n        after", "    if True:\n        before, after = before._replace(first_row_id=None), after._replace(first_row_id=None)\n        after", ROW_IDS),
+    Mutant("entries inherit no row ids", "core/commits/manifest_diff.py", "if row_id is None and next_row_id is not None and status is not deleted:", "if False:", ROW_IDS),
     # What others did since the plan.
     Mutant("others may turn deletes round by a replace", "core/commits/gate.py", "if changes and since.operation not in _VALIDATED_OPERATIONS:", "if False:", REWRITE),
     Mutant("our own merges count as another's", "core/commits/gate.py", "(since.adds_deletes or since.removes_deletes) and not since.ours", "(since.adds_deletes or since.removes_deletes)", REWRITE),
     Mutant("appends add no deletes", "core/commits/gate.py", 'frozenset({"overwrite", "delete"})', 'frozenset({"overwrite", "delete", "append"})', REWRITE),
     Mutant("newer positions of a source are ignored", "core/commits/gate.py", "        if (delete := reach.find(source)) is not None:", "        if (delete := None) is not None:", REWRITE),
     Mutant("newer positions under a new vector are ignored", "core/commits/gate.py", "            sources.append(Entry(entry.referenced_data_file, FileKind.DATA, entry.scope, 0, 0))", "            pass", CONVERSION),
-    Mutant("whatever others can have done is staleness", "core/commits/gate.py", "any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)", "any(v.is_stale for v in violations)", REWRITE),
-    Mutant("a wrong plan is staleness", "core/commits/gate.py", "return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)", "return self.rule in STALE_RULES or self.rule in RACED_RULES", REWRITE),
+    Mutant("whatever others can have done is staleness", "core/commits/violation.py", "all(v.is_stale or not stale.isdisjoint(v.explained_by) for v in violations)", "any(v.is_stale for v in violations)", REWRITE),
+    Mutant("one stale rule explains every violation", "core/commits/violation.py", "not stale.isdisjoint(v.explained_by)", "bool(stale)", REWRITE),
+    Mutant("staleness explains nothing", "core/commits/violation.py", "v.is_stale or not stale.isdisjoint(v.explained_by)", "v.is_stale", REWRITE),
+    Mutant("a wrong plan is staleness", "core/commits/violation.py", "return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)", "return self.rule in STALE_RULES or self.rule in RACED_RULES", REWRITE),
     # Which delete applies to which file.
     Mutant("equality deletes apply to rows of their own commit", "core/commits/delete_scope.py", "if delete is not None and sequence_number < delete.data_sequence_number:", "if delete is not None and sequence_number <= delete.data_sequence_number:", REACH),
     Mutant("positions do not apply to files of their own commit", "core/commits/delete_scope.py", "if shared is not None and sequence_number <= shared.data_sequence_number:", "if shared is not None and sequence_number < shared.data_sequence_number:", REACH),
@@ -102,12 +113,13 @@ MUTANTS = (
     Mutant("floats of partitions are compared as numbers", "core/commits/change.py", 'struct.pack(">d", v) if isinstance(v, float) else v', "v", REACH),
     Mutant("void fields are partitions", "core/commits/change.py", "    if spec_id in unpartitioned:\n        return spec_id, ()\n", "", REACH),
     # How the change is read.
+    Mutant("the lowest number of any manifest is believed", "core/commits/manifest_diff.py", "        checked = pinned_by_path.get(manifest.path) == manifest\n        if by_itself", "        checked = True\n        if by_itself", DIFFERENCE),
     Mutant("a manifest kept under other facts is the same", "core/commits/manifest_diff.py", "if old[path] != now[path]:", "if False:", DIFFERENCE),
     Mutant("what the commit says is believed uncounted", "core/commits/manifest_diff.py", "_accounted(written) == _live_counts(gone)", "True", DIFFERENCE),
-    Mutant("kept entries are not compared", "core/commits/manifest_diff.py", "if before[identity] != after[identity]:", "if False:", DIFFERENCE),
+    Mutant("kept entries are not compared", "core/commits/manifest_diff.py", "if not _is_same(before[identity], after[identity]):", "if False:", DIFFERENCE),
     Mutant("a manifest's counts are not compared with its list's", "core/commits/manifest_diff.py", "if number is not None and number != counts[status]:", "if False:", DIFFERENCE),
     Mutant("no newer deletes are looked for", "core/commits/manifest_diff.py", "manifest.is_deletes and manifest.sequence_number > intent.snapshot_sequence_number", "False", REWRITE),
-    Mutant("manifests the plan did not know are known", "core/commits/manifest_diff.py", "if files is None or pinned_by_path.get(manifest.path) != manifest:", "if files is None:", DROP),
+    Mutant("manifests the plan did not know are known", "core/commits/manifest_diff.py", "if files is None or not checked:", "if files is None:", DROP),
     Mutant("known manifests are never opened", "core/commits/manifest_diff.py", "SPOT_CHECK_FILES = 10_000", "SPOT_CHECK_FILES = 0", DROP),
     Mutant("vectors go by their file, not by their place in it", "core/commits/change.py", "return self.path, self.content_offset", "return self.path, None", MERGE),
     # The swap itself.
@@ -115,6 +127,6 @@ MUTANTS = (
     Mutant("an operation commits as often as it likes", "spark/commit/gate.py", "        if self._used:", "        if False:", (f"{_SPARK}/test_gate.py::test_gate_takes_one_commit_only",)),
     Mutant("a lost lease commits", "spark/commit/gate.py", "        if not self._lease_is_held():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
     Mutant("the swap is not recorded first", "spark/commit/gate.py", "        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
-    Mutant("a snapshot that has expired is an ancestor", "spark/commit/gate.py", "return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))", "return Lineage(True, reaches_pinned=True, since=tuple(since.values()))", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
+    Mutant("a snapshot that has expired is an ancestor", "spark/commit/gate.py", "return Lineage(pinned_exists, False, tuple(since.values()), pinned_row_id)", "return Lineage(True, True, tuple(since.values()), pinned_row_id)", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
     Mutant("a foreign replace is anybody's", "spark/commit/gate.py", "ours=TOKEN_PROPERTY in summary,", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),
 )  # fmt: skip

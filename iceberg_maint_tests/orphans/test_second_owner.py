@@ -103,6 +103,17 @@ def test_version_that_follows_one_of_another_line_is_refused(lake: Lake) -> None
         check(lake, log_of(lake, base))
 
 
+def test_version_that_follows_one_outside_the_log_within_the_tolerance_of_clocks_is_refused(
+    lake: Lake,
+) -> None:
+    """All times lie within a minute, so no time tells the two lines apart."""
+    theirs = version(lake, "00008-theirs", 1, 1_100)
+    assert check(lake, log_of(lake)) == UnloggedMetadata(1, (f"file://{theirs}",))
+    version(lake, "00009-theirs", 2, 1_200, (theirs, 1_100))
+    with pytest.raises(RefusedError, match=r"00009-theirs.metadata.json is a version .*00008-theirs"):
+        check(lake, log_of(lake))
+
+
 def test_logs_of_the_newest_files_only_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(second_owner, "_LOGS_READ", 1)
     for n in (1, 2):

@@ -196,13 +196,41 @@ APPLYING = (
         "Iceberg orders the bounds of UUID columns as signed numbers, so a scan leaves out some equality "
         "deletes by UUID. Iceberg's readers show the deleted rows. An engine that drops these deletes "
         "brings the rows back permanently",
-        "Deletes by UUID apply as the specification says, even if Iceberg's scan did not plan them",
+        "Scans apply equality deletes by scope and sequence number alone",
         off(
-            "spark/scan/scan.py",
-            "    if not uuids:\n",
+            "spark/scan/delete_index.py",
+            "    if counts == all_counts:\n",
             "    if True:\n",
             "spark/deletes/equality/test_uuids.py::"
             "test_rows_deleted_by_uuid_stay_deleted_where_icebergs_scan_leaves_the_delete_out[v3-convert]",
+        ),
+    ),
+    Regression(
+        "deletes-on-required-fields-of-optional-structs-omitted",
+        "reproduced on Iceberg 1.12 (`DeleteFileIndex`)",
+        "a scan omits an equality delete by a required field of an optional struct, because the index takes the field "
+        "for one without NULL; maintenance drops the delete unapplied and rows come back",
+        "scans apply equality deletes by scope and sequence number alone",
+        off(
+            "spark/scan/delete_index.py",
+            "    if equality_deletes.isEmpty() or tasks.isEmpty():\n",
+            "    if True:\n",
+            "spark/deletes/equality/test_keys.py::"
+            "test_null_struct_around_a_required_key_is_deleted_where_icebergs_scan_omits_the_delete[v3-convert]",
+            "spark/scan/test_scan.py::test_delete_with_bounds_that_share_no_key_with_the_data_file_applies",
+        ),
+    ),
+    Regression(
+        "delete-dropped-that-a-task-lacks",
+        "reproduced on Iceberg 1.12 (`DeleteFileIndex`)",
+        "a delete file is dropped although a task that it reaches by scope and sequence number did not apply it",
+        "before a batch is written, the deletes of each task are counted by the rule of the plan",
+        off(
+            "spark/scan/staging.py",
+            "        if count != planned[path]:\n",
+            "        if False:\n",
+            "spark/scan/test_staging.py::"
+            "test_plan_tasks_task_without_an_equality_delete_that_reaches_it_is_refused",
         ),
     ),
     Regression(

@@ -343,4 +343,89 @@ COMMITTING = (
             "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",
         ),
     ),
+    Regression(
+        "stale-hides-corrupt",
+        "the review of 0.1.0",
+        "a commit that breaks a stale rule and corrupts a file beside it is planned again as stale: nobody learns of it",
+        "a violation that no stale rule explains is refused",
+        off(
+            "core/commits/violation.py",
+            "    return all(v.is_stale or not stale.isdisjoint(v.explained_by) for v in violations)\n",
+            "    return bool(stale)\n",
+            "core/commits/test_gate.py::test_stale_rule_excuses_only_the_violations_that_it_explains",
+            "spark/commit/test_gate_identity.py::"
+            "test_source_registered_again_does_not_excuse_a_removal_nobody_planned",
+        ),
+    ),
+    Regression(
+        "row-ids-given-twice",
+        "reproduced on Iceberg 1.12 (upgrade to format v3)",
+        "the first commit in format v3 gives ids to all rows between our look at the head and Iceberg's base: a rewrite gives "
+        "its rows other ids",
+        "the gate compares the first row ids of the pinned snapshot and the base",
+        off(
+            "core/commits/row_ids.py",
+            "    if intent.removed and planned_without and base.first_row_id is not None:\n",
+            "    if False:\n",
+            "core/commits/test_gate_row_ids.py::test_rewrite_planned_before_rows_had_ids_is_stale",
+            "spark/commit/test_gate_identity.py::"
+            "test_rewrite_planned_before_another_writers_first_v3_commit_is_stale",
+        ),
+    ),
+    Regression(
+        "row-ids-of-a-path-registered-again",
+        "reproduced on Iceberg 1.12 (`RewriteFiles.dataSequenceNumber`)",
+        "a source is removed and registered again with its old sequence number: its rows have new ids, and a rewrite gives "
+        "them the old ones back",
+        "a plan carries the first row id of each source, and the gate compares it",
+        off(
+            "core/commits/planned_files.py",
+            '            ("first row id", self.first_row_id, other.first_row_id),\n',
+            "",
+            "core/commits/test_gate_row_ids.py::test_source_registered_again_with_other_row_ids_is_stale",
+            "spark/commit/test_gate_identity.py::"
+            "test_source_registered_again_with_its_sequence_number_and_other_row_ids_is_stale",
+        ),
+    ),
+    Regression(
+        "lowest-sequence-number-too-high",
+        "reproduced on Iceberg 1.12 (`ManifestFilterManager.dropDeleteFilesOlderThan`)",
+        "another writer's manifest list says a lowest sequence number that is too high: Iceberg drops a delete that a file "
+        "still needs, and its rows come back",
+        "the gate opens every manifest whose lowest number was not compared with its entries",
+        off(
+            "core/commits/manifest_diff.py",
+            "        checked = pinned_by_path.get(manifest.path) == manifest\n        if by_itself",
+            "        checked = True\n        if by_itself",
+            "core/commits/test_manifest_diff.py::"
+            "test_manifest_whose_lowest_number_is_too_high_hides_no_file_from_a_vanished_delete",
+            "spark/commit/test_gate_identity.py::"
+            "test_manifest_list_with_a_lowest_number_that_is_too_high_drops_no_delete",
+        ),
+    ),
+    Regression(
+        "lowest-sequence-number-believed",
+        "reproduced on Iceberg 1.12 (`ManifestFilterManager.dropDeleteFilesOlderThan`)",
+        "a table with such a manifest list is planned for, as if nothing were wrong",
+        "measuring and planning compare the number with the live entries",
+        off(
+            "catalog/manifests/reader.py",
+            "    if oldest < manifest.min_sequence_number:\n",
+            "    if False:\n",
+            "catalog/manifests/test_reader.py::test_live_entry_older_than_the_manifest_list_says_is_refused",
+        ),
+    ),
+    Regression(
+        "regrouping-loses-statistics",
+        "the review of 0.1.0",
+        "rewritten manifests lose bounds, sort order, split offsets, key metadata or the size of a blob: files are read "
+        "wrong or not found",
+        "the digest of an entry contains them",
+        off(
+            "catalog/manifests/entries.py",
+            "                tuple([of_columns or () for of_columns in statistics]),\n",
+            "                (),\n",
+            "catalog/manifests/test_entries.py::test_entries_have_bounds_of_all_columns_ordered_by_column",
+        ),
+    ),
 )

@@ -250,6 +250,34 @@ REMOVING = (
         ),
     ),
     Regression(
+        "boot-forgotten-by-another-machine",
+        "the review of 0.1.0",
+        "the boot of a machine that has stored no reading yet is forgotten when another machine stores its first: a clock "
+        "that is set between counts as right",
+        "only stored readings are forgotten by their age",
+        off(
+            "ledger/clock_marks.py",
+            "clock.c.newest_ms.between(1, newest_ms - _KEPT_MS - 1)",
+            "clock.c.newest_ms < newest_ms - _KEPT_MS",
+            "ledger/test_clock_marks.py::"
+            "test_boot_that_was_kept_without_a_reading_stays_when_another_machine_forgets",
+        ),
+    ),
+    Regression(
+        "second-catalog-within-a-minute",
+        "apache/iceberg#17213",
+        "all commits of a second catalog lie within the tolerance of clocks, so their times do not show another line",
+        "a metadata log that names a file outside the table's log shows a second line",
+        off(
+            "core/removal/unlogged_metadata.py",
+            "    if committed := [path for path, _ in entries if path in unlogged]:\n",
+            "    if committed := []:\n",
+            "core/removal/test_unlogged_metadata.py::test_entry_that_is_itself_outside_our_log_shows_a_second_line",
+            "orphans/test_second_owner.py::"
+            "test_version_that_follows_one_outside_the_log_within_the_tolerance_of_clocks_is_refused",
+        ),
+    ),
+    Regression(
         "clock-of-everything",
         "found in review",
         "The machine, the ledger and the store share one clock, and it is set a month ahead",

@@ -29,14 +29,16 @@ class AvroError(ValueError):
     """The file is not an Avro container, or its bytes disagree with its schema."""
 
 
-def read_columns(data: bytes, field_ids: tuple[int, ...], map_keys: tuple[int, ...] = ()) -> list[Column]:
+def read_columns(
+    data: bytes, field_ids: tuple[int, ...], map_keys: tuple[int, ...] | None = ()
+) -> list[Column]:
     """Returns one column per requested field id, in file order. A field that the file lacks is None in
     every row.
 
     Fields of the record `data_file` (id 2) count as the entry's own. Structs become tuples, decimals and
-    uuids keep their types, dates and times are the stored integers. A map from integers to bytes, as
-    Iceberg stores bounds, becomes a tuple of the values of `map_keys`. Raises AvroError if the bytes do
-    not end where the schema says.
+    uuids keep their types, dates and times are the stored integers. Maps from integers become pairs ordered
+    by key, but a map to bytes, as Iceberg stores bounds, becomes a tuple of the values of `map_keys` unless
+    that is None. Raises AvroError if the bytes do not end where the schema says.
     """
     decoder = new_decoder(data)
     columns: list[Column] = [[] for _ in field_ids]
@@ -118,7 +120,7 @@ def _blocks(
 
 @lru_cache(maxsize=256)
 def _layout(
-    schema: str, field_ids: tuple[int, ...], map_keys: tuple[int, ...]
+    schema: str, field_ids: tuple[int, ...], map_keys: tuple[int, ...] | None
 ) -> tuple[RecordDecoder, tuple[int | None, ...]]:
     """Returns the decoder of the schema's records, and for each requested id its place in the result."""
     fields = list(_flattened(json.loads(schema), {}))

@@ -47,10 +47,11 @@ _SKIP = {
 }
 
 
-def record_decoder(fields: Sequence[tuple[Node, bool]], map_keys: tuple[int, ...]) -> RecordDecoder:
+def record_decoder(fields: Sequence[tuple[Node, bool]], map_keys: tuple[int, ...] | None) -> RecordDecoder:
     """Returns a decoder of records of these fields (type, whether it is requested). Structs become
-    tuples, decimals and uuids keep their types. A map from integers to bytes becomes the values of
-    `map_keys`. Raises KeyError for a type that Avro does not have."""
+    tuples, decimals and uuids keep their types. A map from integers to integers becomes its pairs, ordered
+    by key. A map from integers to bytes becomes the values of `map_keys`; None: its pairs, ordered by key.
+    Raises KeyError for a type that Avro does not have."""
     source = _Source(map_keys)
     lines, values = [], []
     for number, (node, requested) in enumerate(fields):
@@ -69,14 +70,15 @@ def record_decoder(fields: Sequence[tuple[Node, bool]], map_keys: tuple[int, ...
 class _Source:
     """Functions as lines of source, and the constants that they name."""
 
-    def __init__(self, map_keys: tuple[int, ...]) -> None:
+    def __init__(self, map_keys: tuple[int, ...] | None) -> None:
         self._lines: list[str] = []
         self._names = 0
         self._constants: dict[str, Any] = {
             "double": Struct("<d").unpack,
             "decimal": bytes_to_decimal,
             "uuid": UUID,
-            "of_keys": _of_keys(map_keys),
+            "bytes_map": _bytes_pairs if map_keys is None else _of_keys(map_keys),
+            "integer_pairs": _integer_pairs,
             "no_branch": _no_branch,
         }
 
@@ -151,7 +153,9 @@ class _Source:
 
     def _array(self, items: Node) -> str:
         if item_kinds(items) == ["int", "bytes"]:
-            return "of_keys(decoder)"
+            return "bytes_map(decoder)"
+        if item_kinds(items) == ["int", "long"]:
+            return "integer_pairs(decoder)"
         name, value = self._name("array"), self.read(items)
         loop = ["if count < 0:", *_in(["skip_int()"]), f"found += [{value} for _ in range(abs(count))]"]
         body = ["found = []", "while count := read_int():", *_in(loop), "return tuple(found)"]
@@ -182,14 +186,33 @@ def _no_branch(branch: int) -> None:
 
 def _of_keys(keys: tuple[int, ...]) -> Callable[[BinaryDecoder], tuple[bytes | None, ...]]:
     def values(decoder: BinaryDecoder) -> tuple[bytes | None, ...]:
-        found: dict[int, bytes] = {}
-        while count := decoder.read_int():
-            if count < 0:
-                decoder.skip_int()
-            decoder.read_int_bytes_dict(abs(count), found)
+        found = _bytes_map(decoder)
         return tuple([found.get(key) for key in keys])
 
     return values
+
+
+def _bytes_pairs(decoder: BinaryDecoder) -> tuple[tuple[int, bytes], ...]:
+    return tuple(sorted(_bytes_map(decoder).items()))
+
+
+def _bytes_map(decoder: BinaryDecoder) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while count := decoder.read_int():
+        if count < 0:
+            decoder.skip_int()
+        decoder.read_int_bytes_dict(abs(count), found)
+    return found
+
+
+def _integer_pairs(decoder: BinaryDecoder) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    while count := decoder.read_int():
+        if count < 0:
+            decoder.skip_int()
+        flat = decoder.read_ints(2 * abs(count))
+        found += zip(flat[::2], flat[1::2], strict=True)
+    return tuple(sorted(found))
 
 
 def _times(count: str, lines: Sequence[str]) -> list[str]:

@@ -16,11 +16,12 @@ from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.model.table_state import EntryStatus, Manifest
 from iceberg_maint.errors import UnreadableTableError
 
-_FIRST_ROW_ID = 142
 _WANTED = (
     *(fields.STATUS, fields.SNAPSHOT_ID, fields.SEQUENCE_NUMBER, fields.FILE_SEQUENCE_NUMBER),
     *(fields.CONTENT, fields.PATH, fields.FORMAT, fields.PARTITION, fields.RECORDS, fields.FILE_BYTES),
-    *(_FIRST_ROW_ID, fields.REFERENCED_FILE, fields.CONTENT_OFFSET),
+    *(fields.FIRST_ROW_ID, fields.REFERENCED_FILE, fields.CONTENT_OFFSET, fields.CONTENT_BYTES),
+    *(fields.KEY_METADATA, fields.SPLIT_OFFSETS, fields.SORT_ORDER_ID, fields.COLUMN_SIZES),
+    *(fields.VALUE_COUNTS, fields.NULL_COUNTS, fields.NAN_COUNTS, fields.LOWER_BOUNDS, fields.UPPER_BOUNDS),
 )
 _WANTED_OF_DELETES = (*_WANTED, fields.EQUALITY_IDS)
 _PARTITION = _WANTED.index(fields.PARTITION)
@@ -30,7 +31,7 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
     """Returns the live entries in the manifest's order. Raises UnreadableTableError ICM-101, also if
     their number differs from the manifest list's."""
     field_ids = _WANTED_OF_DELETES if manifest.is_deletes else _WANTED
-    columns = fields.read_fields(io, manifest.path, field_ids, "manifest")
+    columns = fields.read_fields(io, manifest.path, field_ids, "manifest", None)
     columns[_PARTITION] = _by_bits(columns[_PARTITION])
     if not manifest.is_deletes:
         columns.append([None] * len(columns[_PARTITION]))
@@ -50,10 +51,15 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
         row_id,
         referenced,
         offset,
-        keys,
+        blob,
+        key_metadata,
+        split_offsets,
+        sort_order_id,
+        *more,
     ) in zip(*columns, strict=True):
         if status == EntryStatus.DELETED:
             continue
+        *statistics, keys = more
         first_row_id = row_id
         if row_id is None and next_row_id is not None:
             first_row_id, next_row_id = next_row_id, next_row_id + rows
@@ -71,6 +77,13 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
                 size,
                 referenced,
                 keys or None,
+                form.upper(),
+                blob,
+                key_metadata,
+                split_offsets or (),
+                # A file without a sort order id is unsorted, as one with the id 0 (spec: "Data File Fields").
+                sort_order_id or 0,
+                tuple([of_columns or () for of_columns in statistics]),
             )
         )
     listed_counts = (manifest.added_files, manifest.existing_files)

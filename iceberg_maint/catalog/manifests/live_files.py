@@ -15,6 +15,7 @@ from iceberg_maint.catalog.manifests.reader import (
     DELETE_FILE_PATH,
     EQUALITY_IDS,
     FILE_SEQUENCE_NUMBER,
+    FIRST_ROW_ID,
     FORMAT,
     KINDS,
     LOWER_BOUNDS,
@@ -26,6 +27,7 @@ from iceberg_maint.catalog.manifests.reader import (
     Integers,
     LiveEntries,
     check_manifest_list,
+    first_row_ids,
     has_live_files,
     only_path,
     read_live_entries,
@@ -91,6 +93,9 @@ def _named(deletes: LiveEntries) -> list[str | None]:
     ]
 
 
+_ROW_IDS_SINCE = 3
+_FIRST_EXTRA = 6
+"""The number of columns of an entry that are read in any case."""
 _SORTING = (SORT_ORDER_ID, LOWER_BOUNDS, UPPER_BOUNDS)
 
 
@@ -176,7 +181,9 @@ def _files(
     deletes = (REFERENCED_FILE, CONTENT_OFFSET, EQUALITY_IDS) if manifest.is_deletes else (None,) * 3
     columns_of = (DELETE_FILE_PATH,) if manifest.is_deletes else _measured(order)
     bounds = (LOWER_BOUNDS, UPPER_BOUNDS) if columns_of else (None, None)
-    extra = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, *deletes, *bounds)
+    has_row_ids = state.format_version >= _ROW_IDS_SINCE and not manifest.is_deletes
+    row_id = FIRST_ROW_ID if has_row_ids else None
+    extra = (PATH, FORMAT, SORT_ORDER_ID, FILE_SEQUENCE_NUMBER, row_id, *deletes, *bounds)
     asked = tuple(i for i in extra if i is not None)
     entries = read_live_entries(io, manifest, str(state.table), asked, columns_of)
     more = iter(entries.more)
@@ -188,10 +195,14 @@ def _files(
         (entries.snapshot_id == manifest.added_snapshot_id).tolist(),
         *(nothing if i is None else next(more) for i in extra),
     )
-    for at, kind, records, size, number, added, path, form, sort_order_id, own, *rest in zip(
-        *columns, strict=True
+    row_ids: Sequence[int | None] = [None] * len(entries)
+    if has_row_ids:
+        own_ids = columns[_FIRST_EXTRA + extra.index(FIRST_ROW_ID)]
+        row_ids = first_row_ids(own_ids, entries.records.tolist(), manifest.first_row_id)
+    for first_row_id, (at, kind, records, size, number, added, path, form, sort_order_id, own, *rest) in zip(
+        row_ids, zip(*columns, strict=True), strict=True
     ):
-        referenced, offset, equality_ids, lower, upper = rest
+        _, referenced, offset, equality_ids, lower, upper = rest
         key, of = keys[at], KINDS[kind]
         everywhere = of is FileKind.EQUALITY_DELETES and spec.is_unpartitioned
         if key not in partitions and not everywhere:
@@ -214,4 +225,5 @@ def _files(
             # Only an entry that its manifest added inherits the manifest's number.
             file_sequence_number=manifest.sequence_number if own is None and added else own,
             ranges=ranges_of(order.measured, lower, upper) if order and of is FileKind.DATA else (),
+            first_row_id=first_row_id,
         )

@@ -18,9 +18,13 @@ Identity = tuple[str, int | None]
 
 
 class LiveEntry(NamedTuple):
-    """One live entry of a manifest, inheritance resolved, with all fields that a reader uses except the
-    column statistics. Floats among the partition values are represented by their bits. `kind` is as in
-    `FileKind`."""
+    """One live entry of a manifest, inheritance resolved, with all fields that a reader uses. Floats among the
+    partition values are represented by their bits. `kind` is as in `FileKind`.
+
+    `content_size_bytes` is the size of a deletion vector's blob. `statistics` are the column sizes, the counts
+    of values, NULL and NaN, and the lower and upper bounds: each as pairs of column id and value, ordered by
+    column id. A map that is absent is empty.
+    """
 
     path: str
     content_offset: int | None
@@ -34,6 +38,12 @@ class LiveEntry(NamedTuple):
     size_bytes: int
     referenced_data_file: str | None
     equality_ids: tuple[int, ...] | None = None
+    file_format: str = ""
+    content_size_bytes: int | None = None
+    key_metadata: bytes | None = None
+    split_offsets: tuple[int, ...] = ()
+    sort_order_id: int = 0
+    statistics: tuple[tuple[tuple[int, int | bytes], ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,11 @@ class MetadataReader:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """The metadata of one version of a table at the head of `main`, as far as the gate reads it."""
+    """The metadata of one version of a table at the head of `main`, as far as the gate reads it.
+
+    `first_row_id` is that of the head's snapshot. `next_row_id` is the table's. Both are None before format
+    v3; `first_row_id` is also None if no snapshot in format v3 has been committed.
+    """
 
     table_uuid: str
     format_version: int
@@ -58,6 +72,8 @@ class TableVersion:
     parent_id: int | None
     sequence_number: int
     manifests: tuple[Manifest, ...]
+    first_row_id: int | None = None
+    next_row_id: int | None = None
 
     @property
     def unpartitioned_specs(self) -> frozenset[int]:
@@ -81,16 +97,17 @@ class Lineage:
     """The snapshots between the pinned one (exclusive) and the base (inclusive), newest first.
 
     `pinned_exists`: the base still holds the pinned snapshot. `reaches_pinned`: the pinned snapshot is
-    among the ancestors of the base's head.
+    among the ancestors of the base's head. `pinned_first_row_id` is the first row id of the pinned snapshot.
     """
 
     pinned_exists: bool
     reaches_pinned: bool
     since: tuple[Since, ...] = ()
+    pinned_first_row_id: int | None = None
 
 
 class Entry(NamedTuple):
-    """One live manifest entry, inheritance resolved."""
+    """One live manifest entry, inheritance resolved. `first_row_id` is None if its rows have no ids."""
 
     path: str
     kind: FileKind
@@ -100,6 +117,7 @@ class Entry(NamedTuple):
     referenced_data_file: str | None = None
     content_offset: int | None = None
     size_bytes: int = 0
+    first_row_id: int | None = None
 
     @property
     def identity(self) -> Identity:

@@ -61,12 +61,13 @@ class DeleteIndex:
                 return delete
         return None
 
-    def may_match(self, manifest: Manifest) -> bool:
+    def may_match(self, manifest: Manifest, *, checked: bool = True) -> bool:
         """Returns whether a manifest may list data files that a delete applies to, by the facts in the
-        manifest list."""
+        manifest list. If its `min_sequence_number` is not `checked` with its entries, they may have any
+        number."""
         if manifest.is_deletes:
             return False
-        oldest = manifest.min_sequence_number
+        oldest = manifest.min_sequence_number if checked else 0
         if self._everywhere is not None and oldest < self._everywhere.data_sequence_number:
             return True
         return (

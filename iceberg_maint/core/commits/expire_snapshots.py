@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from iceberg_maint.core.commits.gate import Rule, Violation
+from iceberg_maint.core.commits.violation import Rule, Violation
 from iceberg_maint.core.decisions.retention import Retention, gc_enabled
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
@@ -165,7 +165,11 @@ def _as_planned(work: ExpireSnapshots, base: Document, new: Document) -> Iterato
     if _refs(new) != expected:
         yield Violation(Rule.REFS, f"would not leave exactly the refs {sorted(expected)}")
     if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:
-        yield Violation(Rule.REFS, f"a ref points at snapshot {min(dangling)}")
+        yield Violation(
+            Rule.REFS,
+            f"a ref points at snapshot {min(dangling)}",
+            explained_by=frozenset({Rule.RETENTION, Rule.TABLE_UUID}),
+        )
     for key in ("statistics", "partition-statistics"):
         if _rows(new, key) != [f for f in _rows(base, key) if int(f["snapshot-id"]) not in planned]:
             yield Violation(Rule.METADATA, f"would change {key} of snapshots that stay")

@@ -11,95 +11,30 @@ The rule which delete applies to which data file: Iceberg spec, "Scan Planning".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from iceberg_maint.core.commits.change import Change, Entry, Scope, TableVersion, scope_of
 from iceberg_maint.core.commits.delete_scope import DeleteIndex, covers, dropped_deletes
 from iceberg_maint.core.commits.intent import GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
+from iceberg_maint.core.commits.row_ids import assigned_ids, row_id_violations
+from iceberg_maint.core.commits.violation import Rule, Violation
 from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, decode_partition
 from iceberg_maint.core.model.table_state import FileKind
-
-
-class Rule(StrEnum):
-    """The gate's rules by the invariant they protect. docs/design/architecture.md explains each."""
-
-    TABLE_UUID = "table_uuid"
-    FORMAT_VERSION = "format_version"
-    SCHEMA = "schema"
-    SPEC = "spec"
-    PINNED_SNAPSHOT = "pinned_snapshot"
-    IDENTITY = "identity"
-    NEW_DELETE = "new_delete"
-    NEEDED_DELETE = "needed_delete"
-    LOST_FILE = "lost_file"
-    METADATA = "metadata"
-    REMOVED_FILES = "removed_files"
-    ADDED_FILES = "added_files"
-    KEPT_FILES = "kept_files"
-    LIVE_COUNT = "live_count"
-    SEQUENCE_NUMBER = "sequence_number"
-    DROPPED_DELETE = "dropped_delete"
-    SECOND_VECTOR = "second_vector"
-    FOREIGN_REPLACE = "foreign_replace"
-    SCOPE = "scope"
-    RETENTION = "retention"
-    SNAPSHOTS = "snapshots"
-    REFS = "refs"
-    MANIFESTS = "manifests"
-    ENTRIES = "entries"
-    PENDING_PUBLISH = "pending_publish"
-
-
-STALE_RULES = frozenset(
-    {
-        Rule.TABLE_UUID,
-        Rule.FORMAT_VERSION,
-        Rule.SCHEMA,
-        Rule.SPEC,
-        Rule.PINNED_SNAPSHOT,
-        Rule.IDENTITY,
-        Rule.NEW_DELETE,
-        Rule.NEEDED_DELETE,
-        Rule.LOST_FILE,
-        Rule.RETENTION,
-        Rule.PENDING_PUBLISH,
-    }
-)
-"""Rules whose break means that the plan is out of date, not that something is wrong."""
-
-RACED_RULES = frozenset({Rule.DROPPED_DELETE, Rule.SCOPE, Rule.FOREIGN_REPLACE, Rule.MANIFESTS})
-"""Rules that another writer's commit since the plan can break. Then the operation is planned again as
-well. Without such a commit the plan itself was wrong."""
 
 _VALIDATED_OPERATIONS = frozenset({"overwrite", "delete"})
 """Snapshot operations whose new deletes a rewrite validates (MergingSnapshotProducer,
 VALIDATE_ADDED_DELETE_FILES_OPERATIONS). Iceberg does not check deletes added by any other operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A broken rule and the fact that breaks it. `raced`: another writer committed since the plan."""
-
-    rule: Rule
-    fact: str
-    raced: bool = False
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the operation should be planned again."""
-        return self.rule in STALE_RULES or (self.raced and self.rule in RACED_RULES)
-
-
-def is_stale(violations: Sequence[Violation]) -> bool:
-    """Returns whether the plan is out of date: one rule says so by itself, or other writers can have
-    broken every broken rule. A further broken rule that other writers cannot have broken means that
-    something is wrong."""
-    return any(v.rule in STALE_RULES for v in violations) or all(v.is_stale for v in violations)
+_REGISTERED_AGAIN = frozenset({Rule.IDENTITY, Rule.TABLE_UUID})
+_UNKNOWN_BASE = frozenset({Rule.TABLE_UUID, Rule.SPEC, Rule.PINNED_SNAPSHOT})
+_UPGRADED = frozenset({Rule.FORMAT_VERSION, Rule.TABLE_UUID})
+"""What explains a violation: a file that names another one, a base without what the plan stands on, or a
+table of another format version."""
 
 
 def check_publishes(wait: PublishWait | None) -> tuple[Violation, ...]:
@@ -127,6 +62,7 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
         *_dropped_deletes(intent, change),
         *_foreign_replaces(change),
         *_new_deletes(change),
+        *row_id_violations(intent, change),
     )
     raced = any(not since.ours for since in change.lineage.since)
     return tuple(replace(v, raced=raced) for v in violations) if raced else violations
@@ -192,6 +128,7 @@ def changes_only(base: TableVersion, new: TableVersion, what: str) -> Iterator[V
     base_facts = (base.table_uuid, base.format_version, base.schema_id, base.specs)
     if base_facts != (new.table_uuid, new.format_version, new.schema_id, new.specs):
         yield Violation(Rule.METADATA, f"the commit changes more of the table than its {what}")
+    yield from assigned_ids(base, new)
 
 
 def _files(intent: Intent, change: Change) -> Iterator[Violation]:
@@ -201,10 +138,16 @@ def _files(intent: Intent, change: Change) -> Iterator[Violation]:
         yield Violation(Rule.REMOVED_FILES, f"would remove {_first_three(unplanned)}, which was not planned")
     if unremoved := intent.removed - removed:
         yield Violation(Rule.REMOVED_FILES, f"would not remove {_first_three(unremoved)}")
-    if undropped := intent.dropped - {e.path for e in files.removed}:
-        yield Violation(Rule.REMOVED_FILES, f"would not drop {_first_three(undropped)}")
-    if unreplaced := intent.replaced - {e.identity for e in files.removed}:
-        yield Violation(Rule.REMOVED_FILES, f"would not drop {_first_three(p for p, _ in unreplaced)}")
+    gone = {path for path, _ in files.departures}
+    for undropped in (
+        intent.dropped - {e.path for e in files.removed},
+        {path for path, _ in intent.replaced - {e.identity for e in files.removed}},
+    ):
+        if undropped:
+            cause = _REGISTERED_AGAIN if undropped <= gone else _UNKNOWN_BASE
+            yield Violation(
+                Rule.REMOVED_FILES, f"would not drop {_first_three(undropped)}", explained_by=cause
+            )
     added = {e.identity for e in files.added}
     intended = {(path, None) for path in intent.added} | {d.identity for d in intent.deletes}
     if foreign := added - intended:
@@ -243,15 +186,18 @@ def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
             yield Violation(
                 Rule.REMOVED_FILES,
                 f"a group of spec {group.spec_id} contains files of {_first_three(sources)}",
+                explained_by=_REGISTERED_AGAIN,
             )
         for output in outputs:
             if output.kind is not FileKind.DATA:
                 yield Violation(Rule.ADDED_FILES, f"{output.path} is not a data file")
             elsewhere = group.output_spec_id == group.spec_id and sources - {output.scope}
             if output.scope[0] != group.output_spec_id or elsewhere:
+                as_planned = output.scope == _scope_of(group, base)
                 yield Violation(
                     Rule.ADDED_FILES,
                     f"{output.path} lies in {output.scope}, its rows in {_first_three(sources)}",
+                    explained_by=_REGISTERED_AGAIN if as_planned else frozenset(),
                 )
         scopes = {output.scope for output in outputs}
         for delete in newer:
@@ -283,10 +229,13 @@ def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
                     Rule.ADDED_FILES,
                     f"{entry.path} is not a {kind} with {intended.record_count} positions of a file of the batch: "
                     f"{entry.kind}, {entry.record_count}, {entry.referenced_data_file}",
+                    explained_by=_UPGRADED if said[1:] == (data_file, intended.record_count) else frozenset(),
                 )
             if entry.scope != scope:
                 yield Violation(
-                    Rule.ADDED_FILES, f"{entry.path} lies in {entry.scope}, its data file in {scope}"
+                    Rule.ADDED_FILES,
+                    f"{entry.path} lies in {entry.scope}, its data file in {scope}",
+                    explained_by=_UNKNOWN_BASE if scope is None else frozenset(),
                 )
             if kind is FileKind.DELETION_VECTOR and data_file is not None:
                 if data_file in vectors:
@@ -335,6 +284,7 @@ def _sequence_numbers(intent: Intent, change: Change) -> Iterator[Violation]:
             yield Violation(
                 Rule.SEQUENCE_NUMBER,
                 f"{entry.path} has data sequence number {entry.data_sequence_number}, not {expected}",
+                explained_by=_UPGRADED if intent.format_version == 1 else frozenset(),
             )
 
 

@@ -13,6 +13,7 @@ from iceberg_maint.core.commits.planned_files import (
     planned_data_files,
     planned_delete_files,
     unknown_deletes,
+    unknown_row_ids,
 )
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.table_state import FileKind
@@ -93,7 +94,7 @@ class Intent:
 
     `data_files` are the removed or examined data files, `delete_files` the applied, dropped or replaced
     delete files. Both have the facts that distinguish them from other files of the same path. `unknown` are
-    paths of applied delete files without these facts.
+    paths of files whose facts the plan lacks.
     """
 
     table_uuid: str
@@ -201,5 +202,5 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
         replaced=frozenset(d.identity for d in batch.position_deletes),
         data_files=tuple(planned_data_files(batch)),
         delete_files=tuple(planned_delete_files(batch)),
-        unknown=unknown_deletes(batch),
+        unknown=unknown_deletes(batch) | (none if keeps_data_files(batch.work) else unknown_row_ids(batch)),
     )

@@ -6,6 +6,9 @@ files and rows. Opened are the manifests that the commit wrote, delete manifests
 pinned snapshot or replaced and, if a delete file vanishes, the data manifests with files it could still
 apply to.
 
+Manifests that came after the pinned snapshot are opened whatever their `min_sequence_number` says: nobody has
+compared it with their entries. Those of the pinned snapshot were compared when the batch was planned.
+
 For a delete that the plan drops, these are the manifests added after the pinned snapshot: a manifest
 never changes, so the manifests of the pinned snapshot list only files that the plan knew. The smallest of
 those are opened as well, up to `SPOT_CHECK_FILES`: in most tables, all of them.
@@ -37,7 +40,7 @@ def read_file_change(
     read: ManifestReader,
 ) -> FileChange:
     """Reads the difference between the base and the new version. `pinned` are the manifests of the pinned
-    snapshot, None if they are not known or not needed.
+    snapshot, None if it has expired.
 
     Raises the errors of `read`. A manifest that disagrees with its list appears in `altered`.
     """
@@ -100,11 +103,12 @@ def _to_search(
     """Yields manifests whose data files a dropped delete may still apply to."""
     answered_for: list[tuple[int, Manifest]] = []
     for manifest in manifests:
-        if by_itself.may_match(manifest):
+        checked = pinned_by_path.get(manifest.path) == manifest
+        if by_itself.may_match(manifest, checked=checked):
             yield manifest
-        elif by_plan.may_match(manifest):
+        elif by_plan.may_match(manifest, checked=checked):
             files = _live_files(manifest)
-            if files is None or pinned_by_path.get(manifest.path) != manifest:
+            if files is None or not checked:
                 yield manifest
             else:
                 answered_for.append((files, manifest))
@@ -230,7 +234,7 @@ class _Opened:
         before = self._unique(e for m in gone for e in self.contents(m).live)
         after = self._unique(e for c in written for e in c.live)
         for identity in before.keys() & after.keys():
-            if before[identity] != after[identity]:
+            if not _is_same(before[identity], after[identity]):
                 self.altered.append(f"{identity[0]} is kept as {after[identity]}, was {before[identity]}")
         return (
             [e for i, e in before.items() if i not in after],
@@ -245,11 +249,25 @@ class _Opened:
         counts = dict.fromkeys(EntryStatus, 0)
         scopes: dict[tuple[object, ...], Scope] = {}
         own_id, deleted = self.snapshot_id, EntryStatus.DELETED
-        for status, snapshot_id, number, path, kind, partition, rows, size, referenced, offset in self.read(
-            manifest.path, manifest.sequence_number, manifest.added_snapshot_id
-        ):
+        next_row_id = None if manifest.is_deletes else manifest.first_row_id
+        entries = self.read(manifest.path, manifest.sequence_number, manifest.added_snapshot_id)
+        for (
+            status,
+            snapshot_id,
+            number,
+            path,
+            kind,
+            partition,
+            rows,
+            size,
+            referenced,
+            offset,
+            row_id,
+        ) in entries:
             counts[status] += 1
             ours = snapshot_id == own_id
+            if row_id is None and next_row_id is not None and status is not deleted:
+                row_id, next_row_id = next_row_id, next_row_id + rows
             if status is deleted and not ours:
                 continue
             scope = scopes.get(partition)
@@ -257,7 +275,7 @@ class _Opened:
                 scope = scope_of(manifest.spec_id, partition, self.unpartitioned)
                 if not any(isinstance(v, float) for v in partition):  # 0.0 == -0.0 as a key
                     scopes[partition] = scope
-            value = Entry(path, kind, scope, number, rows, referenced, offset, size)
+            value = Entry(path, kind, scope, number, rows, referenced, offset, size, row_id)
             if status is deleted:
                 contents.deleted.append(value)
                 continue
@@ -294,6 +312,13 @@ class _Opened:
                     f"manifest {manifest.path} holds {counts[status]} {status.name} entries, "
                     f"its list says {number}"
                 )
+
+
+def _is_same(before: Entry, after: Entry) -> bool:
+    """Returns whether a commit kept an entry. Rows without ids get them with the first commit in format v3."""
+    if before.first_row_id is None:
+        after = after._replace(first_row_id=None)
+    return before == after
 
 
 def _accounted(written: Iterable[_Contents]) -> tuple[int, int]:

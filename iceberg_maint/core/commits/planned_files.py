@@ -14,11 +14,12 @@ from itertools import chain
 from iceberg_maint.core.commits.change import Entry, Identity, Scope
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
-from iceberg_maint.core.model.table_state import LiveFile
+from iceberg_maint.core.model.table_state import NO_ROW_IDS, LiveFile
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
 
 _FLOATS = ("float", "double")
+_ROW_IDS_SINCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class PlannedFile:
     """One data file or delete file of a plan, as it was live at the pinned snapshot.
 
     `partition` is the partition key. For a deletion vector `size_bytes` is the size of the blob.
+    `first_row_id` is as in `LiveFile`. None is compared with nothing.
     """
 
     identity: Identity
@@ -34,6 +36,7 @@ class PlannedFile:
     data_sequence_number: int
     record_count: int
     size_bytes: int
+    first_row_id: int | None = None
 
     @classmethod
     def of_live(cls, file: LiveFile) -> PlannedFile:
@@ -45,6 +48,7 @@ class PlannedFile:
             file.data_sequence_number,
             file.record_count,
             file.size_bytes,
+            file.first_row_id,
         )
 
     @classmethod
@@ -57,6 +61,7 @@ class PlannedFile:
             entry.data_sequence_number,
             entry.record_count,
             entry.size_bytes,
+            NO_ROW_IDS if entry.first_row_id is None else entry.first_row_id,
         )
 
     def difference(self, other: PlannedFile) -> str:
@@ -67,9 +72,12 @@ class PlannedFile:
             ("bytes", self.size_bytes, other.size_bytes),
             ("spec", self.spec_id, other.spec_id),
             ("partition", self.partition, other.partition),
+            ("first row id", self.first_row_id, other.first_row_id),
         )
         return ", ".join(
-            f"{what} {current}, was {planned}" for what, planned, current in facts if planned != current
+            f"{what} {current}, was {planned}"
+            for what, planned, current in facts
+            if planned != current and None not in (planned, current)
         )
 
 
@@ -84,6 +92,7 @@ def planned_data_files(batch: Batch) -> Iterator[PlannedFile]:
                 file.data_sequence_number,
                 file.record_count,
                 file.size_bytes,
+                file.first_row_id,
             )
 
 
@@ -108,6 +117,14 @@ def unknown_deletes(batch: Batch) -> frozenset[str]:
     lacks, because it was stored before batches carried them."""
     applied = {path for g in batch.groups for f in g.files for path in f.delete_files}
     return frozenset(applied - {d.path for d in (*batch.position_deletes, *batch.applied_deletes)})
+
+
+def unknown_row_ids(batch: Batch) -> frozenset[str]:
+    """Returns the paths of data files whose first row ids the batch lacks, because it was stored before
+    batches carried them. A path registered again with its old sequence number can have other row ids."""
+    if batch.format_version < _ROW_IDS_SINCE:
+        return frozenset()
+    return frozenset(f.path for g in batch.groups for f in g.files if f.first_row_id is None)
 
 
 def partition_key(scope: Scope, specs: Mapping[int, PartitionSpec]) -> PartitionKey:

@@ -12,10 +12,15 @@ from itertools import accumulate
 
 from iceberg_maint.core.commits.change import TableVersion
 from iceberg_maint.core.commits.entry_digest import EntriesDigest, Partition
-from iceberg_maint.core.commits.gate import Rule, Violation, changes_only
+from iceberg_maint.core.commits.gate import changes_only
+from iceberg_maint.core.commits.violation import Rule, Violation
 from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
+
+_OTHER_ENTRIES = frozenset({Rule.TABLE_UUID, Rule.FORMAT_VERSION, Rule.MANIFESTS})
+"""If one of these is stale, the commit read other entries than the plan: those of another table, entries that
+an upgrade gave row ids, or those of the manifests that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +95,8 @@ def _class(manifest: Manifest) -> tuple[int, bool]:
 def _entries(change: Regrouping) -> Iterator[Violation]:
     if change.before != change.after:
         was, is_ = (f"{d.entries} of {d.records} rows" for d in (change.before, change.after))
-        yield Violation(Rule.ENTRIES, f"the live entries would change: {was} before, {is_} after")
+        yield Violation(
+            Rule.ENTRIES,
+            f"the live entries would change: {was} before, {is_} after",
+            explained_by=_OTHER_ENTRIES,
+        )

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
+OMITTED_IF_NONE = "omitted_if_none"
+"""Key in the metadata of a dataclass field that JSON does not have while it is None: a field added later."""
 _EXACT = 2.0**53
 """Above this value a float cannot represent every integer."""
 
@@ -31,7 +33,8 @@ def to_data(value: object) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        stored = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {f.name: to_data(v) for f, v in stored if v is not None or OMITTED_IF_NONE not in f.metadata}
     if isinstance(value, (tuple, list)):
         return [to_data(v) for v in value]
     if isinstance(value, Mapping):

@@ -153,6 +153,11 @@ class TableState:
         return next((s for s in self.snapshots if s.summary.get(TOKEN_PROPERTY) == token), None)
 
 
+NO_ROW_IDS = -1
+"""The first row id of a data file in a table of format v3 whose rows have no ids: the table was upgraded, and no
+commit in format v3 has followed."""
+
+
 @dataclass(frozen=True, slots=True)
 class LiveFile:
     """One live data or delete file of the pinned snapshot.
@@ -161,7 +166,8 @@ class LiveFile:
     `content_offset` its place in the Puffin file. `equality_ids` are field ids. `file_sequence_number` is
     that of the commit that added the file, None if the manifest does not state it. A rewrite that keeps
     the data sequence number raises it. `ranges` are the bounds of the columns that the table's `order`
-    measures, None for a column without bounds.
+    measures, None for a column without bounds. `first_row_id` is the id of a data file's first row,
+    `NO_ROW_IDS` if its rows have none, and None before format v3.
     """
 
     path: str
@@ -178,6 +184,7 @@ class LiveFile:
     equality_ids: tuple[int, ...] = ()
     file_sequence_number: int | None = None
     ranges: tuple[Range | None, ...] = ()
+    first_row_id: int | None = None
 
 
 class EntryStatus(IntEnum):
@@ -193,7 +200,7 @@ class ManifestEntry(NamedTuple):
 
     `partition` is the raw tuple as stored (dates in days, timestamps in µs, …). `snapshot_id` is the
     snapshot that added the entry or, with status DELETED, removed it. For a deletion vector `size_bytes`
-    is the size of the blob.
+    is the size of the blob. `first_row_id` is not inherited: None if the entry does not state it.
     """
 
     status: EntryStatus
@@ -206,6 +213,7 @@ class ManifestEntry(NamedTuple):
     size_bytes: int
     referenced_data_file: str | None = None
     content_offset: int | None = None
+    first_row_id: int | None = None
 
 
 ManifestReader = Callable[[str, int, int], Iterable[ManifestEntry]]

@@ -159,6 +159,23 @@ class LiveData:
         return frozenset(needed)
 
 
+class PlannedReach:
+    """The equality deletes of a batch by what they apply to: how many apply to a data file by scope and
+    sequence number, whatever column statistics say."""
+
+    def __init__(self, deletes: Iterable[EqualityDeleteFile]) -> None:
+        self._numbers: dict[Scope | None, list[int]] = defaultdict(list)
+        for delete in sorted(deletes, key=lambda d: d.data_sequence_number):
+            scope = None if delete.everywhere else (delete.spec_id, delete.partition)
+            self._numbers[scope].append(delete.data_sequence_number)
+
+    def count(self, scope: Scope, data_sequence_number: int) -> int:
+        """Returns the number of deletes that apply to a data file of this scope and sequence number."""
+        numbers = (self._numbers.get(None, []), self._numbers.get(scope, []))
+        # Those for which `equality_delete_reaches` is true are the tail of each list.
+        return sum(len(of) - bisect_right(of, data_sequence_number) for of in numbers)
+
+
 def has_unsupported_key(delete: LiveFile, key_types: Mapping[int, str]) -> bool:
     """Returns whether the delete's keys cannot be matched: it has no key columns, or one that was dropped, is
     inside a list or map, or has a type that `can_be_key` excludes."""

@@ -131,6 +131,7 @@ def input_file(candidate: Candidate) -> InputFile:
         record_count=candidate.file.record_count,
         data_sequence_number=candidate.file.data_sequence_number,
         delete_files=tuple(sorted({d.path for d in candidate.position_deletes})),
+        first_row_id=candidate.file.first_row_id,
     )
 
 

@@ -63,15 +63,23 @@ def standing(version: MetadataVersion, log: MetadataLog) -> Standing:
     return Standing.BESIDE if updated_ms >= log.oldest_ms else Standing.OLDER
 
 
-def second_line(entries: Sequence[tuple[str, int]], log: MetadataLog, ours: Collection[str]) -> str | None:
+def second_line(
+    entries: Sequence[tuple[str, int]],
+    log: MetadataLog,
+    ours: Collection[str],
+    unlogged: Collection[str] = (),
+) -> str | None:
     """Returns the first version of a second line of commits, which diverged from ours. None if nothing
     shows a second line.
 
     `entries` are path and time of each entry in the metadata log of a file outside our log, oldest first.
     `ours` are those paths that our log or pointer names. A log names only versions that a catalog has
     pointed at. An entry after the last one that both logs share was therefore committed, and not to our
-    line. If the logs share no entry, an entry from the time of our log was.
+    line. If the logs share no entry, an entry from the time of our log was. `unlogged` are those paths that
+    name a file outside our log from its time: a catalog has pointed at such a file, and our line has not.
     """
+    if committed := [path for path, _ in entries if path in unlogged]:
+        return committed[0]
     shared = max((n for n, (path, _) in enumerate(entries) if path in ours), default=None)
     if shared is not None:
         return next((path for path, _ in entries[shared + 1 :]), None)

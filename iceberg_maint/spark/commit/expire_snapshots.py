@@ -20,7 +20,7 @@ from iceberg_maint.core.commits.expire_snapshots import (
     look_for_lost,
     lost_with,
 )
-from iceberg_maint.core.commits.gate import Violation
+from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch

@@ -24,9 +24,10 @@ from iceberg_maint.core.commits.change import (
     Since,
     TableVersion,
 )
-from iceberg_maint.core.commits.gate import Violation, check_publishes
+from iceberg_maint.core.commits.gate import check_publishes
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.commits.manifest_diff import read_file_change
+from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import STAGED_PROPERTY, PendingPublish, pending_publishes_of
@@ -39,6 +40,7 @@ from iceberg_maint.spark.scan.pruning import spec_values
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
 
+_ROW_IDS_SINCE = 3
 _ADDS = ("added-delete-files", "added-position-delete-files", "added-equality-delete-files", "added-dvs")
 _REMOVES = tuple(key.replace("added", "removed") for key in _ADDS)
 
@@ -190,8 +192,7 @@ def _pinned_manifests(
 ) -> Sequence[Manifest] | None:
     if intent.snapshot_id == before.snapshot_id:
         return before.manifests
-    needs_manifests = intent.examined or intent.delete_files or intent.deletes
-    snapshot = base.snapshot(intent.snapshot_id) if needs_manifests else None
+    snapshot = base.snapshot(intent.snapshot_id)
     return None if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
 
 
@@ -208,13 +209,21 @@ def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: Met
         parent_id=None if parent is None else int(parent),
         sequence_number=int(snapshot.sequenceNumber()),
         manifests=tuple(reader.manifest_list(str(snapshot.manifestListLocation()))),
+        first_row_id=_row_id(snapshot.firstRowId()),
+        next_row_id=int(metadata.nextRowId()) if int(metadata.formatVersion()) >= _ROW_IDS_SINCE else None,
     )
+
+
+def _row_id(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
     """The ancestors of a Java `TableMetadata`'s head, newest first, up to the pinned snapshot. `manifests`
     are the head's."""
-    pinned_exists = base.snapshot(pinned_id) is not None
+    pinned = base.snapshot(pinned_id)
+    pinned_exists = pinned is not None
+    pinned_row_id = _row_id(pinned.firstRowId()) if pinned_exists else None
     # Manifests show the added delete files of a writer that writes no summary.
     adding_deletes = {m.added_snapshot_id for m in manifests if m.is_deletes and m.added_files != 0}
     since: dict[int, Since] = {}
@@ -223,11 +232,11 @@ def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id:
     while snapshot is not None and int(snapshot.snapshotId()) not in since:
         facts = json.loads(bridge.iceberg.SnapshotParser.toJson(snapshot))
         if facts["snapshot-id"] == pinned_id:
-            return Lineage(pinned_exists, reaches_pinned=True, since=tuple(since.values()))
+            return Lineage(pinned_exists, True, tuple(since.values()), pinned_row_id)
         since[facts["snapshot-id"]] = _since(facts, adding_deletes)
         parent = facts.get("parent-snapshot-id")
         snapshot = base.snapshot(parent) if parent is not None else None
-    return Lineage(pinned_exists, reaches_pinned=False, since=tuple(since.values()))
+    return Lineage(pinned_exists, False, tuple(since.values()), pinned_row_id)
 
 
 def _since(facts: dict[str, Any], adding_deletes: set[int]) -> Since:

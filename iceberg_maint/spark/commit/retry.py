@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.core.commits import gate as rules
+from iceberg_maint.core.commits.violation import is_stale
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
@@ -102,7 +102,7 @@ def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResul
     if gate.moved:
         return rejected(Rejection.CONFLICT, "another commit came after the table was loaded", tries)
     if gate.violations:
-        stale = rules.is_stale(gate.violations)
+        stale = is_stale(gate.violations)
         violations = "; ".join(f"{v.rule}: {v.fact}" for v in gate.violations)
         return rejected(Rejection.STALE if stale else Rejection.REFUSED, violations, tries)
     if gate.error is not None:

@@ -10,11 +10,8 @@ from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate as rules
 from iceberg_maint.core.commits.change import Identity, MetadataReader
-from iceberg_maint.core.commits.intent import (
-    Intent,
-    intent_of,
-    keeps_data_files,
-)
+from iceberg_maint.core.commits.intent import Intent, intent_of
+from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
@@ -78,10 +75,8 @@ def commit_batch(
         if version != batch.format_version:
             # Iceberg would refuse deletes of the other version before the gate checks them.
             raise StaleBatchError(
-                f"{rules.Rule.FORMAT_VERSION}: the table's is {version}, was {batch.format_version}"
+                f"{Rule.FORMAT_VERSION}: the table's is {version}, was {batch.format_version}"
             )
-        if not keeps_data_files(batch.work) and _gained_row_ids(table, batch):
-            raise StaleBatchError("rows have had ids only since the pinned snapshot")
         gate = CommitGate(
             bridge,
             table.operations(),
@@ -100,12 +95,6 @@ def commit_batch(
 
     load = load_table or bridge.load_table
     return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
-
-
-def _gained_row_ids(table: Any, batch: Batch) -> bool:
-    """Whether the table's rows have ids now and had none in the pinned snapshot. The written files lack them."""
-    pinned, head = table.snapshot(batch.snapshot_id), table.currentSnapshot()
-    return pinned is not None and pinned.firstRowId() is None and head.firstRowId() is not None
 
 
 def _commit_once(

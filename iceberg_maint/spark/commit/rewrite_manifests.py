@@ -18,8 +18,9 @@ from uuid import UUID
 
 from iceberg_maint.core.commits.change import LiveEntry, MetadataReader
 from iceberg_maint.core.commits.entry_digest import Partition, digest_entries, planned_entries
-from iceberg_maint.core.commits.gate import Violation, check_publishes
+from iceberg_maint.core.commits.gate import check_publishes
 from iceberg_maint.core.commits.rewrite_manifests import Regrouping, check_regrouping, cuts
+from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.decisions.manifests import clusters_of, target_manifest_bytes
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import Manifest

@@ -20,7 +20,6 @@ _FUNCTION = "java.util.function.Function"
 _TASK = "org.apache.iceberg.FileScanTask"
 _FILE = "org.apache.iceberg.ContentFile"
 _DATA_FILE = "org.apache.iceberg.DataFile"
-_BASE_TASK = "org.apache.iceberg.BaseFileScanTask"
 _JACKSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind."
 
 
@@ -64,7 +63,7 @@ class KeyFiles(JavaFunctions):
         """The data files of a `java.util.List<FileScanTask>`."""
         files = []
         for spec_id in self._specs:
-            spec_tasks = self.to_list(tasks.stream().filter(self._has_spec(spec_id, self._task_file)))
+            spec_tasks = self.to_list(tasks.stream().filter(self.task_has_spec(spec_id)))
             if spec_tasks.isEmpty():
                 continue
             columns = (
@@ -86,7 +85,8 @@ class KeyFiles(JavaFunctions):
         java_files, files = self.bridge.list(deletes), []
         file = self._identity(_FILE)
         for spec_id, spec in self._specs.items():
-            spec_files = self.to_list(java_files.stream().filter(self._has_spec(spec_id, file)))
+            has_spec = self.as_interface("java.util.function.Predicate", self.has_spec(spec_id, file))
+            spec_files = self.to_list(java_files.stream().filter(has_spec))
             if spec_files.isEmpty():
                 continue
             columns = (
@@ -104,7 +104,7 @@ class KeyFiles(JavaFunctions):
         result = self.bridge.jvm.java.util.ArrayList()
         path_tasks = self.to_list(tasks.stream().filter(self.task_location_in(paths)))
         for spec_id, spec in self._specs.items():
-            spec_tasks = path_tasks.stream().filter(self._has_spec(spec_id, self._task_file))
+            spec_tasks = path_tasks.stream().filter(self.task_has_spec(spec_id))
             result.addAll(self.to_list(spec_tasks.map(self._without_equality_deletes(spec))))
         return result
 
@@ -121,13 +121,6 @@ class KeyFiles(JavaFunctions):
     def _identity(self, class_name: str) -> Any:
         # Java: value -> value
         return self.invoke.MethodHandles.identity(self.class_of(class_name))
-
-    def _has_spec(self, spec_id: int, file: Any) -> Any:
-        # Java: element -> Integer.valueOf(specId).equals(file.apply(element).specId())
-        spec = self.getter(_FILE, "specId", "int")
-        equals = self.bound(spec_id, "java.lang.Integer", "equals", "boolean", "java.lang.Object")
-        has_spec = self.compose(spec, equals.asType(self.type_of("boolean", "int")))
-        return self.as_interface("java.util.function.Predicate", self.compose(file, has_spec))
 
     def _sequence_number(self, file: Any) -> Any:
         # Java: element -> String.valueOf(file.apply(element).dataSequenceNumber())
@@ -155,9 +148,8 @@ class KeyFiles(JavaFunctions):
 
     def _without_equality_deletes(self, spec: Any) -> Any:
         """A function: a scan task as one without its equality deletes."""
-        # Java: task -> new BaseFileScanTask((DataFile) task.file(),
-        #           (DeleteFile[]) task.deletes().stream().filter(isEqualityDelete.negate()).toArray(DeleteFile[]::new),
-        #           schemaJson, specJson, residuals)
+        # Java: task -> newTask((DataFile) task.file(),
+        #           (DeleteFile[]) task.deletes().stream().filter(isEqualityDelete.negate()).toArray(DeleteFile[]::new))
         stream, array = "java.util.stream.Stream", "[Lorg.apache.iceberg.DeleteFile;"
         make_array = self.invoke.MethodHandles.arrayConstructor(self.class_of(array))
         steps = (
@@ -174,19 +166,7 @@ class KeyFiles(JavaFunctions):
             step_type = self.type_of(result, f"java.util.function.{parameter}")
             step = self.lookup.findVirtual(self.class_of(stream), method, step_type)
             deletes = self.compose(deletes, self.bind_argument(step, 1, argument))
-        parts = (
-            self._task_file.asType(self.type_of(_DATA_FILE, _TASK)),
-            deletes.asType(self.type_of(array, _TASK)),
-        )
-        handles = self.invoke.MethodHandles
-        # Java: (task1, task2) -> newTask(file of task1, deletes of task2), then called with one task twice
-        of_two_tasks = handles.filterArguments(
-            self._task_maker(spec), 0, self.bridge.array(self.invoke.MethodHandle, parts)
-        )
-        of_one_task = handles.permuteArguments(
-            of_two_tasks, self.type_of(_BASE_TASK, _TASK), self.bridge.ints((0, 0))
-        )
-        return self.as_interface(_FUNCTION, of_one_task)
+        return self.task_with(self._table.schema_json, spec, deletes)
 
     def _reading_json(self) -> Any:
         """A function: the JSON of an unpartitioned data file as a scan task."""
@@ -198,29 +178,9 @@ class KeyFiles(JavaFunctions):
         from_json = self._static("org.apache.iceberg.ContentFileParser", "fromJson", *names)
         from_json = self.bind_argument(from_json, 1, spec)
         no_deletes = self.bridge.array(self.bridge.iceberg.DeleteFile, ())
-        new_task = self.bind_argument(self._task_maker(spec), 1, no_deletes)
+        new_task = self.bind_argument(self.new_task(self._table.schema_json, spec), 1, no_deletes)
         file = self.compose(read_tree, from_json).asType(self.type_of(_DATA_FILE, "java.lang.String"))
         return self.as_interface(_FUNCTION, self.compose(file, new_task))
-
-    def _task_maker(self, spec: Any) -> Any:
-        """A handle: a data file and its delete files as a scan task."""
-        # Java: (file, deletes) -> new BaseFileScanTask(file, deletes, schemaJson, specJson, residuals)
-        iceberg = self.bridge.iceberg
-        names = (
-            _DATA_FILE,
-            "[Lorg.apache.iceberg.DeleteFile;",
-            "java.lang.String",
-            "java.lang.String",
-            "org.apache.iceberg.expressions.ResidualEvaluator",
-        )
-        maker = self.lookup.findConstructor(self.class_of(_BASE_TASK), self.type_of("void", *names))
-        all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(
-            iceberg.expressions.Expressions.alwaysTrue()
-        )
-        constants = (self._table.schema_json, iceberg.PartitionSpecParser.toJson(spec), all_rows)
-        return self.invoke.MethodHandles.insertArguments(
-            maker, 2, self.bridge.array(self.bridge.jvm.java.lang.Object, constants)
-        )
 
     def _static(self, owner: str, method: str, result: str, *arguments: str) -> Any:
         return self.lookup.findStatic(self.class_of(owner), method, self.type_of(result, *arguments))

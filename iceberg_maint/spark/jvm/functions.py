@@ -133,6 +133,69 @@ class JavaFunctions(MethodHandles):
         to_json = self.bind_argument(to_json, 1, spec)
         return self.as_interface("java.util.function.Function", self.compose(self._task_file, to_json))
 
+    def task_has_spec(self, spec_id: int) -> Any:
+        """A predicate: whether the task's data file has this partition spec."""
+        return self.as_interface("java.util.function.Predicate", self.has_spec(spec_id, self._task_file))
+
+    def has_spec(self, spec_id: int, file: Any) -> Any:
+        """A handle: whether the file that the handle `file` returns has this partition spec."""
+        # Java: element -> Integer.valueOf(specId).equals(file.apply(element).specId())
+        spec = self.getter("org.apache.iceberg.ContentFile", "specId", "int")
+        equals = self.bound(spec_id, "java.lang.Integer", "equals", "boolean", "java.lang.Object")
+        return self.compose(file, self.compose(spec, equals.asType(self.type_of("boolean", "int"))))
+
+    def new_task(self, schema_json: str, spec: Any) -> Any:
+        """A handle: a data file and its delete files as a scan task."""
+        # Java: (file, deletes) -> new BaseFileScanTask(file, deletes, schemaJson, specJson, residuals)
+        iceberg, task = self.bridge.iceberg, "org.apache.iceberg.BaseFileScanTask"
+        names = (
+            "org.apache.iceberg.DataFile",
+            "[Lorg.apache.iceberg.DeleteFile;",
+            "java.lang.String",
+            "java.lang.String",
+            "org.apache.iceberg.expressions.ResidualEvaluator",
+        )
+        maker = self.lookup.findConstructor(self.class_of(task), self.type_of("void", *names))
+        all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(
+            iceberg.expressions.Expressions.alwaysTrue()
+        )
+        constants = (schema_json, iceberg.PartitionSpecParser.toJson(spec), all_rows)
+        return self.invoke.MethodHandles.insertArguments(
+            maker, 2, self.bridge.array(self.bridge.jvm.java.lang.Object, constants)
+        )
+
+    def task_with(self, schema_json: str, spec: Any, deletes: Any) -> Any:
+        """A function: the task with the array of delete files that the handle `deletes` returns for it."""
+        task, new_task = "org.apache.iceberg.FileScanTask", "org.apache.iceberg.BaseFileScanTask"
+        # Java: task -> newTask((DataFile) task.file(), (DeleteFile[]) deletes(task))
+        parts = (
+            self._task_file.asType(self.type_of("org.apache.iceberg.DataFile", task)),
+            deletes.asType(self.type_of("[Lorg.apache.iceberg.DeleteFile;", task)),
+        )
+        handles = self.invoke.MethodHandles
+        # Java: (task1, task2) -> newTask(file of task1, deletes of task2), then called with one task twice
+        of_two_tasks = handles.filterArguments(
+            self.new_task(schema_json, spec), 0, self.bridge.array(self.invoke.MethodHandle, parts)
+        )
+        of_one_task = handles.permuteArguments(
+            of_two_tasks, self.type_of(new_task, task), self.bridge.ints((0, 0))
+        )
+        return self.as_interface("java.util.function.Function", of_one_task)
+
+    @property
+    def task_equality_delete_count(self) -> Any:
+        """A function: the number of equality deletes that apply to the task's data file, as text."""
+        # Java: task -> Long.toString(task.deletes().stream().filter(isEqualityDelete).count())
+        stream = "java.util.stream.Stream"
+        filter_type = self.type_of(stream, "java.util.function.Predicate")
+        select = self.lookup.findVirtual(self.class_of(stream), "filter", filter_type)
+        select = self.bind_argument(select, 1, self.is_equality_delete)
+        text = self.lookup.findStatic(
+            self.class_of("java.lang.Long"), "toString", self.type_of("java.lang.String", "long")
+        )
+        count = self.compose(select, self.compose(self.getter(stream, "count", "long"), text))
+        return self.as_interface("java.util.function.Function", self.compose(self._deletes_stream, count))
+
     @property
     def task_position_deletes(self) -> Any:
         """A function: the paths of the task's position deletes and deletion vectors, each after a

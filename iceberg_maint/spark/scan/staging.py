@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from iceberg_maint.core.commits.change import Identity
+from iceberg_maint.core.planning.equality_deletes import PlannedReach
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
@@ -114,11 +115,12 @@ def _check_paths(batch: Batch, planned: list[str], scanned: list[str]) -> None:
 
 
 def _check_deletes(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks: Any) -> None:
-    """Checks that the scan applies the planned deletes. It may apply fewer equality deletes, because it omits
-    those whose keys lie outside a file's bounds. Position deletes must be exactly those of the plan."""
+    """Checks that the scan applies the planned deletes, no more and no fewer. A rewrite of position deletes
+    applies no equality deletes."""
     tasks_with_deletes = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
     if not isinstance(batch.work, RewritePositionDeleteFiles):
         _check_equality_deletes(batch, lambdas.equality_delete_paths(tasks_with_deletes))
+        _check_equality_delete_counts(lambdas, batch, group, tasks)
     planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
     paths = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_location))
     texts = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_position_deletes))
@@ -151,6 +153,26 @@ def _check_equality_deletes(batch: Batch, applied: set[str]) -> None:
             f"planned, one is {min(unplanned)}",
             "report this: two readers of the same metadata disagree.",
         )
+
+
+def _check_equality_delete_counts(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks: Any) -> None:
+    """Checks that every equality delete of the batch applies to each task that it reaches by scope and sequence
+    number. A delete that a task lacks would be dropped unapplied, and its rows would come back."""
+    if not batch.equality_deletes:
+        return
+    reach = PlannedReach(batch.equality_deletes)
+    scope = group.spec_id, group.partition
+    planned = {f.path: reach.count(scope, f.data_sequence_number) for f in group.files}
+    paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
+    counts = lambdas.texts(tasks.stream().map(lambdas.task_equality_delete_count))
+    for path, count in sorted(zip(paths, map(int, counts), strict=True)):
+        if count != planned[path]:
+            raise RefusedError(
+                "ICM-101",
+                f"{batch.table}: Iceberg applies {count} equality delete files to {path}, by scope and "
+                f"sequence number {planned[path]} apply",
+                "report this: two readers of the same metadata disagree.",
+            )
 
 
 def equality_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[str, Any]:

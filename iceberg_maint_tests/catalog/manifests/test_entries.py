@@ -30,10 +30,12 @@ SCHEMA = Schema(NestedField(1, "d", DoubleType()), NestedField(2, "n", LongType(
 BY_D, BY_NONE = spec(0, (1, 1000, IdentityTransform(), "d")), spec(0)
 
 
-def written(folder: Path, *files: File, by: object = BY_NONE, deletes: bool = False) -> Manifest:
+def written(
+    folder: Path, *files: File, by: object = BY_NONE, deletes: bool = False, version: int = 2
+) -> Manifest:
     """A manifest of these entries, of sequence number 7 and snapshot 70, as its list has it."""
     table = TableFiles(folder, SCHEMA, [by])  # type: ignore[list-item]
-    manifest = ManifestFile(files, by, 7, 70, is_deletes=deletes)  # type: ignore[arg-type]
+    manifest = ManifestFile(files, by, 7, 70, is_deletes=deletes, version=version)  # type: ignore[arg-type]
     table.commit([manifest], snapshot_id=70, sequence_number=7, timestamp_ms=1)
     [listed] = read_manifest_list(IO, table.snapshots[0]["manifest-list"])
     return listed
@@ -75,6 +77,31 @@ def test_equality_deletes_have_the_columns_they_go_by(tmp_path: Path) -> None:
     files = (File("e", content=2, equality_ids=(2, 1)), File("f", content=2, equality_ids=(1,)))
     found = written(tmp_path, *files, File("p", content=1), deletes=True)
     assert [e.equality_ids for e in read_entries(IO, found)] == [(2, 1), (1,), None]
+
+
+def test_entries_have_bounds_of_all_columns_ordered_by_column(tmp_path: Path) -> None:
+    """A writer may store the columns of a map in any order."""
+    bounds = {"lower_bounds": {2: b"b", 1: b"a"}, "upper_bounds": {1: b"y", 2: b"z"}}
+    turned = {name: dict(reversed(of.items())) for name, of in bounds.items()}
+    found = written(
+        tmp_path,
+        File("a", sort_order_id=3, **bounds),  # type: ignore[arg-type]
+        File("b", **turned),  # type: ignore[arg-type]
+        File("c", sort_order_id=0),
+    )
+    [first, second, third] = read_entries(IO, found)
+    both = (((1, b"a"), (2, b"b")), ((1, b"y"), (2, b"z")))
+    assert (first.statistics[4:], second.statistics[4:], third.statistics[4:]) == (both, both, ((), ()))
+    assert (first.sort_order_id, second.sort_order_id, third.sort_order_id) == (3, 0, 0)
+    assert first.file_format == "PARQUET"
+
+
+def test_blob_of_a_vector_is_part_of_its_entry(tmp_path: Path) -> None:
+    vector = File(
+        "v", content=1, file_format="PUFFIN", referenced_data_file="a", content_offset=4, content_bytes=31
+    )
+    [entry] = read_entries(IO, written(tmp_path, vector, deletes=True, version=3))
+    assert (entry.content_offset, entry.content_size_bytes, entry.size_bytes) == (4, 31, 1000)
 
 
 def test_float_partitions_are_told_apart_by_their_bits(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from iceberg_maint.catalog.manifests.reader import (
     EQUALITY_DELETES,
     PATH,
     POSITION_DELETES,
+    first_row_ids,
     has_live_files,
     make_reader,
     read_live_entries,
@@ -27,7 +28,7 @@ from iceberg_maint.catalog.manifests.reader import (
 )
 from iceberg_maint.core.model import partition_key as core
 from iceberg_maint.core.model.partition_key import encode_partition
-from iceberg_maint.core.model.table_state import EntryStatus, FileKind, Manifest
+from iceberg_maint.core.model.table_state import NO_ROW_IDS, EntryStatus, FileKind, Manifest
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
@@ -154,6 +155,34 @@ def test_live_entries_counts_that_contradict_the_manifest_list_are_refused(
     assert message in str(refused.value)
     assert "lake.db.t" in str(refused.value)
     assert found.path in str(refused.value)
+
+
+def test_live_entry_older_than_the_manifest_list_says_is_refused(tmp_path: Path) -> None:
+    files = (
+        File("a"),
+        File("c", status=EXISTING, sequence_number=3),
+        File("d", status=DELETED, sequence_number=1),
+    )
+    right = manifest(tmp_path, *files, wrong={"min_sequence_number": 3})
+    assert read_live_entries(IO, right, "lake.db.t").sequence_number.min() == 3
+    wrong = manifest(tmp_path, *files, wrong={"min_sequence_number": 4})
+    with pytest.raises(UnreadableTableError) as refused:
+        read_live_entries(IO, wrong, "lake.db.t")
+    assert refused.value.code == "ICM-101"
+    assert (
+        "holds a live entry with data sequence number 3, but the manifest list says that the lowest is 4"
+        in str(refused.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "of_manifest", "row_ids"),
+    [([None, 5, None], 40, [40, 5, 43]), ([None, 5], None, [NO_ROW_IDS, 5]), ([], 40, [])],
+)
+def test_row_ids_are_inherited_by_the_entries_that_have_none(
+    own: list[int | None], of_manifest: int | None, row_ids: list[int]
+) -> None:
+    assert first_row_ids(own, [3, 1, 2][: len(own)], of_manifest) == row_ids
 
 
 def test_live_entries_counts_a_v1_writer_left_out_are_not_compared(tmp_path: Path) -> None:

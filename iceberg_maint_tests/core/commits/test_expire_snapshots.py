@@ -15,7 +15,7 @@ from iceberg_maint.core.commits.expire_snapshots import (
     look_for_lost,
     lost_with,
 )
-from iceberg_maint.core.commits.gate import STALE_RULES, Rule
+from iceberg_maint.core.commits.violation import STALE_RULES, Rule
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.planning.work import ExpireSnapshots
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.commits.change import Change, Lineage, Since
-from iceberg_maint.core.commits.gate import STALE_RULES, Rule, Violation, check, is_stale
+from iceberg_maint.core.commits.gate import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
+from iceberg_maint.core.commits.violation import STALE_RULES, Rule, Violation, is_stale
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
@@ -172,6 +173,29 @@ def test_newer_equality_delete_dropped_as_too_old_is_refused() -> None:
     assert is_stale(raced)
     assert not is_stale((*raced, Violation(Rule.ADDED_FILES, "a file nobody planned", raced=True)))
     assert is_stale((*raced, Violation(Rule.SCHEMA, "another schema")))
+
+
+def test_stale_rule_excuses_only_the_violations_that_it_explains() -> None:
+    stale = Violation(Rule.IDENTITY, "f1 is another file")
+    moved = Violation(Rule.REMOVED_FILES, "f1 lies elsewhere", explained_by=frozenset({Rule.IDENTITY}))
+    corrupt = Violation(Rule.KEPT_FILES, "f3 is kept with another sequence number", raced=True)
+    assert is_stale((stale, moved))
+    assert not is_stale((stale, moved, corrupt))
+    assert not is_stale((moved,))
+
+
+def test_source_moved_by_others_is_stale_and_not_when_a_file_nobody_planned_comes_along() -> None:
+    pinned = table_of(P1, P1)
+    base = pinned.commit(File("f1", P2, 1, rows=(1,)), operation="overwrite", without=["f1"])
+    base = base.commit(File("f2", P2, 2, rows=(2,)), operation="overwrite", without=["f2"])
+    intended = intent(pinned)
+    new = base.commit(File("new", P1, 2, rows=(1, 2)), operation="replace", without=["f1", "f2"])
+    broken = check(intended, change_of(pinned, base, new, intent=intended))
+    assert {v.rule for v in broken} == {Rule.IDENTITY, Rule.REMOVED_FILES, Rule.ADDED_FILES}
+    assert is_stale(broken)
+    foreign = replace(new, manifests={**new.manifests, "m5-9": (File("foreign", P1, 5, rows=(9,)),)})
+    broken = check(intended, change_of(pinned, base, foreign, intent=intended))
+    assert not is_stale(broken)
 
 
 def test_delete_dropped_with_nobody_else_committing_is_no_staleness() -> None:

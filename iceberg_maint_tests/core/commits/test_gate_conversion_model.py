@@ -152,7 +152,7 @@ def conversions(draw: st.DrawFn, *, honest: bool) -> tuple[Lake, Lake, Lake, Int
     if not honest:
         gone |= (
             draw(st.sets(st.sampled_from([f.path for f in lake.files]), max_size=1))
-            if draw(st.booleans())
+            if draw(st.booleans()) and lake.files
             else set()
         )
         marks = [m for m in marks if draw(st.integers(0, 9))]

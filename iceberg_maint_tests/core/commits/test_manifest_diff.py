@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from iceberg_maint.core.commits.change import FileChange
-from iceberg_maint.core.commits.gate import Rule
 from iceberg_maint.core.commits.manifest_diff import read_file_change
+from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.table_state import FileKind, Manifest
 from iceberg_maint_tests.support.core.memory_table import (
     P1,
@@ -128,13 +128,31 @@ def test_change_opens_delete_manifests_since_the_pinned_snapshot_only() -> None:
 def test_change_opens_data_manifests_a_vanished_delete_may_apply_to() -> None:
     delete = File("d", P1, 3, FileKind.EQUALITY_DELETES)
     pinned = table_of(P1, P1).commit(delete, operation="delete")
-    base = pinned.commit(File("other", Q1, 4)).commit(File("elsewhere", (2, ("z",)), 1))
+    pinned = pinned.commit(File("other", Q1, 4)).commit(File("elsewhere", (2, ("z",)), 1))
+    base = pinned.commit(File("late", Q1, 6))
     new = rewritten(pinned, base)
     new = replace(new, manifests={k: v for k, v in new.manifests.items() if v != (delete,)})
     opened: list[str] = []
     change_of(pinned, base, new, opened)
     assert "m4-0" not in opened  # too young for the delete
     assert "m5-0" not in opened  # another spec
+    assert "m6-0" in opened  # nobody has compared its lowest sequence number with its entries
+
+
+def test_manifest_whose_lowest_number_is_too_high_hides_no_file_from_a_vanished_delete() -> None:
+    """Another writer's manifest list says 9, its manifest holds a file with number 1."""
+    delete = File("d", Q1, 4, FileKind.EQUALITY_DELETES, keys=frozenset({7}))
+    pinned = table_of(P1, P1).commit(File("f3", Q1, 3, rows=(3,))).commit(delete, operation="delete")
+    base = pinned.commit(File("moved", Q1, 1, rows=(7,)), operation="replace", without=["f3"])
+    new = rewritten(pinned, base)
+    new = replace(new, manifests={k: v for k, v in new.manifests.items() if v != (delete,)})
+
+    def lied(lake: Lake) -> list[Manifest]:
+        return [replace(m, min_sequence_number=9) if m.path == "m5-0" else m for m in lake.listed()]
+
+    found = listed_as(pinned, lied(base), new, lied(new))
+    assert [e.path for e in found.removed if e.kind is FileKind.EQUALITY_DELETES] == ["d"]
+    assert "moved" in {e.path for e in found.survivors}
 
 
 def test_manifest_kept_under_other_facts_is_refused() -> None:

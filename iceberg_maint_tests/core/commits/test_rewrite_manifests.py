@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from iceberg_maint.core.commits.change import LiveEntry, TableVersion
 from iceberg_maint.core.commits.entry_digest import digest_entries, planned_entries
-from iceberg_maint.core.commits.gate import Rule, is_stale
 from iceberg_maint.core.commits.rewrite_manifests import Regrouping, check_regrouping, cuts
+from iceberg_maint.core.commits.violation import Rule, is_stale
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
@@ -73,6 +73,12 @@ def test_rows_without_ids_may_gain_them() -> None:
                 "size_bytes": 1001,
                 "referenced_data_file": "f1",
                 "equality_ids": (1,),
+                "file_format": "ORC",
+                "content_size_bytes": 40,
+                "key_metadata": b"k",
+                "split_offsets": (4, 900),
+                "sort_order_id": 1,
+                "statistics": (((1, 500),), ((1, 10),), ((1, 0),), (), ((1, b"a"),), ((1, b"z"),)),
             }.items()
         ),
     ],

@@ -11,6 +11,7 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.equality_deletes import (
     EqualityDeletes,
     LiveData,
+    PlannedReach,
     beside_bytes,
     can_be_key,
     has_unsupported_key,
@@ -64,6 +65,20 @@ def test_deletes_on_several_files_are_those_on_any_of_them() -> None:
     assert paths(deletes.applying(files)) == ["g5", "there"]
     assert deletes.applying([]) == ()
     assert [deletes.apply_everywhere_to(f) for f in files] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("scope", "number", "count"),
+    [((1, "p=a"), 1, 3), ((1, "p=a"), 2, 2), ((1, "p=a"), 3, 1), ((1, "p=b"), 2, 1), ((1, "p=b"), 4, 0)],
+)
+def test_planned_deletes_are_counted_by_scope_and_strictly_lower_sequence_number(
+    scope: tuple[int, str], number: int, count: int
+) -> None:
+    def planned(spec_id: int, partition: str, number: int, *, everywhere: bool = False) -> EqualityDeleteFile:
+        return EqualityDeleteFile(f"d{number}", spec_id, partition, everywhere, (1,), number, 1, 1, True)
+
+    deletes = (planned(1, "p=a", 3), planned(1, "p=a", 2), planned(0, "all", 4, everywhere=True))
+    assert PlannedReach(deletes).count(scope, number) == count
 
 
 def test_dangling_deletes_apply_to_no_file() -> None:

@@ -63,6 +63,14 @@ def test_second_line_is_a_committed_version_that_no_log_of_ours_names(
     assert second_line(entries, LOG, {"v5", "v8", "v9"}) == found
 
 
+@pytest.mark.parametrize(("unlogged_files", "found"), [((), None), (("v4",), "v4"), (("v6",), None)])
+def test_entry_that_is_itself_outside_our_log_shows_a_second_line(
+    unlogged_files: tuple[str, ...], found: str | None
+) -> None:
+    entries = (("v3", 500_100), ("v4", 500_200))
+    assert second_line(entries, LOG, (), unlogged_files) == found
+
+
 def test_sign_names_the_newest_of_the_files() -> None:
     versions = [MetadataVersion(f"v{n}", "mine", 9, n) for n in (1, 3, 2)]
     assert unlogged(versions, 2) == UnloggedMetadata(3, ("v3", "v2"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.gate import Rule
+from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import (

@@ -10,13 +10,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestContent, read_manifest_list, write_manifest_list
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.gate import Rule
+from iceberg_maint.core.commits.violation import Rule, is_stale
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.partition_key import ALL
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.runner.select_batches import still_valid
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
@@ -266,3 +271,111 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
     assert Rule.IDENTITY in result.message
     assert len(shop.writers.rows(name)) == 21
+
+
+def test_rewrite_planned_before_another_writers_first_v3_commit_is_stale(writers: Writers) -> None:
+    """The commit comes between our look at the table and the base that Iceberg refreshes to."""
+    name = new_name()
+    table = writers.create(name)
+    writers.append(table, [A])
+    writers.append(table, [B])
+    table.updateProperties().set("format-version", "3").commit()
+    rewrite = prepare(writers, name, Output(writers.files(table), [A, B]))
+
+    def load(loaded: str) -> Any:
+        ours = writers.load(loaded)
+        writers.append(writers.load(loaded), [C])
+        return ours
+
+    result = rewrite.commit(load_table=load)
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert f"{Rule.ROW_IDS}: rows have had ids only since the pinned snapshot" in result.message
+    given = writers.bridge.spark.table(name).select("id", "_row_id").orderBy("id").collect()
+    assert sorted(row["_row_id"] for row in given) == [0, 1, 2]
+
+
+def test_source_registered_again_with_its_sequence_number_and_other_row_ids_is_stale(
+    writers: Writers, lake_dir: Path
+) -> None:
+    name = new_name()
+    table = writers.create(name, version=3)
+    for row in (A, B, C):
+        writers.append(table, [row])
+    first, second, spare = sorted(writers.files(table), key=lambda f: int(f.dataSequenceNumber()))
+    rewrite = prepare(writers, name, Output([first, second], [A, B]))
+    removed(table, first)
+    again = table.newRewrite().dataSequenceNumber(int(first.dataSequenceNumber()))
+    again.deleteFile(spare).addFile(first).commit()
+    table.refresh()
+    now = next(f for f in writers.files(table) if f.location() == first.location())
+    assert int(now.dataSequenceNumber()) == int(first.dataSequenceNumber())
+    assert (int(first.firstRowId()), int(now.firstRowId())) == (0, 3)
+    catalog = workshop_of(writers.bridge.spark, lake_dir).catalog
+    live = catalog.live_files(catalog.pin(TableId.parse(name)), [ALL])
+    assert {f.path: f.first_row_id for f in live} == {
+        str(f.location()): int(f.firstRowId()) for f in writers.files(table)
+    }
+    result = rewrite.commit()
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert "first row id 3, was 0" in result.message
+
+
+def test_source_registered_again_does_not_excuse_a_removal_nobody_planned(writers: Writers) -> None:
+    name = new_name()
+    table = writers.create(name)
+    for row in (A, B, C):
+        writers.append(table, [row])
+    first, second, other = sorted(writers.files(table), key=lambda f: int(f.dataSequenceNumber()))
+    rewrite = prepare(writers, name, Output([first, second], [A, B]))
+    removed(table, first)
+    registered(table, first)
+    number = rewrite.batch.snapshot_sequence_number
+    broken = rewrite.by_hand(lambda operation: operation.dataSequenceNumber(number).deleteFile(other))
+    assert {v.rule for v in broken} == {Rule.IDENTITY, Rule.REMOVED_FILES, Rule.LIVE_COUNT}
+    assert not is_stale(broken)
+    assert ids(writers, name) == [1, 2, 3]
+
+
+def test_manifest_list_with_a_lowest_number_that_is_too_high_drops_no_delete(
+    writers: Writers, lake_dir: Path
+) -> None:
+    """Iceberg drops the delete by the list, although its own entry still needs it."""
+    name = new_name()
+    table = writers.create(name)
+    needing = writers.append(table, [A, B])
+    writers.delete_where(table, [{"id": 1}])
+    writers.append(table, [C])
+    writers.append(table, [D])
+    table.refresh()
+    sources = [f for f in writers.files(table) if f.location() != needing.location()]
+    rewrite = prepare(writers, name, Output(sources, [C, D]))
+    writers.append(table, [{"id": 5, "v": "e"}])
+    table.refresh()
+    with_lowest_number(table.currentSnapshot(), 9)
+    assert ids(writers, name) == [2, 3, 4, 5]
+    result = rewrite.commit()
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
+    assert f"{Rule.DROPPED_DELETE}: delete file" in result.message
+    assert ids(writers, name) == [2, 3, 4, 5]
+    catalog = workshop_of(writers.bridge.spark, lake_dir).catalog
+    with pytest.raises(UnreadableTableError, match=r"the manifest list says .* 9\."):
+        catalog.measure(catalog.pin(TableId.parse(name)), RewriteDataFilesPolicy())
+    assert rewrite.commit(check=open_gate).status is CommitStatus.COMMITTED
+    assert ids(writers, name) == [1, 2, 3, 4, 5]
+
+
+def with_lowest_number(snapshot: Any, number: int) -> None:
+    """Another writer's manifest list: every data manifest's lowest sequence number is said to be this one."""
+    io, location = PyArrowFileIO(), str(snapshot.manifestListLocation())
+    manifests = list(read_manifest_list(io.new_input(location)))
+    for manifest in manifests:
+        if manifest.content is ManifestContent.DATA:
+            manifest.min_sequence_number = number
+    folder, _, file = location.removeprefix("file:").rpartition("/")
+    Path(folder, f".{file}.crc").unlink()  # Hadoop's checksum of the list before
+    parent, output = int(snapshot.parentId()), io.new_output(location)
+    sequence_number = int(snapshot.sequenceNumber())
+    with write_manifest_list(
+        2, output, int(snapshot.snapshotId()), parent, sequence_number, "gzip"
+    ) as writer:
+        writer.add_manifests(manifests)

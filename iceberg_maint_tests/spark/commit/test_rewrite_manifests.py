@@ -187,8 +187,9 @@ def refused(
         lambda entries: [*entries, entries[0]],
         lambda entries: [entries[0]._replace(data_sequence_number=99), *entries[1:]],
         lambda entries: [entries[0]._replace(first_row_id=99), *entries[1:]],
+        lambda entries: [entries[0]._replace(statistics=entries[0].statistics[:-1]), *entries[1:]],
     ],
-    ids=["lost", "twice", "sequence number", "row id"],
+    ids=["lost", "twice", "sequence number", "row id", "statistics"],
 )
 def test_gate_lets_no_regrouping_pass_that_changes_an_entry(
     keeper: Keeper, workshop: Workshop, spoil: Callable[[list[LiveEntry]], list[LiveEntry]]

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.gate import Rule
+from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes import merge_position_deletes

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.inputs import InputFile
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchError
+from iceberg_maint.spark.scan import scan as scan_module
 from iceberg_maint.spark.scan import staging
 from iceberg_maint.spark.scan.pruning import partitions_filter
 from iceberg_maint.spark.scan.staging import load_planned_table, plan_tasks, read_staged, staged
@@ -126,6 +128,22 @@ def test_plan_tasks_other_position_deletes_than_planned_is_refused(
     plan(shop, batch)
     with pytest.raises(RefusedError) as refusal:
         plan(shop, with_file(batch, replace(batch.groups[0].files[0], delete_files=planned)))
+    assert refusal.value.code == "ICM-101"
+
+
+def test_plan_tasks_task_without_an_equality_delete_that_reaches_it_is_refused(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = shop.new_name("staging")
+    shop.writers.append(shop.writers.create(name), [{"id": 1, "v": "a"}])
+    shop.writers.delete_where(shop.writers.load(name), [{"id": 1}])
+    shop.writers.delete_where(shop.writers.load(name), [{"id": 9}])
+    batch = shop.cleaning(name, Operation.CONVERT_EQUALITY_DELETES)
+    [group] = plan(shop, batch)
+    assert group.tasks[0].deletes().size() == 2
+    monkeypatch.setattr(scan_module, "with_all_equality_deletes", lambda _bridge, _table, _id, tasks: tasks)
+    with pytest.raises(RefusedError, match=r"applies 1 equality .* by scope and .* 2 apply") as refusal:
+        plan(shop, batch)
     assert refusal.value.code == "ICM-101"
 
 

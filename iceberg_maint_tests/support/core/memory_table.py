@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.commits.change import Change, Lineage, Since, TableVersion
-from iceberg_maint.core.commits.gate import Rule, check
+from iceberg_maint.core.commits.gate import check
 from iceberg_maint.core.commits.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.commits.manifest_diff import read_file_change
 from iceberg_maint.core.commits.planned_files import PlannedFile
+from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.partition_key import (
     FIRST_SPEC_ID,
     PartitionField,
@@ -51,6 +52,7 @@ class File:
     referenced: str | None = None
     offset: int | None = None
     size: int = 10
+    row_id: int | None = None
 
     @property
     def records(self) -> int:
@@ -68,6 +70,7 @@ class File:
             size_bytes=self.size,
             referenced_data_file=self.referenced,
             content_offset=self.offset,
+            first_row_id=self.row_id,
         )
 
 
@@ -82,6 +85,7 @@ class Lake:
     seq: int = 0
     marked: Mapping[str, tuple[File, ...]] = field(default_factory=dict)
     since: tuple[Since, ...] = ()
+    first_row_ids: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def files(self) -> tuple[File, ...]:
@@ -114,7 +118,7 @@ class Lake:
         adds = any(f.kind is not FileKind.DATA for f in files)
         removes = any(f.path in gone for f in self.deletes)
         since = Since(seq, operation, adds, removes, ours=False)
-        return Lake(manifests, seq, marked, (since, *self.since))
+        return Lake(manifests, seq, marked, (since, *self.since), self.first_row_ids)
 
     def registered_again(self, path: str) -> Lake:
         """The file removed and its path registered once more, in one commit: with a new sequence number."""
@@ -175,6 +179,7 @@ class Lake:
             deleted_files=len(marked),
             added_rows=0 if "~" in path else rows,
             existing_rows=rows if "~" in path else 0,
+            first_row_id=self.first_row_ids.get(path),
         )
 
     def version(self, format_version: int = 2, parent_id: int | None = None) -> TableVersion:
@@ -234,7 +239,13 @@ def _applies(delete: File, data: File) -> bool:
 
 def _planned(file: File) -> PlannedFile:
     return PlannedFile(
-        (file.path, file.offset), file.place[0], key_of(file.place), file.seq, file.records, file.size
+        (file.path, file.offset),
+        file.place[0],
+        key_of(file.place),
+        file.seq,
+        file.records,
+        file.size,
+        file.row_id,
     )
 
 

@@ -12,11 +12,12 @@ from pyroaring import BitMap64
 from iceberg_maint.catalog.manifests.entries import read_entries
 from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
 from iceberg_maint.core.commits.change import Change, MetadataReader
-from iceberg_maint.core.commits.gate import Violation, check
+from iceberg_maint.core.commits.gate import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
+from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
-from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.model.table_state import NO_ROW_IDS, FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.batch_body import BatchBody
@@ -299,4 +300,11 @@ def _inputs(writers: Writers, table: Any, files: Iterable[Any]) -> Iterable[Inpu
             file.recordCount(),
             file.dataSequenceNumber() or 0,
             deletes[file.location()],
+            _row_id(table, file),
         )
+
+
+def _row_id(table: Any, file: Any) -> int | None:
+    if int(table.operations().current().formatVersion()) < 3:
+        return None
+    return NO_ROW_IDS if file.firstRowId() is None else int(file.firstRowId())

@@ -103,6 +103,7 @@ class Workshop:
                         file.record_count,
                         file.data_sequence_number,
                         tuple(sorted(applied.get(file.path, ()))),
+                        file.first_row_id,
                     )
                 )
         converts = operation is Operation.CONVERT_EQUALITY_DELETES

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Route
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
@@ -106,6 +107,17 @@ def test_keys_inside_a_struct_are_keys_and_no_struct_is_not_one_of_nulls(way: Wa
     assert twin.delete({"n.x": None}) == 1
     way.clean(twin)
     assert twin.tags() == [2, 3]
+
+
+def test_null_struct_around_a_required_key_is_deleted_where_icebergs_scan_omits_the_delete(way: Way) -> None:
+    twin = way.create("tag int, k int, n struct<x: int not null, y: string>")
+    twin.append({"k": 1, "n.x": 1}, {"k": 2})
+    assert twin.delete({"n.x": 5}, {"n": None}) == 1
+    assert (twin.applied_equality_deletes(), twin.tags()) == (set(), [1, 2])
+    outcomes = way.maintainer.maintain(twin, way.policy)
+    assert [o.outcome for o in outcomes].count(OutcomeStatus.IMPROVED) == 1
+    assert twin.table.currentSnapshot().summary()["total-equality-deletes"] == "0"
+    assert twin.tags() == [1]
 
 
 def test_keys_of_every_type_compare_by_value(way: Way) -> None:
