@@ -65,7 +65,6 @@ def compact(other):
     ensure_callback_server_started(gateway)
     table = iceberg.BaseTable(Racing(load().operations(), other), "t")
     iceberg.spark.actions.SparkActions.get().rewriteDataFiles(table).option("rewrite-all", "true").execute()
-    gateway.shutdown_callback_server()
 
 
 def reproduce():
