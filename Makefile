@@ -233,6 +233,10 @@ docs: setup $(DOCS)/.complete  ## build the site of docs/ into build/site; a bro
 $(DOCS)/.complete: requirements/docs.txt $(STAMP)
 	$(installed_apart)
 
+.PHONY: upstream
+upstream: setup  ## run the reproductions of faults of Iceberg and others on stock (docs/upstream), print what each shows
+	@ICEBERG_JARS="$$($(PY) -m iceberg_maint.spark.session.jars --cache $(CACHE) | grep iceberg-spark-runtime)" $(PY) docs/upstream/run.py
+
 .PHONY: reference
 reference: setup  ## write the pages that follow from the code: commands, metrics, policy, reasons, the picture of rooms
 	$(PY) docs/reference.py
