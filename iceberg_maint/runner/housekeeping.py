@@ -8,7 +8,6 @@ from iceberg_maint.core.commits.expire_snapshots import expired
 from iceberg_maint.core.decisions.manifests import manifest_findings
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
@@ -21,6 +20,7 @@ from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import retention_of
 from iceberg_maint.runner.attempt_result import AttemptResult, not_shown, one_line, pin_same, rejected
 from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
+from iceberg_maint.runner.release import is_held, released_counts, takes_released
 from iceberg_maint.runner.runtime import Runtime
 
 NOTHING_WRITTEN = Written(
@@ -45,7 +45,8 @@ def remove_orphans(
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=work.sweep,
-            holds=lambda: _holds(state, runtime, lease),
+            takes_released=takes_released(state, runtime),
+            holds=lambda: is_held(state, runtime, lease),
         )
     except FenceLostError:
         raise
@@ -64,16 +65,10 @@ def remove_orphans(
             f"approve by iceberg-maint orphans trash {batch.table} --approve {done.digest}"
         )
         return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=done)
-    did = done.trashed_files + done.swept_files > 0
+    released = done.released.released_files if done.released else 0
+    did = done.trashed_files + done.swept_files + released > 0
     status = OutcomeStatus.IMPROVED if did else OutcomeStatus.NO_OP
     return AttemptResult(status, batch.reasons[0], work=done)
-
-
-def _holds(state: TableState, runtime: Runtime, lease: Lease) -> bool:
-    """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
-    have been set since the pass began."""
-    checked_clocks(runtime, state, store=False)
-    return runtime.ledger.holds(lease)
 
 
 def _reason(why: Exception) -> Reason:
@@ -176,4 +171,5 @@ def counts_of(ended: AttemptResult) -> Mapping[str, int]:
     if ended.work is None:
         return ended.counts
     names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
-    return {name: getattr(ended.work, name) for name in names}
+    counts = {name: getattr(ended.work, name) for name in names}
+    return counts if ended.work.released is None else {**counts, **released_counts(ended.work.released)}
