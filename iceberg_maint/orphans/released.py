@@ -78,7 +78,7 @@ def remove_released(
             for prefix in target.prefixes:
                 _move(paths, prefix, target, policy, store, reachability, now_ms, holds, progress)
             if progress.files:
-                read_reached(paths, target, store, reachability, pending)
+                _read_current(paths, target, store, reachability, pending)
                 put_back_reached(paths, store, progress)
         finally:
             tell(progress)
@@ -99,15 +99,30 @@ def _read(
 ) -> None:
     """Reads what is referenced, and what the removed snapshots name beyond it. Manifests that a retained
     snapshot names are opened only if a manifest is released: without one, no content file is."""
-    home = parse_location(target.state.location, target.same), target.same
-    add_pending(paths, store, reachability, pending, *home)
-    paths.add_reached(target.in_flight, Kept.IN_FLIGHT)
     paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
-    paths.add_reached(reachability.names(), Kept.REACHABLE)
+    _read_current(paths, target, store, reachability, pending)
     add_names(paths, releases, reachability)
     if paths.releases_manifests():
-        read_reached(paths, target, store, reachability, pending)
+        _read_current(paths, target, store, reachability, pending)
         check_second_opinion(paths, target, reachability)
+
+
+def _read_current(
+    paths: PathTables,
+    target: Target,
+    store: Store,
+    reachability: Reachability,
+    pending: PendingManifests,
+) -> None:
+    """Adds what the current metadata reference, as far as the released files need it."""
+    if paths.releases_manifests():
+        read_reached(paths, target, store, reachability, pending)
+        return
+    add_pending(
+        paths, store, reachability, pending, parse_location(target.state.location, target.same), target.same
+    )
+    paths.add_reached(target.in_flight, Kept.IN_FLIGHT)
+    paths.add_reached(reachability.names(), Kept.REACHABLE)
 
 
 def _same_files(

@@ -145,9 +145,14 @@ def test_released_file_has_kind_size_and_the_oldest_removed_snapshot() -> None:
     history.snapshots = [replace(s, statistics=("s",)) for s in history.snapshots]
     names = Names(set())
     collect(
-        Release("b", "t", "u", "m", 99_000, tuple(history.snapshots)), history.listed, history.files, names.add
+        Release("b", "t", "u", "m", 99_000, tuple(history.snapshots)),
+        history.listed,
+        history.files,
+        names.add,
     )
-    facts = {p: (f.kind.value, f.size_bytes, f.snapshot_id, f.committed_ms) for p, f in names.released.items()}
+    facts = {
+        p: (f.kind.value, f.size_bytes, f.snapshot_id, f.committed_ms) for p, f in names.released.items()
+    }
     assert facts == {
         "f": ("data", 10, 1, 1000),
         "d": ("equality_deletes", 20, 1, 1000),
