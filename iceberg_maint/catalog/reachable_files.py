@@ -93,10 +93,8 @@ class MetadataWalk:
         `ports.storage.Reachability`."""
         io = self._catalog.io_of(self._table)
         state, document = self._current()
-        yield state.metadata_location
-        yield from named_files(document)
-        for snapshot in state.snapshots:
-            manifest_list = check_manifest_list(self._table, snapshot)
+        yield from (state.metadata_location, *named_files(document))
+        for manifest_list in (check_manifest_list(self._table, s) for s in state.snapshots):
             yield manifest_list
             yield from (manifest.path for manifest in read_manifest_list(io, manifest_list))
 

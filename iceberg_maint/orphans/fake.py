@@ -15,7 +15,7 @@ NOTHING_FOUND = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, or
 
 class FakeOrphanFiles:
     """A fake `ports.storage.OrphanFiles` that returns the given work. `swept` and `took_released` record the
-    arguments of each pass, `releases` the stored releases until `remove_released` takes them."""
+    arguments of each pass, `releases` the stored releases until `remove_released` takes them, `approved` the digests."""
 
     def __init__(self, work: OrphanWork = NOTHING_FOUND, released: ReleasedWork | None = None) -> None:
         self.work = work
@@ -23,6 +23,7 @@ class FakeOrphanFiles:
         self.swept: list[bool] = []
         self.took_released: list[bool] = []
         self.releases: list[Release] = []
+        self.approved: list[str] = []
 
     def run(
         self,
@@ -38,6 +39,11 @@ class FakeOrphanFiles:
         self.swept.append(sweep)
         self.took_released.append(takes_released)
         return self.work
+
+    def approving(self, digest: str) -> FakeOrphanFiles:
+        """The fake itself, which keeps the digest."""
+        self.approved.append(digest)
+        return self
 
     def record_release(self, _state: TableState, _policy: RemoveOrphanFilesPolicy, release: Release) -> None:
         """Keeps the release."""

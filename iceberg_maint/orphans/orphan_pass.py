@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -123,6 +123,10 @@ class OrphanPass:
         target = self._target(state, policy, frozenset(), others=())
         store, reachability = self._around.store(state), self._around.reachability(state)
         return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))
+
+    def approving(self, digest: str) -> OrphanPass:
+        """See `ports.storage.OrphanFiles`."""
+        return OrphanPass(self._around, replace(self._scope, approved=digest))
 
     def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
         """See `ports.storage.OrphanFiles`."""

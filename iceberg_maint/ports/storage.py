@@ -130,6 +130,10 @@ class OrphanFiles(Protocol):
         """
         ...
 
+    def approving(self, digest: str) -> OrphanFiles:
+        """The same, which moves exactly the orphans of the scan with this digest, whatever their share."""
+        ...
+
     def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
         """Stores the release of an expiry, before its commit. Raises RefusedError ICM-110 to 114, 125."""
         ...

@@ -223,7 +223,7 @@ REMOVING = (
         "a clock is set while an orphan pass moves files",
         "the clocks are read again whenever the pass asks for its lease",
         off(
-            "runner/housekeeping.py",
+            "runner/release.py",
             "    checked_clocks(runtime, state, store=False)\n",
             "",
             "orphans/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
