@@ -16,7 +16,6 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from iceberg_maint.core.model.location import parse_location
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import (
     Kept,
@@ -29,7 +28,7 @@ from iceberg_maint.core.removal.orphans import (
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.released_files import Release, ReleasedFile
 from iceberg_maint.orphans.path_index import PathTables
-from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
+from iceberg_maint.orphans.pending_manifests import pending_manifests
 from iceberg_maint.orphans.scan import (
     Target,
     check_second_opinion,
@@ -97,8 +96,7 @@ def _read(
     pending: PendingManifests,
     releases: list[Release],
 ) -> None:
-    """Reads what is referenced, and what the removed snapshots name beyond it. Manifests that a retained
-    snapshot names are opened only if a manifest is released: without one, no content file is."""
+    """Reads what is referenced, and what the removed snapshots name beyond it."""
     paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
     _read_current(paths, target, store, reachability, pending)
     add_names(paths, releases, reachability)
@@ -114,14 +112,11 @@ def _read_current(
     reachability: Reachability,
     pending: PendingManifests,
 ) -> None:
-    """Adds what the current metadata reference, as far as the released files need it."""
+    """Adds everything that keeps a file. Where no manifest is released, no content file is, and the names
+    that the metadata hold are enough."""
     if paths.releases_manifests():
         read_reached(paths, target, store, reachability, pending)
         return
-    add_pending(
-        paths, store, reachability, pending, parse_location(target.state.location, target.same), target.same
-    )
-    paths.add_reached(target.in_flight, Kept.IN_FLIGHT)
     paths.add_reached(reachability.names(), Kept.REACHABLE)
 
 

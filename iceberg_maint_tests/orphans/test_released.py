@@ -149,12 +149,15 @@ def test_file_that_a_flink_job_may_still_commit_stays(table: ExpiredTable) -> No
 
 
 def test_file_that_a_person_restored_stays(table: ExpiredTable) -> None:
-    expired(table, 1, 2, 3, 5).remove()
+    expired(table, 1, 2, 3, 5)
+    [stored] = (table.at / TRASH / "releases").iterdir()
+    release = stored.read_bytes()
+    table.remove()
     state = table.lake.catalog.pin(TABLE)
     table.orphan_pass().restore(state, table.policy, mark_id=None, holds=lambda: True, tell=lambda _: None)
-    table.record()
-    assert table.remove().released_files == 0
-    assert table.gone() == set()
+    stored.parent.mkdir(exist_ok=True)
+    stored.write_bytes(release)
+    assert (table.remove().released_files, table.gone(), table.stored()) == (0, set(), 0)
 
 
 def test_file_outside_the_location_stays(tmp_path: Path) -> None:
