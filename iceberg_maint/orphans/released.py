@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
+from iceberg_maint.core.model.location import parse_location
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import (
     Kept,
@@ -42,8 +44,8 @@ from iceberg_maint.orphans.trash import Moved, move_files, put_back_reached, tid
 from iceberg_maint.orphans.trash_manifest import restored_paths, trashed_file
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
-_AT_ONCE = 16
-"""The number of files whose facts are read from storage at once."""
+_AT_ONCE, _PER_READER = 16, 100
+"""The number of files whose facts are read from storage at once, and of files that one reader takes."""
 
 
 def remove_released(
@@ -123,23 +125,41 @@ def _read_current(
 def _same_files(
     paths: PathTables, target: Target, store: Store, pending: PendingManifests, progress: Moved
 ) -> Iterator[tuple[ReleasedFile, StoredFile]]:
-    """Yields the released files that storage has and that may be removed by their name."""
+    """Yields the released files that storage has and that may be removed by their name, each in the spelling
+    of its prefix."""
     rules = NameRules(target.state, pending)
-    roots = [prefix.rstrip("/") for prefix in target.prefixes]
     with ThreadPoolExecutor(_AT_ONCE) as readers:
         files = paths.released()
-        while chunk := list(islice(files, 100 * _AT_ONCE)):
-            for file, stored in zip(chunk, readers.map(store.stat, (f.path for f in chunk)), strict=True):
-                root = next((r for r in roots if file.path.startswith(f"{r}/")), None)
+        while chunk := list(islice(files, _PER_READER * _AT_ONCE)):
+            shares = [chunk[n : n + _PER_READER] for n in range(0, len(chunk), _PER_READER)]
+            facts = chain.from_iterable(readers.map(partial(_stats, store), shares))
+            for file, stored in zip(chunk, facts, strict=True):
+                spelled = _below_prefix(file.path, target)
                 if (
-                    root is not None
+                    spelled is not None
                     and stored is not None
                     and file.is_same(stored.size_bytes, stored.modified_ms)
-                    and rules.kept(file.path[len(root) :], stored.modified_ms) is None
+                    and rules.kept(spelled[1], stored.modified_ms) is None
                 ):
-                    yield file, replace(stored, path=file.path)
+                    yield file, replace(stored, path="".join(spelled))
                 else:
                     progress.skipped += 1
+
+
+def _below_prefix(path: str, target: Target) -> tuple[str, str] | None:
+    """Returns the prefix that the path is below, and the rest of the path. None if only another spelling of
+    the folders is below a prefix."""
+    place = parse_location(path, target.same)
+    for prefix in target.prefixes:
+        root = parse_location(prefix, target.same)
+        folder = root.path.rstrip("/")
+        if place.store.casefold() == root.store.casefold() and place.path.startswith(f"{folder}/"):
+            return prefix.rstrip("/"), place.path[len(folder) :]
+    return None
+
+
+def _stats(store: Store, files: list[ReleasedFile]) -> list[StoredFile | None]:
+    return [store.stat(file.path) for file in files]
 
 
 def _move(

@@ -50,6 +50,17 @@ def test_released_files_are_those_that_the_removed_snapshots_alone_reference(
     assert table.stored() == 0
 
 
+@pytest.mark.parametrize("spelling", ["file:{}", "{}", "file:///{}/", "file://{}"])
+def test_location_in_another_spelling_than_the_files_releases_the_same(tmp_path: Path, spelling: str) -> None:
+    """Hadoop's file systems write one slash after the scheme, whatever the table's location has."""
+    table = ExpiredTable(
+        tmp_path, location=lambda at: spelling.format(str(at).lstrip("/") if "///" in spelling else at)
+    )
+    expired(table, 1, 2, 3).remove()
+    assert table.gone() == table.in_trash() == WITHOUT_SIDE
+    assert table.later(HOLD_DAYS).remove().deleted_files == len(WITHOUT_SIDE)
+
+
 def test_tag_keeps_the_files_of_its_snapshot(table: ExpiredTable) -> None:
     expired(table, 1, 2, 5).remove()
     assert table.gone() == ALONE - {"l3"}

@@ -41,7 +41,7 @@ def worn(workshop: Workshop, version: int) -> str:
         writers.append(table, [{"id": 10 * number + n, "v": "x"} for n in range(4)])
     table.manageSnapshots().createTag("audit", int(table.currentSnapshot().snapshotId())).commit()
     workshop.sql(f"delete from {name} where id = 1")
-    writers.delete_where(table, ["id"], [{"id": 11}])
+    writers.delete_where(table, [{"id": 11}])
     workshop.sql(f"alter table {name} create branch side")
     workshop.sql(f"insert into {name}.branch_side values (77, 'side')")
     workshop.sql(f"delete from {name}.branch_side where id = 2")

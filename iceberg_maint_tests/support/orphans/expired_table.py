@@ -94,6 +94,7 @@ class ExpiredTable:
     walk: type[CountingWalk] = CountingWalk
     policy: RemoveOrphanFilesPolicy = POLICY
     scope: Scope = field(default_factory=Scope)
+    location: Callable[[Path], str] = lambda at: f"file://{at}"
 
     def __post_init__(self) -> None:
         self.at = LiteralPath(self.folder) / "warehouse" / "db" / "t"
@@ -198,6 +199,7 @@ class ExpiredTable:
             "current-snapshot-id": self.refs["main"]["snapshot-id"],
             "last-sequence-number": 5,
             "last-updated-ms": updated_ms,
+            "location": self.location(self.at),
             "metadata-log": list(self.log),
         }
         place = self.at / "metadata" / f"{len(self.log):05d}-x.metadata.json"
