@@ -10,14 +10,14 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
-from iceberg_maint.core.model.location import parse_location
+from iceberg_maint.core.model.location import Location, parse_location
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import (
     Kept,
@@ -128,13 +128,14 @@ def _same_files(
     """Yields the released files that storage has and that may be removed by their name, each in the spelling
     of its prefix."""
     rules = NameRules(target.state, pending)
+    roots = [(prefix.rstrip("/"), parse_location(prefix, target.same)) for prefix in target.prefixes]
     with ThreadPoolExecutor(_AT_ONCE) as readers:
         files = paths.released()
         while chunk := list(islice(files, _PER_READER * _AT_ONCE)):
             shares = [chunk[n : n + _PER_READER] for n in range(0, len(chunk), _PER_READER)]
             facts = chain.from_iterable(readers.map(partial(_stats, store), shares))
             for file, stored in zip(chunk, facts, strict=True):
-                spelled = _below_prefix(file.path, target)
+                spelled = _below_prefix(parse_location(file.path, target.same), roots)
                 if (
                     spelled is not None
                     and stored is not None
@@ -146,15 +147,13 @@ def _same_files(
                     progress.skipped += 1
 
 
-def _below_prefix(path: str, target: Target) -> tuple[str, str] | None:
+def _below_prefix(place: Location, roots: Sequence[tuple[str, Location]]) -> tuple[str, str] | None:
     """Returns the prefix that the path is below, and the rest of the path. None if only another spelling of
     the folders is below a prefix."""
-    place = parse_location(path, target.same)
-    for prefix in target.prefixes:
-        root = parse_location(prefix, target.same)
+    for prefix, root in roots:
         folder = root.path.rstrip("/")
         if place.store.casefold() == root.store.casefold() and place.path.startswith(f"{folder}/"):
-            return prefix.rstrip("/"), place.path[len(folder) :]
+            return prefix, place.path[len(folder) :]
     return None
 
 
