@@ -89,18 +89,22 @@ class PathTables:
             self._insert("INSERT OR IGNORE INTO elsewhere VALUES (?)", elsewhere)
 
     def add_released(self, files: Iterable[ReleasedFile]) -> int:
-        """Adds files that removed snapshots reference, except files that something references by now or that
-        were added before. Returns the number added. `index` must have been called."""
+        """Adds files that removed snapshots reference, except files that something references by now, that
+        were added before, or whose path is not a location. Returns the number added. `index` must have been
+        called."""
         before = self._db.total_changes
         self._insert(
             "INSERT OR IGNORE INTO released SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
             " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE key = ?1)",
-            map(self._released, files),
+            filter(None, map(self._released, files)),
         )
         return self._db.total_changes - before
 
-    def _released(self, file: ReleasedFile) -> tuple[object, ...]:
-        store, key = self._place(file.path)
+    def _released(self, file: ReleasedFile) -> tuple[object, ...] | None:
+        try:
+            store, key = self._place(file.path)
+        except ValueError:
+            return None
         kind, path = REMOVAL_ORDER.index(file.kind), _bytes(file.path)
         size, below = file.size_bytes, self._is_below(store, key)
         return _hashed(key), _hashed(_name(key)), path, kind, size, file.snapshot_id, file.committed_ms, below

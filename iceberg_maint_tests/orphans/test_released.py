@@ -183,6 +183,14 @@ def test_file_outside_the_location_stays(tmp_path: Path) -> None:
     assert (table.gone(), outside.exists()) == ({"l6", "N"}, True)
 
 
+def test_path_that_is_no_location_stays_and_stops_nothing(table: ExpiredTable) -> None:
+    listed = table.manifest("N", 6, File("relative/f9.parquet", size_bytes=SIZE))
+    table.commit(6, (listed,), parent=4)
+    table.publish()
+    assert expired(table, 6).remove().stopped is None
+    assert table.gone() == {"l6", "N"}
+
+
 def test_release_of_an_expiry_that_did_not_commit_removes_nothing(table: ExpiredTable) -> None:
     table.record(1, 2, 3, 5)
     done = table.remove()
