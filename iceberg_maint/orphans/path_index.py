@@ -126,6 +126,14 @@ class PathTables:
         for path, kind, size_bytes, snapshot_id, committed_ms in rows:
             yield ReleasedFile(_text(path), REMOVAL_ORDER[kind], size_bytes, snapshot_id, committed_ms)
 
+    def unreferenced(self) -> int:
+        """Returns the number of released files that nothing references."""
+        row = self._db.execute(
+            "SELECT count(*) FROM released"
+            " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = released.key)"
+        ).fetchone()
+        return int(row[0])
+
     def keep_released(self) -> None:
         """Makes the released files that nothing references count as `Kept.RELEASED`."""
         self._db.execute(

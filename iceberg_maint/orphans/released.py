@@ -79,8 +79,10 @@ def remove_released(
             for prefix in target.prefixes:
                 _move(paths, prefix, target, policy, store, reachability, now_ms, holds, progress)
             if progress.files:
+                before = paths.unreferenced()
                 _read_current(paths, target, store, reachability, pending)
-                put_back_reached(paths, store, progress)
+                if paths.unreferenced() != before:
+                    put_back_reached(paths, store, progress)
         finally:
             tell(progress)
     finally:

@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant("a released file of any time is the same", "core/removal/released_files.py", "return same_size and modified_ms is not None and modified_ms <= self.committed_ms + MAX_SKEW_MS", "return same_size", (RELEASED, CORE_RELEASED)),
     Mutant("released files have one owner", "orphans/released.py", "    check_folders(target.state, target.same, store, reachability, versions_memo(scratch, target.state))\n", "", (RELEASED,)),
     Mutant("restored files are released again", "orphans/released.py", "    paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)\n", "", (RELEASED,)),
-    Mutant("what is registered during the moves of released files stays away", "orphans/released.py", "                put_back_reached(paths, store, progress)\n", "", (RELEASED,)),
+    Mutant("what is registered during the moves of released files stays away", "orphans/released.py", "if paths.unreferenced() != before:", "if False:", (RELEASED,)),
     Mutant("a release ends before its files are moved", "orphans/released.py", '    paths = PathTables(scratch / f"released-', '    for location, _ in releases:\n        store.delete(location)\n    paths = PathTables(scratch / f"released-', (RELEASED,)),
     Mutant("lists go before what they name", "core/removal/released_files.py", "REMOVAL_ORDER = tuple(ReleasedKind)", "REMOVAL_ORDER = tuple(ReleasedKind)[::-1]", (RELEASED,)),
     Mutant("released files are orphans", "orphans/scan.py", "        paths.keep_released()\n", "", (RELEASED,)),
