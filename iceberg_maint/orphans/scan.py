@@ -205,6 +205,7 @@ def scan(
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
         read_listed(paths, target, store, youngest_ms, pending)
         paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
+        releases = [r for _, r in stored_releases(target.prefixes, target.state.uuid, store)]
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, store, reachability, pending)
         _check_reached(paths, target, store, started_ms)
@@ -218,7 +219,6 @@ def scan(
             versions_memo(scratch, target.state),
         )
         # The files of an expiry are explained: they are no orphans while their release is stored.
-        releases = [r for _, r in stored_releases(target.prefixes, target.state.uuid, store)]
         add_names(paths, releases, reachability)
         paths.keep_released()
         counts = paths.counts()

@@ -75,7 +75,7 @@ def test_expire_takes_what_is_past_its_age_and_releases_only_manifest_lists(
     before = ids(keeper, name)
     rows = workshop.writers.rows(name)
     folder = Path(keeper.state(name).location.removeprefix("file://"))
-    lists = {Path(s.manifest_list.removeprefix("file://")) for s in keeper.state(name).snapshots[:-1]}
+    lists = {Path(s.manifest_list.removeprefix("file:")) for s in keeper.state(name).snapshots[:-1]}
     files = {p for p in folder.rglob("*") if p.is_file() and "metadata.json" not in p.name}
 
     outcome = keeper.run(name, EXPIRE, days=1)
