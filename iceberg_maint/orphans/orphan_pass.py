@@ -29,7 +29,14 @@ from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.stored_releases import record_release
 from iceberg_maint.orphans.trash import Emptied, Moved, Trashed, restore, sweep, trash
-from iceberg_maint.orphans.trash_manifest import TrashBatch, held_in_trash, trash_batches
+from iceberg_maint.orphans.trash_manifest import (
+    TrashBatch,
+    files_of,
+    held_in_trash,
+    manifest_location,
+    read_batch_headers,
+    trash_batches,
+)
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
 
 if TYPE_CHECKING:
@@ -346,8 +353,13 @@ class _Done:
 
     def count_held(self, target: Target, store: Store) -> None:
         """Counts the released files that the trash holds."""
-        batches = [b for b in trash_batches(target.prefixes, store) if b.header.released and not b.restored]
-        self.held_released = sum(b.files for b in batches), sum(b.size_bytes for b in batches)
+        taken = {header.mark_id for t in self.taken for header in t.headers}
+        files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
+        for header in read_batch_headers(target.prefixes, store):
+            if header.released and header.mark_id not in taken:
+                for file in files_of(store, header, manifest_location(header)):
+                    files, size_bytes = files + 1, size_bytes + file.size_bytes
+        self.held_released = files, size_bytes
 
     def released(self, stopped: Exception | None = None) -> ReleasedWork:
         """Returns the work on released files as one value."""

@@ -143,7 +143,7 @@ class PathTables:
         )
 
     def add_taken(self, files: Iterable[tuple[ReleasedFile, StoredFile]]) -> None:
-        """Adds released files that are to be removed, as storage has them."""
+        """Adds released files that are to be removed, as storage has them, in the order of their removal."""
         self._insert(
             "INSERT INTO taken VALUES (?, ?, ?, ?, ?)",
             (
@@ -160,7 +160,7 @@ class PathTables:
 
     def taken(self) -> Iterator[tuple[Orphan, ReleasedKind, int]]:
         """Yields the files to remove in order, each with its kind and the removed snapshot."""
-        rows = self._db.execute("SELECT path, size, ms, kind, snapshot FROM taken ORDER BY kind, path")
+        rows = self._db.execute("SELECT path, size, ms, kind, snapshot FROM taken ORDER BY rowid")
         for path, size_bytes, modified_ms, kind, snapshot_id in rows:
             yield Orphan(_text(path), size_bytes, modified_ms), REMOVAL_ORDER[kind], snapshot_id
 

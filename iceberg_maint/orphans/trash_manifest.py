@@ -60,7 +60,7 @@ def manifest_lines(header: TrashBatchHeader, files: Iterable[TrashedFile]) -> It
     """Yields the lines of the manifest."""
     yield dumps(header).encode() + b"\n"
     for file in files:
-        yield dumps(file).encode() + b"\n"
+        yield _line_of(file)
 
 
 def read_batch_headers(prefixes: Iterable[str], store: Store) -> Iterator[TrashBatchHeader]:
@@ -111,6 +111,12 @@ def files_of(store: Store, header: TrashBatchHeader, location: str) -> Iterator[
             if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:
                 raise ValueError(f"a line maps {file.path} to {file.trash_path}")
         yield file
+
+
+def _line_of(file: TrashedFile) -> bytes:
+    """Returns the line of a file, as `codec.dumps` writes it."""
+    data = {name: getattr(file, name) for name in _FIELDS}
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
 def _file_of(line: bytes) -> TrashedFile:
