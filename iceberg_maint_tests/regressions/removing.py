@@ -645,7 +645,6 @@ REMOVING = (
             "orphans",
             "released files need no proof",
             f"{RELEASED}_released_files_are_those_that_the_removed_snapshots_alone_reference",
-            f"{RELEASED}_file_that_is_registered_again_after_the_expiry_stays",
         ),
     ),
     Regression(
