@@ -6,7 +6,8 @@ Spark actions.
 Ours and stock take turns, each in a fresh process that first warms up on a small table; a run works on a catalog
 of its own. Measured is from the pinned state to the commit: ours plans, writes, holds every live entry or the
 whole metadata against what it was, commits and looks at the table again; stock is the bare action, its expiry
-without deleting a file. CPU seconds are those of the process and its JVM. Exits 1 when a target is missed.
+without deleting a file. A third part is on another table (`bench.worn_table`): ours removes what its expiry releases,
+from the stored release to the deletion after the hold, and stock's expiry deletes. CPU seconds are those of the process and its JVM. Exits 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ CACHE = PROJECT / ".cache"
 TABLE = "lake.db.grown"
 WARM = "lake.warm.t"
 OPERATIONS = ("rewrite_manifests", "expire_snapshots")
+RELEASED = "released_files"
 KEPT = 10
 MIN_RATIO = 2.0
 
@@ -54,7 +56,7 @@ def _compare(rounds: int) -> int:
     grown_table()
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for _ in range(rounds):
-        for operation in OPERATIONS:
+        for operation in (*OPERATIONS, RELEASED):
             for tool in ("ours", "stock"):
                 runs.setdefault((operation, tool), []).append(_run(f"{operation}:{tool}"))
     return _report(runs, rounds)
@@ -74,7 +76,7 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
 
     figures: dict[str, float] = {}
     table = Table(f"median of {rounds}", "ours", "stock", "stock over ours", f"at least {MIN_RATIO:g}")
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, RELEASED):
         for unit in ("wall_seconds", "cpu_seconds"):
             ours, stock = (
                 statistics.median(run[unit] for run in runs[operation, tool]) for tool in ("ours", "stock")
@@ -92,9 +94,25 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
         table.add_row(f"{operation}: highest resident memory of Python, MB", f"{peak:.0f}", "", "", "")
         figures[f"{operation}_python_peak_mb_ours"] = round(peak)
         figures[f"{operation}_left_ours"], figures[f"{operation}_left_stock"] = left["ours"], left["stock"]
+    same = _report_released(table, figures, {tool: runs[RELEASED, tool] for tool in ("ours", "stock")})
     Console().print(table)
     print(json.dumps(figures))
-    return int(any(value < MIN_RATIO for key, value in figures.items() if key.endswith("_ratio")))
+    return int(not same or any(value < MIN_RATIO for key, value in figures.items() if key.endswith("_ratio")))
+
+
+def _report_released(table: Any, figures: dict[str, float], runs: dict[str, list[dict[str, Any]]]) -> bool:
+    """Adds what was read and used for released files; whether both tools left the same files."""
+    for tool, done in runs.items():
+        for key in sorted(done[0].keys() - {"digest", "left", "wall_seconds", "cpu_seconds"}):
+            figures[f"{RELEASED}_{key}_{tool}"] = round(statistics.median(run[key] for run in done), 2)
+    for key in ("read_mb", "jvm_peak_mb"):
+        ours, stock = (figures[f"{RELEASED}_{key}_{tool}"] for tool in ("ours", "stock"))
+        table.add_row(f"{RELEASED}: {key}", f"{ours:.0f}", f"{stock:.0f}", f"{stock / ours:.1f}", "")
+    for key in ("plan_and_record", "commit", "move", "delete"):
+        table.add_row(f"{RELEASED}: {key}, s", f"{figures[f'{RELEASED}_{key}_seconds_ours']:.2f}", "", "", "")
+    same = len({run["digest"] for done in runs.values() for run in done}) == 1
+    table.add_row(f"{RELEASED}: the same files are left", "yes" if same else "NO", "", "", "yes")
+    return same
 
 
 # in a process of its own
@@ -102,15 +120,24 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
 
 def _measure(operation: str, tool: str) -> dict[str, Any]:
     from bench.grown_table import catalog_of
+    from bench.released import measure as measure_released
+    from bench.worn_table import worn_table
     from iceberg_maint.spark.jvm.bridge import Bridge
 
     with tempfile.TemporaryDirectory(prefix="bench-housekeeping-") as scratch:
         folder = Path(scratch)
-        spark = _session(folder, catalog_of(folder))
+        released = operation == RELEASED
+        spark = _session(folder, worn_table(folder) if released else catalog_of(folder))
         bridge = Bridge(spark)
         _make_small(spark)
-        run = _ours(spark, folder, operation) if tool == "ours" else _stock(bridge, operation)
+        if released:
+            operation = "expire_snapshots"
+        run = ours(spark, folder, operation) if tool == "ours" else _stock(bridge, operation)
         run(WARM)
+        if released:
+            figures = measure_released(bridge, spark, folder, tool)
+            spark.stop()
+            return {**figures, "python_peak_mb": _peak_mb()}
         before_cpu, before = cpu_seconds(), time.monotonic()
         run(TABLE)
         wall, cpu = time.monotonic() - before, cpu_seconds() - before_cpu
@@ -120,8 +147,12 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
         else:
             left = int(table.currentSnapshot().allManifests(table.io()).size())
         spark.stop()
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"wall_seconds": wall, "cpu_seconds": cpu, "left": left, "python_peak_mb": peak_mb}
+    return {"wall_seconds": wall, "cpu_seconds": cpu, "left": left, "python_peak_mb": _peak_mb()}
+
+
+def _peak_mb() -> float:
+    """Highest resident memory of this Python process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _session(folder: Path, database: Path) -> Any:
@@ -175,8 +206,10 @@ def _keep_files(bridge: Any) -> Any:
     return proxies.asInterfaceInstance(bridge.java_class("java.util.function.Consumer"), nothing)
 
 
-def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
-    """The product's way from the pinned state to the outcome."""
+def ours(
+    spark: Any, folder: Path, operation: str, before_commit: Callable[[Any, Any], None] = lambda *_: None
+) -> Callable[[str], None]:
+    """The product's way from the pinned state to the outcome. `before_commit` gets the batch and the state."""
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.manifests.entries import read_entries
     from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
@@ -234,6 +267,7 @@ def _ours(spark: Any, folder: Path, operation: str) -> Callable[[str], None]:
             lambda *_: None,
             lambda _location: retain(catalog.pin(table), policy.expire_snapshots, now_ms),
         )
+        before_commit(batch, state)
         result = engine.commit(batch, NOTHING_WRITTEN, ticket)
         assert result.status is CommitStatus.COMMITTED, result.message
         after = catalog.pin(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import random
 import zlib
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,11 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.manifest import read_manifest_list as read_manifest_list_again
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.manifests.avro import AvroError
 from iceberg_maint.catalog.manifests.pending_files import pending_files
 from iceberg_maint.catalog.manifests.reader import (
+    FILE_BYTES,
+    KINDS,
     PATH,
     check_manifest_list,
     has_live_files,
@@ -24,10 +28,12 @@ from iceberg_maint.catalog.manifests.reader import (
 )
 from iceberg_maint.catalog.table_metadata import parse_metadata
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.table_state import Manifest, TableState
+from iceberg_maint.core.removal.released_files import NamedFile
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
 
+_log = logging.getLogger(__name__)
 _LOGS_FOLLOWED = 100
 """The number of old metadata files whose logs are read: 10 000 versions by Iceberg's default log."""
 
@@ -81,6 +87,46 @@ class MetadataWalk:
                     yield from read_live_entries(io, manifest, str(self._table), (PATH,)).more[0]
                 self._read.add(manifest.path)
             self._read.add(manifest_list)
+
+    def names(self) -> Iterator[str]:
+        """Yields every file that the current metadata name without a manifest being opened; see
+        `ports.storage.Reachability`."""
+        io = self._catalog.io_of(self._table)
+        state, document = self._current()
+        yield from (state.metadata_location, *named_files(document))
+        for manifest_list in (check_manifest_list(self._table, s) for s in state.snapshots):
+            yield manifest_list
+            yield from (manifest.path for manifest in read_manifest_list(io, manifest_list))
+
+    def manifests(self, manifest_list: str) -> Sequence[Manifest]:
+        """Reads a manifest list of a removed snapshot; see `ports.storage.Reachability`."""
+        try:
+            return read_manifest_list(self._catalog.io_of(self._table), manifest_list)
+        except UnreadableTableError as why:
+            self._skip(why)
+            return ()
+
+    def files(self, manifest: Manifest) -> Iterator[NamedFile]:
+        """Reads a manifest of removed snapshots; see `ports.storage.Reachability`."""
+        if not has_live_files(manifest):
+            return
+        try:
+            io = self._catalog.io_of(self._table)
+            entries = read_live_entries(io, manifest, str(self._table), (PATH, FILE_BYTES))
+        except UnreadableTableError as why:
+            self._skip(why)
+            return
+        for path, kind, size_bytes in zip(
+            entries.more[0], entries.kind.tolist(), entries.more[1], strict=True
+        ):
+            yield NamedFile(path, KINDS[kind], size_bytes)
+
+    def _skip(self, why: UnreadableTableError) -> None:
+        """Logs that a file of removed snapshots is missing or damaged. Raises an error of another cause,
+        which may end by itself."""
+        if why.__cause__ is not None and not isinstance(why.__cause__, FileNotFoundError | AvroError):
+            raise why
+        _log.warning("%s: files of a removed snapshot wait for an orphan pass: %s", self._table, why)
 
     def log(self) -> MetadataLog:
         """Returns the catalog's pointer and the metadata log that it names, read now, with the logs of the

@@ -150,13 +150,16 @@ def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> l
 
 
 def housekeeping_evaluations(
-    assessment: Assessment, translator: IcebergTranslator, last_pass: Report | None
+    assessment: Assessment,
+    translator: IcebergTranslator,
+    last_pass: Report | None,
+    last_expiry: Report | None = None,
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the housekeeping operations that `assessment` decided on.
 
     A check passes if its operation is turned off or the table's owner forbids it. The metadata shows
-    what would be removed, and what holds it. `last_pass` is the table's last orphan pass; the function
-    does not read storage.
+    what would be removed, and what holds it. `last_pass` is the table's last orphan pass, and `last_expiry` its
+    last expiry; the function does not read storage.
     """
     for decision in assessment.decisions:
         operation = decision.operation
@@ -178,14 +181,26 @@ def housekeeping_evaluations(
             description += f" Maintenance waits until {pending} is published."
         if holders := decision.evidence.get("held_by"):
             description += f" Held by {holders}."
+        if operation is Operation.EXPIRE_SNAPSHOTS:
+            description += _released(last_expiry)
         yield dg.AssetCheckEvaluation(
             asset_key=translator.get_housekeeping_key(assessment.state.table),
             check_name=name,
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
             description=description,
-            metadata=housekeeping_check_metadata(assessment, decision, last_pass),
+            metadata=housekeeping_check_metadata(assessment, decision, last_pass, last_expiry),
         )
+
+
+def _released(last_expiry: Report | None) -> str:
+    """What the last expiry says of the files that expiries released."""
+    if last_expiry is None:
+        return ""
+    counts = last_expiry.outcome.counts
+    files, size_bytes = (counts.get(f"released_held_{what}", 0) for what in ("files", "bytes"))
+    held = f" {files} released files ({size_bytes} bytes) are in the trash." if files else ""
+    return f"{held} {last_expiry.outcome.message}".rstrip()
 
 
 def _waiting(last_pass: Report | None) -> str:

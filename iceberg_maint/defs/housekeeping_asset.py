@@ -4,11 +4,12 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, TableId
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
@@ -20,13 +21,14 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation import HousekeepingDue
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
 from iceberg_maint.defs.metadata import cursor_metadata, housekeeping_metadata
-from iceberg_maint.defs.stored_health import last_orphan_pass
+from iceberg_maint.defs.names import APPROVE_TAG
+from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady
+from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady, Request, maintain
 from iceberg_maint.runner.runtime import Runtime
 
 _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
@@ -89,10 +91,13 @@ class HousekeepingRun(TableRun):
         outcomes: tuple[OperationOutcome, ...] = ()
         with report_failures(self._context, self._runtime):
             if self._context.selected_asset_keys:
-                outcomes = self._maintain()
+                approved = self._context.run.tags.get(APPROVE_TAG)
+                outcomes = self._maintain() if approved is None else self._approve(approved)
             assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
             last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
-            log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
+            last = last_expiry(self._runtime, assessment.state.uuid)
+            evaluations = housekeeping_evaluations(assessment, self._translator, last_pass, last)
+            log_evaluations(self._context, evaluations)
             if outcomes:
                 cursors = self._runtime.ledger.cursors(assessment.state.uuid)
                 self._materialize(outcomes, assessment.policy, last_pass, cursors)
@@ -101,6 +106,13 @@ class HousekeepingRun(TableRun):
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]
             failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
             self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)
+
+    def _approve(self, digest: str) -> tuple[OperationOutcome, ...]:
+        """Runs an orphan pass now, due or not, that moves exactly the orphans of the scan with this digest."""
+        runtime = self._runtime
+        approving = replace(runtime, orphan_files=lambda table: runtime.orphan_files(table).approving(digest))
+        request = Request(self._context.run.run_id, force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
+        return maintain(self._table, request, approving, self._observe)
 
     def _observe(self, event: Event) -> None:
         log = self._context.log

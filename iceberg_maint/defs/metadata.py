@@ -25,6 +25,7 @@ from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecis
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.runner.assess import Assessment
 
@@ -156,7 +157,10 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
 
 
 def housekeeping_check_metadata(
-    assessment: Assessment, decision: Decision, last_pass: Report | None
+    assessment: Assessment,
+    decision: Decision,
+    last_pass: Report | None,
+    last_expiry: Report | None = None,
 ) -> Metadata:
     """Metadata of a housekeeping check.
 
@@ -186,6 +190,8 @@ def housekeeping_check_metadata(
         data[label("expirable_refs")] = dg.MetadataValue.text(
             ", ".join(assessment.retention.expire_refs) or "none"
         )
+        if last_expiry is not None:
+            data |= _counts(last_expiry.outcome.counts)
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
         data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
     return data
@@ -197,7 +203,7 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     data: Metadata = {
         label("looked_for_orphans"): dg.MetadataValue.timestamp(last.recorded_ms / 1000),
         label("last_pass"): dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
-        **_counts(last.outcome),
+        **_counts(last.outcome.counts),
     }
     if last.outcome.unlogged is not None:
         data[label("unlogged_metadata_files")] = dg.MetadataValue.int(last.outcome.unlogged.files)
@@ -231,7 +237,12 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
     columns += [dg.TableColumn(c, "int") for c in numbers] + [dg.TableColumn(c, "string") for c in texts]
     paths = [dg.TableRecord({"mark": h.mark_id, "path": p}) for h in held for p in h.paths]
     shown = [dg.TableColumn(c, "string") for c in ("mark", "path")]
-    return {
+    approval: Metadata = {
+        label("approve_by_run_tag"): dg.MetadataValue.text(f"{APPROVE_TAG}: {h.mark_id}")
+        for h in held
+        if h.marked_ms is None
+    }
+    return approval | {
         label("would_remove_files"): dg.MetadataValue.int(sum(h.files for h in held)),
         label("would_remove_bytes"): dg.MetadataValue.int(sum(h.size_bytes for h in held)),
         label("would_remove"): dg.MetadataValue.table(marks, schema=dg.TableSchema(columns)),
@@ -247,16 +258,20 @@ def housekeeping_metadata(
     """Metadata of the housekeeping asset's materialization: the counts of each operation in one run, and
     the orphans that the last orphan pass has left."""
     data: Metadata = {label("run_id"): dg.MetadataValue.text(run_id)}
+    counts: dict[str, int] = {}
     for outcome in outcomes:
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {SENTENCES[outcome.reason]}"
         data[label(outcome.operation)] = dg.MetadataValue.text(text)
         for batch in outcome.batches:
-            data |= _counts(batch)
+            # An expiry and an orphan pass both move and delete released files. What is held at the end counts.
+            for name, value in batch.counts.items():
+                counts[name] = value + (0 if name.startswith("released_held_") else counts.get(name, 0))
+    data |= _counts(counts)
     return data | (held_metadata(last_pass.outcome.held, hold_seconds) if last_pass else {})
 
 
-def _counts(batch: BatchOutcome) -> Metadata:
-    return {label(name): dg.MetadataValue.int(value) for name, value in batch.counts.items()}
+def _counts(counts: Mapping[str, int]) -> Metadata:
+    return {label(name): dg.MetadataValue.int(value) for name, value in counts.items()}
 
 
 def _utc(at_ms: int) -> str:

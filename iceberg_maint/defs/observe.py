@@ -26,7 +26,7 @@ from iceberg_maint.defs.metadata import (
     table_metadata,
 )
 from iceberg_maint.defs.names import OBSERVE_JOB
-from iceberg_maint.defs.stored_health import last_orphan_pass, read_pointers
+from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass, read_pointers
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.runner.assess import Assessment, assess
@@ -145,8 +145,11 @@ class Observation:
         self._log_partitions(data, before)
         self._log_checks(data)
         last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
+        last = last_expiry(self._runtime, assessment.state.uuid)
         cursors = self._runtime.ledger.cursors(assessment.state.uuid)
-        log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
+        log_evaluations(
+            self._context, housekeeping_evaluations(assessment, self._translator, last_pass, last)
+        )
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(

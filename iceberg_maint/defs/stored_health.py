@@ -65,6 +65,11 @@ def _clocks_disagree(runtime: Runtime, measured: Measured) -> bool:
     return disagreement(read_clocks(runtime.clock, runtime.ledger, updated_ms=updated_ms)) is not None
 
 
+def last_expiry(runtime: Runtime, table_uuid: str) -> Report | None:
+    """The report of the table's last expiry, from any run."""
+    return runtime.ledger.last_report(table_uuid, Operation.EXPIRE_SNAPSHOTS)
+
+
 def last_orphan_pass(runtime: Runtime, table_uuid: str) -> Report | None:
     """The report of the table's last orphan pass, from any run."""
     return runtime.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -20,14 +20,24 @@ from iceberg_maint.core.model.location import Claim, equivalences
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import HeldOrphans, ScanCounts, held_orphans
+from iceberg_maint.core.removal.released_files import Release
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.orphans.lease_guard import AskedLease
-from iceberg_maint.orphans.scan import Scan, Target, scan
+from iceberg_maint.orphans.released import remove_released
+from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
-from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
-from iceberg_maint.orphans.trash_manifest import TrashBatch, held_in_trash, trash_batches
-from iceberg_maint.ports.storage import OrphanWork, Reachability, Store
+from iceberg_maint.orphans.stored_releases import record_release
+from iceberg_maint.orphans.trash import Emptied, Moved, Trashed, restore, sweep, trash
+from iceberg_maint.orphans.trash_manifest import (
+    TrashBatch,
+    files_of,
+    held_in_trash,
+    manifest_location,
+    read_batch_headers,
+    trash_batches,
+)
+from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +83,7 @@ class OrphanPass:
         *,
         in_flight: frozenset[str],
         sweep: bool,
+        takes_released: bool = True,
         holds: Callable[[], bool],
     ) -> OrphanWork:
         """See `ports.storage.OrphanFiles`."""
@@ -83,6 +94,8 @@ class OrphanPass:
             deletes = sweep and self._scope.sweeps
             self._sweep(target, policy, store, holds, done, deletes=deletes)
             if self._scope.marks:
+                if takes_released:
+                    self._take_released(target, policy, store, holds, done)
                 self._mark(target, policy, store, holds, done)
         except FenceLostError:
             raise
@@ -118,6 +131,39 @@ class OrphanPass:
         store, reachability = self._around.store(state), self._around.reachability(state)
         return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))
 
+    def approving(self, digest: str) -> OrphanPass:
+        """See `ports.storage.OrphanFiles`."""
+        return OrphanPass(self._around, replace(self._scope, approved=digest))
+
+    def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
+        """See `ports.storage.OrphanFiles`."""
+        target = self._target(state, policy, frozenset())
+        check_target(target, policy)
+        record_release(target.prefixes[0], self._around.store(state), release)
+
+    def remove_released(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        holds: Callable[[], bool],
+    ) -> ReleasedWork:
+        """See `ports.storage.OrphanFiles`."""
+        done = _Done()
+        holds = AskedLease(holds, self._around.now_ms)
+        stopped: Exception | None = None
+        try:
+            target, store = self._target(state, policy, in_flight), self._around.store(state)
+            self._sweep(target, policy, store, holds, done, deletes=True, released_only=True)
+            self._take_released(target, policy, store, holds, done)
+            done.count_held(target, store)
+        except FenceLostError:
+            raise
+        except Exception as why:  # noqa: BLE001 - the caller reports it, with what was done before it
+            stopped = why
+        return done.released(stopped)
+
     def restore(
         self,
         state: TableState,
@@ -142,6 +188,7 @@ class OrphanPass:
         done: _Done,
         *,
         deletes: bool,
+        released_only: bool = False,
     ) -> None:
         try:
             sweep(
@@ -153,6 +200,7 @@ class OrphanPass:
                 self._around.now_ms(),
                 deletes=deletes,
                 mark_id=self._scope.mark_id,
+                released_only=released_only,
                 holds=holds,
                 tell=done.emptied.append,
             )
@@ -164,6 +212,25 @@ class OrphanPass:
                     target.state.table,
                     restored,
                 )
+
+    def _take_released(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: _Done,
+    ) -> None:
+        remove_released(
+            target,
+            policy,
+            store,
+            self._around.reachability(target.state),
+            self._scratch(),
+            self._around.now_ms(),
+            holds=holds,
+            tell=done.taken.append,
+        )
 
     def _mark(
         self,
@@ -205,6 +272,7 @@ class OrphanPass:
         Such an error does not undo the work of the pass. The next sweep or listing of the trash reports
         it."""
         try:
+            done.count_held(target, store)
             in_trash = sorted(
                 held_in_trash(target.prefixes, store, _PATHS_TOLD),
                 key=lambda h: (h.marked_ms or 0, h.mark_id),
@@ -271,12 +339,41 @@ class _Done:
     needs_approval: bool = False
     waiting: HeldOrphans | None = None
     unlogged: UnloggedMetadata | None = None
+    taken: list[Moved] = field(default_factory=list)
+    held_released: tuple[int, int] = (0, 0)
 
     @property
     def is_something(self) -> bool:
         """Returns whether a file was moved or deleted."""
-        return any(e.deleted_files or e.restored_files for e in self.emptied) or any(
-            t.moved_files for t in self.trashed
+        return (
+            any(e.deleted_files or e.restored_files for e in self.emptied)
+            or any(t.moved_files for t in self.trashed)
+            or any(t.files for t in self.taken)
+        )
+
+    def count_held(self, target: Target, store: Store) -> None:
+        """Counts the released files that the trash holds."""
+        taken = {header.mark_id for t in self.taken for header in t.headers}
+        files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
+        for header in read_batch_headers(target.prefixes, store):
+            if header.released and header.mark_id not in taken:
+                for file in files_of(store, header, manifest_location(header)):
+                    files, size_bytes = files + 1, size_bytes + file.size_bytes
+        self.held_released = files, size_bytes
+
+    def released(self, stopped: Exception | None = None) -> ReleasedWork:
+        """Returns the work on released files as one value."""
+        emptied = [e for e in self.emptied if e.released]
+        held_files, held_bytes = self.held_released
+        return ReleasedWork(
+            released_files=sum(t.files for t in self.taken),
+            released_bytes=sum(t.size_bytes for t in self.taken),
+            deleted_files=sum(e.deleted_files for e in emptied),
+            deleted_bytes=sum(e.deleted_bytes for e in emptied),
+            held_files=held_files,
+            held_bytes=held_bytes,
+            skipped_files=sum(t.skipped for t in self.taken),
+            stopped=stopped,
         )
 
     def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
@@ -299,4 +396,5 @@ class _Done:
             held=held,
             unlogged=self.unlogged,
             stopped=stopped,
+            released=self.released(),
         )

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from iceberg_maint.core.model.location import Equivalences, parse_location
 from iceberg_maint.core.removal.orphans import Kept, Orphan, ScanCounts
+from iceberg_maint.core.removal.released_files import REMOVAL_ORDER, ReleasedFile, ReleasedKind
 from iceberg_maint.ports.storage import StoredFile
 
 _ROWS = 10_000
 _CACHE_KIBIBYTES = 65_536
 
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
-_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING)
+_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING, Kept.RELEASED)
 """The reasons why a path keeps the file, strongest first. The rank is in the column `why`."""
 _ORPHAN = "orphan"
 _RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
@@ -48,6 +49,11 @@ class PathTables:
         self._db.execute("CREATE TABLE manifests (file BLOB PRIMARY KEY) WITHOUT ROWID")
         # Referenced files outside the prefixes are few, so the index costs nothing.
         self._db.execute("CREATE TABLE elsewhere (name BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE released (key BLOB PRIMARY KEY, name BLOB, path BLOB, kind INT, size INT,"
+            " snapshot INT, ms INT, below INT) WITHOUT ROWID"
+        )
+        self._db.execute("CREATE TABLE taken (kind INT, path BLOB, size INT, ms INT, snapshot INT)")
 
     def close(self) -> None:
         """Deletes the file."""
@@ -81,6 +87,82 @@ class PathTables:
                     elsewhere.append((_hashed(_name(key)),))
             self._insert("INSERT INTO reached VALUES (?, ?, ?, ?, ?)", rows)
             self._insert("INSERT OR IGNORE INTO elsewhere VALUES (?)", elsewhere)
+
+    def add_released(self, files: Iterable[ReleasedFile]) -> int:
+        """Adds files that removed snapshots reference, except files that something references by now, that
+        were added before, or whose path is not a location. Returns the number added. `index` must have been
+        called."""
+        before = self._db.total_changes
+        self._insert(
+            "INSERT OR IGNORE INTO released SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
+            " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE key = ?1)",
+            filter(None, map(self._released, files)),
+        )
+        return self._db.total_changes - before
+
+    def _released(self, file: ReleasedFile) -> tuple[object, ...] | None:
+        try:
+            store, key = self._place(file.path)
+        except ValueError:
+            return None
+        kind, path = REMOVAL_ORDER.index(file.kind), _bytes(file.path)
+        size, below = file.size_bytes, self._is_below(store, key)
+        return _hashed(key), _hashed(_name(key)), path, kind, size, file.snapshot_id, file.committed_ms, below
+
+    def releases_manifests(self) -> bool:
+        """Returns whether a manifest is among the released files, so that data files may be as well."""
+        kind = REMOVAL_ORDER.index(ReleasedKind.MANIFEST)
+        return self._db.execute("SELECT 1 FROM released WHERE kind = ?", (kind,)).fetchone() is not None
+
+    def released(self) -> Iterator[ReleasedFile]:
+        """Yields the released files below the prefixes that nothing references, in the order of their
+        removal."""
+        rows = self._db.execute(
+            "SELECT path, kind, size, snapshot, ms FROM released WHERE below"
+            " AND NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = released.key)"
+            " AND NOT EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = released.name)"
+            " ORDER BY kind, path"
+        )
+        for path, kind, size_bytes, snapshot_id, committed_ms in rows:
+            yield ReleasedFile(_text(path), REMOVAL_ORDER[kind], size_bytes, snapshot_id, committed_ms)
+
+    def unreferenced(self) -> int:
+        """Returns the number of released files that nothing references."""
+        row = self._db.execute(
+            "SELECT count(*) FROM released"
+            " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = released.key)"
+        ).fetchone()
+        return int(row[0])
+
+    def keep_released(self) -> None:
+        """Makes the released files that nothing references count as `Kept.RELEASED`."""
+        self._db.execute(
+            "INSERT INTO reached SELECT key, '', path, ?, 0 FROM released"
+            " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE reached.key = released.key)",
+            (_KEPT_AS.index(Kept.RELEASED),),
+        )
+
+    def add_taken(self, files: Iterable[tuple[ReleasedFile, StoredFile]]) -> None:
+        """Adds released files that are to be removed, as storage has them, in the order of their removal."""
+        self._insert(
+            "INSERT INTO taken VALUES (?, ?, ?, ?, ?)",
+            (
+                (
+                    REMOVAL_ORDER.index(file.kind),
+                    _bytes(stored.path),
+                    stored.size_bytes,
+                    stored.modified_ms,
+                    file.snapshot_id,
+                )
+                for file, stored in files
+            ),
+        )
+
+    def taken(self) -> Iterator[tuple[Orphan, ReleasedKind, int]]:
+        """Yields the files to remove in order, each with its kind and the removed snapshot."""
+        rows = self._db.execute("SELECT path, size, ms, kind, snapshot FROM taken ORDER BY rowid")
+        for path, size_bytes, modified_ms, kind, snapshot_id in rows:
+            yield Orphan(_text(path), size_bytes, modified_ms), REMOVAL_ORDER[kind], snapshot_id
 
     def index(self) -> None:
         """Builds the indexes for lookups by key."""

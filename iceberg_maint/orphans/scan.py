@@ -38,6 +38,7 @@ from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
 from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
+from iceberg_maint.orphans.stored_releases import add_names, stored_releases
 from iceberg_maint.orphans.trash_manifest import (
     files_of,
     manifest_location,
@@ -204,6 +205,7 @@ def scan(
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
         read_listed(paths, target, store, youngest_ms, pending)
         paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
+        releases = [r for _, r in stored_releases(target.prefixes, target.state.uuid, store)]
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, store, reachability, pending)
         _check_reached(paths, target, store, started_ms)
@@ -216,9 +218,12 @@ def scan(
             reachability,
             versions_memo(scratch, target.state),
         )
+        # The files of an expiry are explained: they are no orphans while their release is stored.
+        add_names(paths, releases, reachability)
+        paths.keep_released()
         counts = paths.counts()
         if counts.orphan_files:
-            _check_second_opinion(paths, target, reachability)
+            check_second_opinion(paths, target, reachability)
         digest = orphans_digest(paths.orphans())
         return Scan(target, policy, counts, digest, metadata_location, paths, unlogged, pending)
     except BaseException:
@@ -327,7 +332,7 @@ def _mark_of(path: str, target: Target, store: Store) -> str | None:
     return None
 
 
-def _check_second_opinion(paths: PathTables, target: Target, reachability: Reachability) -> None:
+def check_second_opinion(paths: PathTables, target: Target, reachability: Reachability) -> None:
     """Every file that a second decoder finds referenced must be referenced for ours too. A manifest that
     we misread or skipped would make live files appear as orphans, without any other sign."""
     for path in reachability.second_opinion(_SECOND_OPINION_FILES):

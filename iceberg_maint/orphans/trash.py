@@ -48,13 +48,14 @@ class Trashed:
 @dataclass(frozen=True, slots=True)
 class Emptied:
     """The result for the files of a trash batch. `left` files are still in the trash: another file is at
-    their place, or they differ from what was put there."""
+    their place, or they differ from what was put there. `released`: an expiry released the files."""
 
     mark_id: str
     deleted_files: int = 0
     deleted_bytes: int = 0
     restored_files: int = 0
     left_files: int = 0
+    released: bool = False
 
 
 def trash(
@@ -84,7 +85,7 @@ def trash(
             f"inspect the orphans of the scan, then approve them by the digest {scan.digest}.",
         )
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
-    progress = _Moved([])
+    progress = Moved([])
     try:
         for prefix in scan.target.prefixes:
             _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
@@ -96,13 +97,16 @@ def trash(
 
 
 @dataclass(slots=True)
-class _Moved:
+class Moved:
+    """The work of a mark so far: trash batches, files moved, and files that were not."""
+
     headers: list[TrashBatchHeader]
     files: int = 0
     size_bytes: int = 0
     skipped: int = 0
 
     def as_trashed(self) -> Trashed:
+        """Returns the work as a value."""
         marks = dict.fromkeys(h.mark_id for h in self.headers)
         return Trashed(tuple(marks), self.files, self.size_bytes, self.skipped)
 
@@ -114,7 +118,7 @@ def _move(
     metadata_location: str,
     now_ms: int,
     holds: Callable[[], bool],
-    progress: _Moved,
+    progress: Moved,
 ) -> None:
     """Writes the manifest of one prefix, then moves the files that it names."""
     marked_ms = checked_clock(store, prefix, now_ms)
@@ -131,10 +135,22 @@ def _move(
     )
     if next(_below(scan, prefix), None) is None:
         return
+    move_files(header, lambda: _trashed(scan, prefix, mark_id), store, holds, progress)
+
+
+def move_files(
+    header: TrashBatchHeader,
+    lines: Callable[[], Iterator[TrashedFile]],
+    store: Store,
+    holds: Callable[[], bool],
+    progress: Moved,
+) -> None:
+    """Writes the manifest of a trash batch, then moves its files in their order. A file that changed or is
+    gone is skipped. Raises FenceLostError."""
     _require(holds)
-    store.create(manifest_location(header), manifest_lines(header, _trashed(scan, prefix, mark_id)))
+    store.create(manifest_location(header), manifest_lines(header, lines()))
     progress.headers.append(header)
-    for line in _while_lease_held(_trashed(scan, prefix, mark_id), holds):
+    for line in _while_lease_held(lines(), holds):
         stored = store.stat(line.path)
         if stored is None or (stored.size_bytes, stored.modified_ms) != (line.size_bytes, line.modified_ms):
             progress.skipped += 1
@@ -143,15 +159,20 @@ def _move(
         progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
 
 
-def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: _Moved) -> None:
+def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: Moved) -> None:
     """Restores files that are referenced by now. Moving many files can take hours, and no reader could
     read these files until the next sweep."""
     if not progress.files:
         return
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
+    put_back_reached(scan.paths, store, progress)
+
+
+def put_back_reached(paths: PathTables, store: Store, progress: Moved) -> None:
+    """Restores the moved files that `paths` reaches by now."""
     for header in progress.headers:
         for line in files_of(store, header, manifest_location(header)):
-            if not scan.paths.reaches(line.path) or store.stat(line.trash_path) is None:
+            if not paths.reaches(line.path) or store.stat(line.trash_path) is None:
                 continue
             if _put_back(store, line):
                 progress.files, progress.size_bytes = (
@@ -171,11 +192,13 @@ def sweep(
     *,
     deletes: bool = True,
     mark_id: str | None = None,
+    released_only: bool = False,
     holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
     """Restores files that are referenced, then deletes those that have been in the trash for the hold, by
-    the store's clock, of one trash batch or of all. Without `deletes` it only restores.
+    the store's clock, of one trash batch or of all, or of those that expiries released. Without `deletes`
+    it only restores.
 
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
     second owner; for this check the table's prefixes are listed once. A referenced file is restored
@@ -183,7 +206,11 @@ def sweep(
     `tell` receives what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
     """
-    marks = [m for m in read_batch_headers(target.prefixes, store) if mark_id in (None, m.mark_id)]
+    marks = [
+        m
+        for m in read_batch_headers(target.prefixes, store)
+        if mark_id in (None, m.mark_id) and (m.released or not released_only)
+    ]
     if not marks:
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
@@ -203,7 +230,7 @@ def sweep(
         swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in due)
     finally:
         paths.close()
-    _tidy(target, store)
+    tidy_trash(target, store)
     return swept
 
 
@@ -239,7 +266,8 @@ def _put_back_of(
             tell(Emptied(header.mark_id, restored_files=restored))
 
 
-def _tidy(target: Target, store: Store) -> None:
+def tidy_trash(target: Target, store: Store) -> None:
+    """Removes the trash folders that hold no file."""
     for prefix in target.prefixes:
         if next(store.list(trash_folder(prefix)), None) is None:
             store.tidy(trash_folder(prefix))
@@ -252,7 +280,7 @@ def _sweep_one(
     holds: Callable[[], bool],
     tell: Callable[[Emptied], None],
 ) -> Emptied:
-    done = Emptied(header.mark_id)
+    done = Emptied(header.mark_id, released=header.released)
     try:
         for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
             stored = store.stat(line.trash_path)

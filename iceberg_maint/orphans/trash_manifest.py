@@ -6,6 +6,7 @@ Only the manifests define what is in a trash folder.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from iceberg_maint.core.removal.orphans import (
 )
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Store
+
+_FIELDS = {"path": str, "trash_path": str, "size_bytes": int, "modified_ms": int, "why": str}
+"""The fields of a manifest's line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def manifest_lines(header: TrashBatchHeader, files: Iterable[TrashedFile]) -> It
     """Yields the lines of the manifest."""
     yield dumps(header).encode() + b"\n"
     for file in files:
-        yield dumps(file).encode() + b"\n"
+        yield _line_of(file)
 
 
 def read_batch_headers(prefixes: Iterable[str], store: Store) -> Iterator[TrashBatchHeader]:
@@ -103,10 +107,27 @@ def files_of(store: Store, header: TrashBatchHeader, location: str) -> Iterator[
     next(lines)
     for line in lines:
         with _readable(location):
-            file = loads(TrashedFile, line.decode())
+            file = _file_of(line)
             if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:
                 raise ValueError(f"a line maps {file.path} to {file.trash_path}")
         yield file
+
+
+def _line_of(file: TrashedFile) -> bytes:
+    """Returns the line of a file, as `codec.dumps` writes it."""
+    data = {name: getattr(file, name) for name in _FIELDS}
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _file_of(line: bytes) -> TrashedFile:
+    """Returns the file of a line. As `codec.loads` does, for lines that may be millions. Raises ValueError."""
+    data = json.loads(line)
+    if type(data) is not dict or data.keys() != _FIELDS.keys():
+        raise ValueError(f"a line has not exactly the fields {', '.join(_FIELDS)}")
+    for name, kind in _FIELDS.items():
+        if type(data[name]) is not kind:
+            raise ValueError(f"{data[name]!r} is no {kind.__name__}")
+    return TrashedFile(**data)
 
 
 def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[TrashBatchHeader, str]]:

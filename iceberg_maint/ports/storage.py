@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.table_state import Manifest, TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.core.removal.released_files import NamedFile, Release
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog, UnloggedMetadata
 
 
@@ -92,6 +93,23 @@ class OrphanWork:
     held: tuple[HeldOrphans, ...] | None = None
     unlogged: UnloggedMetadata | None = None
     stopped: Exception | None = None
+    released: ReleasedWork | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedWork:
+    """What was done with the files that expiries released: `released` were moved to the trash, `deleted`
+    were deleted from it after the hold, `held` are in it at the end. `skipped` files stay for an orphan
+    pass: they are gone, or may be other files. `stopped` is what ended the work."""
+
+    released_files: int = 0
+    released_bytes: int = 0
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    held_files: int = 0
+    held_bytes: int = 0
+    skipped_files: int = 0
+    stopped: Exception | None = None
 
 
 class OrphanFiles(Protocol):
@@ -104,14 +122,37 @@ class OrphanFiles(Protocol):
         *,
         in_flight: frozenset[str],
         sweep: bool,
+        takes_released: bool = True,
         holds: Callable[[], bool],
     ) -> OrphanWork:
         """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
 
+        With `takes_released` the files of stored releases go to the trash first; without it they stay.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process
         still holds the lease. Raises FenceLostError. Raises RefusedError ICM-110 to 115, 122, 125 before
         the first file is moved or deleted. After that, it returns the error as `stopped`.
         """
+        ...
+
+    def approving(self, digest: str) -> OrphanFiles:
+        """The same, which moves exactly the orphans of the scan with this digest, whatever their share."""
+        ...
+
+    def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
+        """Stores the release of an expiry, before its commit. Raises RefusedError ICM-110 to 114, 125."""
+        ...
+
+    def remove_released(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        holds: Callable[[], bool],
+    ) -> ReleasedWork:
+        """Deletes released files that have been in the trash for the hold, then moves the files of all
+        stored releases there. Lists only the trash and metadata, unless files are deleted. Errors other than
+        FenceLostError are in `stopped`."""
         ...
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
@@ -140,6 +181,19 @@ class Reachability(Protocol):
         keep them. Raises UnreadableTableError ICM-101 if anything cannot be read, and RefusedError ICM-102
         if the name now belongs to another table.
         """
+        ...
+
+    def names(self) -> Iterator[str]:
+        """Every file that the current metadata name without a manifest being opened: metadata files,
+        statistics files, manifest lists and manifests. Raises what `paths` raises."""
+        ...
+
+    def manifests(self, manifest_list: str) -> Sequence[Manifest]:
+        """The manifests of a removed snapshot's manifest list; () if that is missing or damaged."""
+        ...
+
+    def files(self, manifest: Manifest) -> Iterator[NamedFile]:
+        """The live files of a manifest of removed snapshots; none if that is missing or damaged."""
         ...
 
     def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:

@@ -63,6 +63,7 @@ from iceberg_maint.runner.housekeeping import (
     may_expire,
     remove_orphans,
 )
+from iceberg_maint.runner.release import record_release, remove_released
 from iceberg_maint.runner.reuse_files import reusable_output
 from iceberg_maint.runner.runtime import Runtime
 
@@ -132,10 +133,14 @@ def execute(
 @dataclass(frozen=True, slots=True)
 class _Steps:
     """What differs between works that end in a commit. `write` writes the files before the commit, or
-    returns why it writes none. `judge` returns the result after the commit."""
+    returns why it writes none. `judge` returns the result after the commit, and `finish` the result of
+    what follows it."""
 
     write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
     judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
+    finish: Callable[[AttemptResult, Batch, Policy, Runtime, Lease, Attempt], AttemptResult] = (
+        lambda ended, *_: ended
+    )
 
 
 def _steps(work: FileWork | MetadataWork) -> _Steps:
@@ -145,12 +150,18 @@ def _steps(work: FileWork | MetadataWork) -> _Steps:
         case RewriteManifests():
             return _Steps(lambda *_: NOTHING_WRITTEN, partial(judge_regrouping, work))
         case ExpireSnapshots():
-            return _Steps(
-                lambda batch, _policy, runtime, _lease: doubtful_clocks(batch, runtime) or NOTHING_WRITTEN,
-                partial(judge_expiry, work),
-            )
+            return _Steps(partial(_before_expiry, work), partial(judge_expiry, work), remove_released)
         case _:
             assert_never(work)
+
+
+def _before_expiry(
+    work: ExpireSnapshots, batch: Batch, policy: Policy, runtime: Runtime, _lease: Lease
+) -> Written | AttemptResult:
+    if doubtful := doubtful_clocks(batch, runtime):
+        return doubtful
+    record_release(work, batch, policy, runtime)
+    return NOTHING_WRITTEN
 
 
 def _orphan_pass(
@@ -225,7 +236,8 @@ def _write_and_commit(
         checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
     )
     result = engine.commit(batch, written, context)
-    return steps.judge(batch, written, result, attempt.token, runtime, policy)
+    ended = steps.judge(batch, written, result, attempt.token, runtime, policy)
+    return steps.finish(ended, batch, policy, runtime, lease, attempt)
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:

@@ -9,7 +9,6 @@ from iceberg_maint.core.commits.expire_snapshots import expired
 from iceberg_maint.core.decisions.manifests import manifest_findings
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
@@ -29,6 +28,7 @@ from iceberg_maint.runner.attempt_result import (
     unknown_commit,
 )
 from iceberg_maint.runner.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
+from iceberg_maint.runner.release import is_held, released_counts, takes_released
 from iceberg_maint.runner.runtime import Runtime
 
 NOTHING_WRITTEN = Written(
@@ -54,7 +54,8 @@ def remove_orphans(
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=work.sweep,
-            holds=lambda: _lease_is_held(state, runtime, lease),
+            takes_released=takes_released(state, runtime),
+            holds=lambda: is_held(state, runtime, lease),
         )
     except FenceLostError:
         raise
@@ -75,16 +76,10 @@ def remove_orphans(
             f"approve by iceberg-maint orphans trash {batch.table} --approve {orphan_work.digest}"
         )
         return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=orphan_work)
-    has_effect = orphan_work.trashed_files + orphan_work.swept_files > 0
+    released_files = orphan_work.released.released_files if orphan_work.released else 0
+    has_effect = orphan_work.trashed_files + orphan_work.swept_files + released_files > 0
     status = OutcomeStatus.IMPROVED if has_effect else OutcomeStatus.NO_OP
     return AttemptResult(status, batch.reasons[0], work=orphan_work)
-
-
-def _lease_is_held(state: TableState, runtime: Runtime, lease: Lease) -> bool:
-    """Whether this process still holds the lease; called before each removal. Raises RefusedError ICM-115
-    if a clock was set since the pass began."""
-    checked_clocks(runtime, state, store=False)
-    return runtime.ledger.holds(lease)
 
 
 def _reason(why: Exception) -> Reason:
@@ -191,4 +186,6 @@ def counts_of(attempt_result: AttemptResult) -> Mapping[str, int]:
     if attempt_result.work is None:
         return attempt_result.counts
     names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
-    return {name: getattr(attempt_result.work, name) for name in names}
+    counts = {name: getattr(attempt_result.work, name) for name in names}
+    released = attempt_result.work.released
+    return counts if released is None else {**counts, **released_counts(released)}

@@ -15,7 +15,7 @@ from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.defs.stored_health import allows
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ports.storage import OrphanWork
+from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
 
 NAMES = IcebergTranslator()
@@ -130,6 +130,34 @@ def test_abnormal_share_waits_for_a_person_and_backs_off(world: World) -> None:
     assert not requested(world)
     world.clock.sleep(301)
     assert requested(world)
+
+
+def test_run_tag_approves_the_orphans_of_one_scan_though_none_is_due(world: World) -> None:
+    waiting = HeldOrphans("5-abc", None, 9, 90, 1, 2, ("f",))
+    world.orphans.work = OrphanWork(10, 100, 9, 90, digest="5-abc", needs_approval=True, held=(waiting,))
+    world.observe()
+    assert housekeep(world).success
+    assert told(world)[-1]["approve_by_run_tag"] == "iceberg_maint/approve_orphans: 5-abc"
+    assert not requested(world)
+    world.orphans.work = OrphanWork(10, 100, 9, 90, trashed_files=9, trashed_bytes=90, held=())
+    assert housekeep(world, **{"iceberg_maint/approve_orphans": "5-abc"}).success
+    assert world.orphans.approved == ["5-abc"]
+    last = told(world)[-1]
+    assert last["remove_orphan_files"].startswith("IMPROVED, ")
+    assert ("expire_snapshots" in last, last["trashed_files"]) == (False, 9)
+
+
+def test_released_files_are_numbers_of_the_asset_and_of_the_check(world: World) -> None:
+    world.orphans.released = ReleasedWork(7, 700, 5, 500, 9, 900)
+    world.orphans.work = OrphanWork(10, 100, 0, 0, released=ReleasedWork(1, 10, 2, 20, 8, 800))
+    world.observe()
+    assert housekeep(world).success
+    names = [f"released_{what}{unit}" for what in ("", "deleted_", "held_") for unit in ("files", "bytes")]
+    assert [told(world)[-1][n] for n in names] == [8, 710, 7, 520, 8, 800]
+    world.observe(changed_only=False)
+    check = world.evaluations("snapshots")[None]
+    assert [check.metadata[f"iceberg_maint/{n}"].value for n in names] == [7, 700, 5, 500, 9, 900]
+    assert "9 released files (900 bytes) are in the trash." in check.description
 
 
 def test_owner_who_keeps_files_is_obeyed_and_not_asked_again(world: World) -> None:

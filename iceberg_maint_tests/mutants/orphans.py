@@ -16,6 +16,11 @@ VERSIONS = "iceberg_maint_tests/core/removal/test_unlogged_metadata.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_restore.py")
 LOCATIONS = "iceberg_maint_tests/core/model/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable_files.py"
+RELEASED, CORE_RELEASED, RELEASE = (
+    f"{_HERE}/test_released.py",
+    "iceberg_maint_tests/core/removal/test_released_files.py",
+    "iceberg_maint_tests/runner/test_release.py",
+)
 PENDING, CORE_PENDING = (
     f"{_HERE}/test_pending_manifests.py",
     "iceberg_maint_tests/core/removal/test_pending_manifests.py",
@@ -91,4 +96,19 @@ MUTANTS = (
     Mutant("snapshots need not have expired", "orphans/orphan_pass.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
     Mutant("a neighbour has files where it writes only", "catalog/location_claims.py", "{}, pointer, folders)", "{}, pointer)", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/location_claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
+    Mutant("released files need no proof", "orphans/released.py", "    if paths.releases_manifests():\n        _read_current(paths, target, store, reachability, pending)\n", "    if paths.releases_manifests():\n", (RELEASED,)),
+    Mutant("one decoder is enough for released files", "orphans/released.py", "        check_second_opinion(paths, target, reachability)\n", "", (RELEASED,)),
+    Mutant("a released path is a file", "core/removal/released_files.py", "return same_size and modified_ms is not None and modified_ms <= self.committed_ms + MAX_SKEW_MS", "return True", (RELEASED, CORE_RELEASED)),
+    Mutant("a released file of any time is the same", "core/removal/released_files.py", "return same_size and modified_ms is not None and modified_ms <= self.committed_ms + MAX_SKEW_MS", "return same_size", (RELEASED, CORE_RELEASED)),
+    Mutant("released files have one owner", "orphans/released.py", "    check_folders(target.state, target.same, store, reachability, versions_memo(scratch, target.state))\n", "", (RELEASED,)),
+    Mutant("restored files are released again", "orphans/released.py", "    paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)\n", "", (RELEASED,)),
+    Mutant("what is registered during the moves of released files stays away", "orphans/released.py", "if paths.unreferenced() != before:", "if False:", (RELEASED,)),
+    Mutant("a release ends before its files are moved", "orphans/released.py", '    paths = PathTables(scratch / f"released-', '    for location, _ in releases:\n        store.delete(location)\n    paths = PathTables(scratch / f"released-', (RELEASED,)),
+    Mutant("lists go before what they name", "core/removal/released_files.py", "REMOVAL_ORDER = tuple(ReleasedKind)", "REMOVAL_ORDER = tuple(ReleasedKind)[::-1]", (RELEASED,)),
+    Mutant("released files are orphans", "orphans/scan.py", "        paths.keep_released()\n", "", (RELEASED,)),
+    Mutant("an expiry sweeps all trash", "orphans/trash.py", " and (m.released or not released_only)", "", (RELEASED,)),
+    Mutant("manifests that stay are opened for candidates", "core/removal/released_files.py", "            if add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),)):\n", "            add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),))\n            if True:\n", (RELEASED, CORE_RELEASED)),
+    Mutant("a release is stored after the commit", "runner/execute.py", "    record_release(work, batch, policy, runtime)\n", "", (RELEASE,)),
+    Mutant("files of a lost expiry may go", "runner/release.py", "    if runtime.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
+    Mutant("files of an unsettled expiry may go", "runner/release.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),
 )  # fmt: skip

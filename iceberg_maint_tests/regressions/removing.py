@@ -8,6 +8,7 @@ SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
     f"orphans/test_{name}.py::test"
     for name in ("scan", "trash", "restore", "orphan_pass", "second_catalog", "pending_manifests")
 )
+RELEASED, RELEASE = "orphans/test_released.py::test", "runner/test_release.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
 EXPIRY = "core/commits/test_expire_snapshots.py::test"
@@ -231,7 +232,7 @@ REMOVING = (
         "A clock is set while an orphan pass moves files",
         "The pass reads the clocks again at each check of its lease",
         off(
-            "runner/housekeeping.py",
+            "runner/release.py",
             "    checked_clocks(runtime, state, store=False)\n",
             "",
             "orphans/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
@@ -724,6 +725,116 @@ REMOVING = (
             _RECURSIVE,
             _ONE_FOLDER,
             f"{STORE}_file_below_a_folder_without_an_object_of_its_own_is_listed",
+        ),
+    ),
+    Regression(
+        "released-file-that-is-live",
+        "found in review",
+        "a manifest that stays holds a file of a removed manifest",
+        "the live files of all retained manifests are read before a released file is moved",
+        known(
+            "orphans",
+            "released files need no proof",
+            f"{RELEASED}_released_files_are_those_that_the_removed_snapshots_alone_reference",
+        ),
+    ),
+    Regression(
+        "released-path-written-again",
+        "found in review",
+        "a writer uses the path of a released file again and has not committed",
+        "a released file has the size that its manifest states and is no younger than its snapshot",
+        known(
+            "orphans",
+            "a released path is a file",
+            f"{RELEASED}_file_written_again_at_a_released_path_waits_for_an_orphan_pass",
+        ),
+    ),
+    Regression(
+        "released-file-misread",
+        "found in review",
+        "a decoder misses entries of a manifest that stays",
+        "a second decoder reads the metadata before a released file is moved",
+        known(
+            "orphans",
+            "one decoder is enough for released files",
+            f"{RELEASED}_release_waits_where_two_decoders_disagree",
+        ),
+    ),
+    Regression(
+        "released-file-of-two-owners",
+        "found in review",
+        "another catalog commits to the table, and its files are released by this one",
+        "metadata files outside the log refuse the removal of released files",
+        known(
+            "orphans",
+            "released files have one owner",
+            f"{RELEASED}_release_of_a_table_with_a_second_owner_waits",
+        ),
+    ),
+    Regression(
+        "released-during-the-moves",
+        "found in review",
+        "a writer registers a file while released files are moved",
+        "the metadata are read again after the moves, and files that they reference are restored",
+        known(
+            "orphans",
+            "what is registered during the moves of released files stays away",
+            f"{RELEASED}_file_that_is_registered_during_the_moves_is_restored",
+        ),
+    ),
+    Regression(
+        "release-lost-in-a-crash",
+        "found in review",
+        "the process dies after the commit of an expiry, and nothing knows its files",
+        "the release is stored before the commit",
+        known(
+            "orphans",
+            "a release is stored after the commit",
+            f"{RELEASE}_release_is_stored_before_the_commit_with_the_snapshots_that_go",
+        ),
+    ),
+    Regression(
+        "release-cut-off-by-a-crash",
+        "found in review",
+        "the process dies while released files are moved, and manifests that name the others are gone",
+        "files that name others go last, and the release stays until all are moved",
+        known(
+            "orphans",
+            "lists go before what they name",
+            f"{RELEASED}_removal_that_is_killed_at_any_change_is_finished_by_the_next",
+        ),
+    ),
+    Regression(
+        "released-with-a-lost-ref",
+        "found in review",
+        "an expiry takes a tag with it, and its files go",
+        "no file of an expiry that is held for a person is removed",
+        known(
+            "orphans",
+            "files of a lost expiry may go",
+            f"{RELEASE}_expiry_that_lost_a_ref_releases_no_file",
+        ),
+    ),
+    Regression(
+        "released-by-an-unknown-commit",
+        "found in review",
+        "nobody knows whether an expiry has committed, and its files go",
+        "no file of an unsettled expiry is removed",
+        known(
+            "orphans",
+            "files of an unsettled expiry may go",
+            f"{RELEASE}_unsettled_expiry_keeps_its_files_from_an_orphan_pass",
+        ),
+    ),
+    Regression(
+        "released-files-ask-a-person",
+        "found in review",
+        "the first expiry of a table makes most files orphans, and the pass waits for a person",
+        "files of a stored release do not count into the share that needs an approval",
+        known(
+            "orphans",
+            "released files are orphans",
+            f"{RELEASED}_stored_release_is_no_share_of_orphans",
         ),
     ),
 )

@@ -158,8 +158,10 @@ class SimTable:
     ) -> Snapshot:
         number = self.next_number()
         parent = self.state.snapshot.snapshot_id if self.state.snapshot else None
+        snapshot_id = self.lake.new_id()
+        manifest_list = f"{self.location}/metadata/snap-{snapshot_id}.avro"
         snapshot = Snapshot(
-            self.lake.new_id(), parent, number, self.lake.now_ms, operation, dict(summary), f"list-{number}"
+            snapshot_id, parent, number, self.lake.now_ms, operation, dict(summary), manifest_list
         )
         self.files[snapshot.snapshot_id] = live
         kept = tuple(m for m in self.state.manifests if m.path not in regrouped)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.table_state import Manifest, TableState
+from iceberg_maint.core.removal.released_files import NamedFile
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
@@ -18,6 +19,8 @@ from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint_tests.simulation.disk import Disk
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.process_ports import ProcessClock
+
+_MANIFEST = ".m0"
 
 
 class ProcessStore:
@@ -90,6 +93,21 @@ class ProcessReachability:
 
     def paths(self) -> Iterator[str]:
         return self._process.step("reach", lambda: iter(self._reached()), _unreachable)  # type: ignore[no-any-return]
+
+    def names(self) -> Iterator[str]:
+        now = self._process.step("reach", self._now, _unreachable)
+        yield now.metadata_location
+        for snapshot in now.snapshots:
+            yield from (snapshot.manifest_list, f"{snapshot.manifest_list}{_MANIFEST}")
+
+    def manifests(self, manifest_list: str) -> Sequence[Manifest]:
+        """A snapshot has one manifest of its own here; neither is on the disk."""
+        return (Manifest(f"{manifest_list}{_MANIFEST}", 1, False, 0, *[1] * 3, *[0] * 5),)
+
+    def files(self, manifest: Manifest) -> Iterator[NamedFile]:
+        number = int(manifest.path.rpartition("/snap-")[2].partition(".")[0])
+        for file in self._process.world.lake.every[self._state.uuid].files[number]:
+            yield NamedFile(file.path, file.kind, file.size_bytes)
 
     def pending(self, _location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
         return data.decode().splitlines()

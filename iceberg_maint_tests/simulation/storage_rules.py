@@ -42,7 +42,13 @@ class StorageRules:
         assert file is not None
         assert file.modified_ms is not None
         age_ms = lake.now_ms - file.modified_ms
-        watch.hold("I-10", age_ms >= ORPHAN_AGE_FLOOR_SECONDS * 1000, f"{source} is moved {age_ms} ms old")
+        # A file that a snapshot had is no file that somebody is about to commit.
+        committed = any(
+            f.path == source for t in lake.every.values() for live in t.files.values() for f in live
+        )
+        watch.found["released moved"] += committed
+        right = committed or age_ms >= ORPHAN_AGE_FLOOR_SECONDS * 1000
+        watch.hold("I-10", right, f"{source} is moved {age_ms} ms old")
         flying = [a for a in watch.seen.attempts.values() if a.status in _OPEN and source in (a.files or ())]
         watch.hold("I-12", not flying, f"{source} is moved, which is of {flying}")
 

@@ -24,12 +24,14 @@ class Kept(StrEnum):
     the same name outside the prefix, which may be the same file by another path. `restored`: a person
     restored it from the trash. `pending`: a manifest names it that a Flink job may still commit.
     `empty_segment`: its path contains `//`, so Arrow's file systems list it but cannot read, move or delete it.
+    `released`: an expiry released it, and it is not in the trash yet.
     """
 
     REACHABLE = "reachable"
     IN_FLIGHT = "in_flight"
     RESTORED = "restored"
     PENDING = "pending"
+    RELEASED = "released"
     NAMED_ELSEWHERE = "named_elsewhere"
     YOUNG = "young"
     METADATA_FILE = "metadata_file"
@@ -51,7 +53,8 @@ class Orphan:
 @dataclass(frozen=True, slots=True)
 class TrashBatchHeader:
     """First line of a trash manifest; one line per file follows. `marked_ms` is the store's time.
-    `digest` is that of the orphans of the scan, some of which may not have been moved."""
+    `digest` is that of the orphans of the scan, some of which may not have been moved. `released`: the
+    files are those that expiries released."""
 
     mark_id: str
     table: str
@@ -61,6 +64,7 @@ class TrashBatchHeader:
     older_than_seconds: int
     metadata_location: str
     digest: str
+    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
+from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.support.runner.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
@@ -31,6 +32,7 @@ class HousekeepingWorld(World):
 
     def __init__(self) -> None:
         super().__init__("a", HOUSEKEEPING_POLICY)
+        self.orphans = FakeOrphanFiles()
         self.store_clock = self.clock
         for _ in range(4):
             self.clock.sleep(7 * DAY_SECONDS)
@@ -71,6 +73,7 @@ class HousekeepingWorld(World):
             clock=self.clock,  # type: ignore[arg-type]
             policy_for=lambda _table, _properties: self.policy,
             engine=LazyEngine(lambda: engine),
+            orphan_files=lambda _table: self.orphans,
             store_now_ms=lambda _state: self.store_clock.now_ms(),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,7 +65,7 @@ class Interposed:
 @dataclass
 class Keeper:
     """Keeps the tables of one workshop; time is the machine's own, `days` ahead, and the ledger's is
-    the same unless it has a `ledger_clock`. An orphan pass needs a folder for `scratch`."""
+    the same unless it has a `ledger_clock`. Files are looked through with the help of a folder `scratch`."""
 
     workshop: Workshop
     policy: Policy = KEEP_ONE
@@ -72,7 +73,7 @@ class Keeper:
     before_commit: Callable[[Batch], None] = lambda _batch: None
     after_commit: Callable[[Batch], None] = lambda _batch: None
     runs: Any = field(default_factory=itertools.count)
-    scratch: Path = Path("no scratch")
+    scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))
     ledger_clock: Any = None
     store_now_ms: Callable[[TableState], int | None] = no_store_clock
 

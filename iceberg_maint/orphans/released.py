@@ -1,0 +1,205 @@
+"""Released files: moves the files that expiries released to the trash, by their names.
+
+No listing of the table is needed: the removed snapshots name the files. Each file is proved unreferenced by the
+current metadata before it is moved, as an orphan is. The release stays until all its files are moved, so an
+interrupted removal is repeated. A file that cannot be proved to be a released one waits for an orphan pass.
+
+The memory is SQLite's cache of `PathTables`, one manifest list and one manifest, whatever the size of the
+table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+
+from iceberg_maint.core.model.location import Location, parse_location
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphans import (
+    Kept,
+    NameRules,
+    Orphan,
+    TrashBatchHeader,
+    TrashedFile,
+    orphans_digest,
+)
+from iceberg_maint.core.removal.pending_manifests import PendingManifests
+from iceberg_maint.core.removal.released_files import Release, ReleasedFile
+from iceberg_maint.orphans.path_index import PathTables
+from iceberg_maint.orphans.pending_manifests import pending_manifests
+from iceberg_maint.orphans.scan import (
+    Target,
+    check_second_opinion,
+    check_target,
+    checked_clock,
+    read_reached,
+)
+from iceberg_maint.orphans.second_owner import check_folders, versions_memo
+from iceberg_maint.orphans.stored_releases import add_names, stored_releases
+from iceberg_maint.orphans.trash import Moved, move_files, put_back_reached, tidy_trash
+from iceberg_maint.orphans.trash_manifest import restored_paths, trashed_file
+from iceberg_maint.ports.storage import Reachability, Store, StoredFile
+
+_AT_ONCE, _PER_READER = 16, 100
+"""The number of files whose facts are read from storage at once, and of files that one reader takes."""
+
+
+def remove_released(
+    target: Target,
+    policy: RemoveOrphanFilesPolicy,
+    store: Store,
+    reachability: Reachability,
+    scratch: Path,
+    now_ms: int,
+    *,
+    holds: Callable[[], bool],
+    tell: Callable[[Moved], None],
+) -> None:
+    """Moves the files of all stored releases to the trash, one trash batch per prefix that has any, then
+    deletes the releases. `tell` receives what was done, however it ends.
+
+    Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
+    """
+    releases = list(stored_releases(target.prefixes, target.state.uuid, store))
+    if not releases:
+        return
+    check_target(target, policy)
+    check_folders(target.state, target.same, store, reachability, versions_memo(scratch, target.state))
+    paths = PathTables(scratch / f"released-{target.state.uuid}.db", target.prefixes, target.same)
+    try:
+        pending = pending_manifests(target.state, policy, now_ms)
+        _read(paths, target, store, reachability, pending, [release for _, release in releases])
+        progress = Moved([])
+        paths.add_taken(_same_files(paths, target, store, pending, progress))
+        try:
+            for prefix in target.prefixes:
+                _move(paths, prefix, target, policy, store, reachability, now_ms, holds, progress)
+            if progress.files:
+                before = paths.unreferenced()
+                _read_current(paths, target, store, reachability, pending)
+                if paths.unreferenced() != before:
+                    put_back_reached(paths, store, progress)
+        finally:
+            tell(progress)
+    finally:
+        paths.close()
+    for location, _ in releases:
+        store.delete(location)
+    tidy_trash(target, store)
+
+
+def _read(
+    paths: PathTables,
+    target: Target,
+    store: Store,
+    reachability: Reachability,
+    pending: PendingManifests,
+    releases: list[Release],
+) -> None:
+    """Reads what is referenced, and what the removed snapshots name beyond it."""
+    paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
+    _read_current(paths, target, store, reachability, pending)
+    add_names(paths, releases, reachability)
+    if paths.releases_manifests():
+        _read_current(paths, target, store, reachability, pending)
+        check_second_opinion(paths, target, reachability)
+
+
+def _read_current(
+    paths: PathTables,
+    target: Target,
+    store: Store,
+    reachability: Reachability,
+    pending: PendingManifests,
+) -> None:
+    """Adds everything that keeps a file. Where no manifest is released, no content file is, and the names
+    that the metadata hold are enough."""
+    if paths.releases_manifests():
+        read_reached(paths, target, store, reachability, pending)
+        return
+    paths.add_reached(reachability.names(), Kept.REACHABLE)
+
+
+def _same_files(
+    paths: PathTables, target: Target, store: Store, pending: PendingManifests, progress: Moved
+) -> Iterator[tuple[ReleasedFile, StoredFile]]:
+    """Yields the released files that storage has and that may be removed by their name, each in the spelling
+    of its prefix."""
+    rules = NameRules(target.state, pending)
+    roots = [(prefix.rstrip("/"), parse_location(prefix, target.same)) for prefix in target.prefixes]
+    with ThreadPoolExecutor(_AT_ONCE) as readers:
+        files = paths.released()
+        while chunk := list(islice(files, _PER_READER * _AT_ONCE)):
+            shares = [chunk[n : n + _PER_READER] for n in range(0, len(chunk), _PER_READER)]
+            facts = chain.from_iterable(readers.map(partial(_stats, store), shares))
+            for file, stored in zip(chunk, facts, strict=True):
+                spelled = _below_prefix(parse_location(file.path, target.same), roots)
+                if (
+                    spelled is not None
+                    and stored is not None
+                    and file.is_same(stored.size_bytes, stored.modified_ms)
+                    and rules.kept(spelled[1], stored.modified_ms) is None
+                ):
+                    yield file, replace(stored, path="".join(spelled))
+                else:
+                    progress.skipped += 1
+
+
+def _below_prefix(place: Location, roots: Sequence[tuple[str, Location]]) -> tuple[str, str] | None:
+    """Returns the prefix that the path is below, and the rest of the path. None if only another spelling of
+    the folders is below a prefix."""
+    for prefix, root in roots:
+        folder = root.path.rstrip("/")
+        if place.store.casefold() == root.store.casefold() and place.path.startswith(f"{folder}/"):
+            return prefix, place.path[len(folder) :]
+    return None
+
+
+def _stats(store: Store, files: list[ReleasedFile]) -> list[StoredFile | None]:
+    return [store.stat(file.path) for file in files]
+
+
+def _move(
+    paths: PathTables,
+    prefix: str,
+    target: Target,
+    policy: RemoveOrphanFilesPolicy,
+    store: Store,
+    reachability: Reachability,
+    now_ms: int,
+    holds: Callable[[], bool],
+    progress: Moved,
+) -> None:
+    digest = orphans_digest(_below(paths, prefix))
+    marked_ms = checked_clock(store, prefix, now_ms)
+    header = TrashBatchHeader(
+        mark_id=f"{marked_ms}-{digest[-16:]}",
+        table=str(target.state.table),
+        table_uuid=target.state.uuid,
+        prefix=prefix,
+        marked_ms=marked_ms,
+        older_than_seconds=policy.older_than_seconds,
+        metadata_location=reachability.metadata_location(),
+        digest=digest,
+        released=True,
+    )
+    if next(_below(paths, prefix), None) is not None:
+        move_files(header, lambda: _lines(paths, prefix, header.mark_id), store, holds, progress)
+
+
+def _below(paths: PathTables, prefix: str) -> Iterator[Orphan]:
+    start = prefix.rstrip("/") + "/"
+    return (file for file, _, _ in paths.taken() if file.path.startswith(start))
+
+
+def _lines(paths: PathTables, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
+    start = prefix.rstrip("/") + "/"
+    for file, kind, snapshot_id in paths.taken():
+        if file.path.startswith(start):
+            yield trashed_file(
+                file, prefix, mark_id, f"{kind.value} released by the expiry of snapshot {snapshot_id}"
+            )
