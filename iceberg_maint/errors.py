@@ -38,9 +38,9 @@ CODES: dict[str, str] = {
     "ICM-129": "the table changed after the batch was planned; it is planned again",
     "ICM-130": "an expiry of snapshots removed a ref that was set at the same time",
     "ICM-131": "the source column of a partition spec that still has files was dropped",
-    "ICM-134": "a column has a type whose values no operation on data can read",
     "ICM-132": "a Spark cluster that cannot be reached or runs no executor",
     "ICM-133": "credentials, a connection or a class that Spark or the storage needs are missing",
+    "ICM-134": "a column has a type whose values no operation on data can read",
 }
 
 EXIT_DONE = 0

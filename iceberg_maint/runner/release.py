@@ -70,7 +70,7 @@ def remove_released(
 
 
 def takes_released(state: TableState, runtime: Runtime, own_attempt_id: str | None = None) -> bool:
-    """Whether the files of expiries may go: no expiry is unsettled or held for a person. What went with such
+    """Whether the files of expiries may be removed: no expiry is unsettled or held for a person. What went with such
     an expiry may be wanted back."""
     expiry = Operation.EXPIRE_SNAPSHOTS
     if runtime.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:

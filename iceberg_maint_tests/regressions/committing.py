@@ -346,7 +346,7 @@ COMMITTING = (
     Regression(
         "stale-hides-corrupt",
         "the review of 0.1.0",
-        "a commit that breaks a stale rule and corrupts a file beside it is planned again as stale: nobody learns of it",
+        "a commit that breaks a stale rule and corrupts a file beside it is planned again as stale, and no report names it",
         "a violation that no stale rule explains is refused",
         off(
             "core/commits/violation.py",

@@ -818,7 +818,7 @@ REMOVING = (
     Regression(
         "released-by-an-unknown-commit",
         "found in review",
-        "nobody knows whether an expiry has committed, and its files go",
+        "it is unknown whether an expiry has committed, and its files are removed",
         "no file of an unsettled expiry is removed",
         known(
             "orphans",

@@ -6,7 +6,7 @@ files and rows. Opened are the manifests that the commit wrote, delete manifests
 pinned snapshot or replaced and, if a delete file vanishes, the data manifests with files it could still
 apply to.
 
-Manifests that came after the pinned snapshot are opened whatever their `min_sequence_number` says: nobody has
+Manifests added after the pinned snapshot are opened whatever their `min_sequence_number` says: no reader has
 compared it with their entries. Those of the pinned snapshot were compared when the batch was planned.
 
 For a delete that the plan drops, these are the manifests added after the pinned snapshot: a manifest

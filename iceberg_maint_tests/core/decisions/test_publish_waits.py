@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.commits.gate import Rule, Violation, check_publishes, is_stale
+from iceberg_maint.core.commits.gate import check_publishes
+from iceberg_maint.core.commits.violation import Rule, Violation, is_stale
 from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, held_back

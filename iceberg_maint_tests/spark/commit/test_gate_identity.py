@@ -15,8 +15,7 @@ from pyiceberg.manifest import ManifestContent, read_manifest_list, write_manife
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.commits.violation import Rule, is_stale
-from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.partition_key import ALL
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, TableId
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Batch
@@ -311,7 +310,7 @@ def test_source_registered_again_with_its_sequence_number_and_other_row_ids_is_s
     assert int(now.dataSequenceNumber()) == int(first.dataSequenceNumber())
     assert (int(first.firstRowId()), int(now.firstRowId())) == (0, 3)
     catalog = workshop_of(writers.bridge.spark, lake_dir).catalog
-    live = catalog.live_files(catalog.pin(TableId.parse(name)), [ALL])
+    live = catalog.live_files(catalog.pin(TableId.parse(name)), [UNPARTITIONED_KEY])
     assert {f.path: f.first_row_id for f in live} == {
         str(f.location()): int(f.firstRowId()) for f in writers.files(table)
     }
