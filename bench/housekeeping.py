@@ -135,7 +135,7 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
         run = ours(spark, folder, operation) if tool == "ours" else _stock(bridge, operation)
         run(WARM)
         if released:
-            figures = measure_released(bridge, spark, folder, tool)
+            figures = measure_released(bridge, spark, folder, ours if tool == "ours" else None)
             spark.stop()
             return {**figures, "python_peak_mb": _peak_mb()}
         before_cpu, before = cpu_seconds(), time.monotonic()

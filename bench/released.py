@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ KEPT = 10
 TABLE = "lake.db.worn"
 
 
-def measure(bridge: Any, spark: Any, folder: Path, tool: str) -> dict[str, Any]:
-    """One removal in this process, which has warmed up and whose catalog has the table."""
+def measure(
+    bridge: Any, spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]] | None
+) -> dict[str, Any]:
+    """One removal in this process, which has warmed up and whose catalog has the table. `expiry` is the way of
+    the product; without it Iceberg's own action runs."""
     from bench.worn_table import files_at_their_places
 
     read_before = _jvm_bytes_read(bridge)
     cpu, start = cpu_seconds(), time.monotonic()
-    figures = _ours(spark, folder) if tool == "ours" else _stock(bridge)
+    figures = _ours(spark, folder, expiry) if expiry is not None else _stock(bridge)
     figures |= {"wall_seconds": time.monotonic() - start, "cpu_seconds": cpu_seconds() - cpu}
     figures["read_mb"] = figures.get("read_mb", 0.0) + (_jvm_bytes_read(bridge) - read_before) / 1e6
     figures["jvm_peak_mb"] = peak_mb(_jvm_pid(bridge))
@@ -42,8 +46,7 @@ def _stock(bridge: Any) -> dict[str, Any]:
     return {}
 
 
-def _ours(spark: Any, folder: Path) -> dict[str, Any]:
-    from bench.housekeeping import ours
+def _ours(spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]]) -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.file_store import LocalStore
     from iceberg_maint.catalog.location_claims import FleetClaims
@@ -96,7 +99,7 @@ def _ours(spark: Any, folder: Path) -> dict[str, Any]:
         made().record_release(state, policy, release)
         step("plan_and_record")
 
-    ours(spark, folder, "expire_snapshots", record)(TABLE)
+    expiry(spark, folder, "expire_snapshots", record)(TABLE)
     step("commit")
     moved = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
     assert moved.stopped is None, moved.stopped
