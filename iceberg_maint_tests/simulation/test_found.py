@@ -169,7 +169,7 @@ def test_lease_given_by_a_ledger_put_back_is_worth_nothing_below_the_fences_of_t
             world.lake.append(table, "p=a", 6)
         world.restore()
         lease = world.ledger.acquire_lease(table.uuid, str(TABLE), "me", 45, 0)
-        with pytest.raises(FenceLostError, match=r"the lease has fence 1: the ledger was put back"):
+        with pytest.raises(FenceLostError, match=r"the lease has fence 1: the ledger was restored"):
             world.settle_now(table.state, lease)
 
 

@@ -135,6 +135,10 @@ def settle_expiry(
     return Settlement(CommitStatus.REJECTED, None, "the table moved past its base without it")
 
 
+_MOVED_ON = frozenset({Rule.RETENTION, Rule.TABLE_UUID})
+"""What explains a ref on a snapshot that is to expire: it was set after the plan."""
+
+
 def _allowed(
     table_uuid: str, work: ExpireSnapshots, base: Document, retention: Retention
 ) -> Iterator[Violation]:
@@ -162,13 +166,21 @@ def _as_planned(work: ExpireSnapshots, base: Document, new: Document) -> Iterato
         yield Violation(Rule.SNAPSHOTS, "would add or change a snapshot")
     refs = _refs(base)
     expected = {name: ref for name, ref in refs.items() if name not in work.refs}
-    if _refs(new) != expected:
-        yield Violation(Rule.REFS, f"would not leave exactly the refs {sorted(expected)}")
+    if (after_refs := _refs(new)) != expected:
+        # Iceberg removes refs with their snapshots, so a ref set since the plan is removed too.
+        without_dangling = {
+            name: ref for name, ref in expected.items() if int(ref["snapshot-id"]) not in planned
+        }
+        yield Violation(
+            Rule.REFS,
+            f"would not leave exactly the refs {sorted(expected)}",
+            explained_by=_MOVED_ON if after_refs == without_dangling else frozenset(),
+        )
     if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:
         yield Violation(
             Rule.REFS,
             f"a ref points at snapshot {min(dangling)}",
-            explained_by=frozenset({Rule.RETENTION, Rule.TABLE_UUID}),
+            explained_by=_MOVED_ON,
         )
     for key in ("statistics", "partition-statistics"):
         if _rows(new, key) != [f for f in _rows(base, key) if int(f["snapshot-id"]) not in planned]:
