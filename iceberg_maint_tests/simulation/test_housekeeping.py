@@ -298,7 +298,7 @@ def test_tag_that_went_with_an_expiry_is_told_though_nobody_lived_to_look() -> N
         assert [a.status for a in world.watch.seen.attempts.values()] == ["FAILED"]
         (record,) = world.ledger.records(str(TABLE), 1)
         assert record.outcome.reason is Reason.REFS_LOST
-        assert f"went tag release on snapshot {oldest};" in record.outcome.batches[0].message
+        assert f"also removed tag release on snapshot {oldest};" in record.outcome.batches[0].message
         world.pass_time(48 * HOUR_MS)
         world.lake.append(table, "p=b", 1)
         world.pass_time(48 * HOUR_MS)

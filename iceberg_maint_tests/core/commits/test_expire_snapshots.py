@@ -15,7 +15,7 @@ from iceberg_maint.core.commits.expire_snapshots import (
     look_for_lost,
     lost_with,
 )
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule
+from iceberg_maint.core.commits.violation import STALE_RULES, Rule, is_stale
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.planning.work import ExpireSnapshots
 
@@ -118,6 +118,17 @@ def test_ref_on_an_expiring_snapshot_is_refused() -> None:
     assert {v.rule for v in check_expiry("u", WORK, before, after, ALLOWED)} == {Rule.REFS}
     del after["refs"]["new"]
     assert {v.rule for v in check_expiry("u", WORK, before, after, ALLOWED)} == {Rule.REFS}
+
+
+def test_ref_set_after_the_plan_is_stale_unless_another_ref_is_removed_too() -> None:
+    retention = Retention((2,), ("old",), (), ())
+    before, after = base(), planned()
+    before["refs"]["new"] = {"snapshot-id": 1, "type": "tag"}
+    violations = check_expiry("u", WORK, before, after, retention)
+    assert ({v.rule for v in violations}, is_stale(violations)) == ({Rule.RETENTION, Rule.REFS}, True)
+
+    del after["refs"]["other"]
+    assert not is_stale(check_expiry("u", WORK, before, after, retention))
 
 
 @pytest.mark.parametrize(
