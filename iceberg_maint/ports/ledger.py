@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
@@ -125,6 +125,16 @@ class KnownTable:
     table_uuid: str
     pointer: str
     observed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPause:
+    """A pause in the ledger. `table` is the name that was paused, `*` for the fleet. `table_uuid`
+    identifies the table after a rename; None for the fleet and for a name without stored health."""
+
+    table: str
+    table_uuid: str | None
+    pause: Pause
 
 
 class Ledger(Protocol):
@@ -293,8 +303,12 @@ class Ledger(Protocol):
         """Forgets a reader; whether there was one."""
         ...
 
-    def pause(self, table: str, note: str) -> None:
-        """Pauses a table, or the fleet with table '*'."""
+    def pause(self, table: str, note: str, by: str = "") -> None:
+        """Pauses a table, or the fleet with table '*'. `by` names the operator."""
+        ...
+
+    def pauses(self) -> tuple[StoredPause, ...]:
+        """The pauses in force: the fleet's first, then by name."""
         ...
 
     def resume(self, table: str, table_uuid: str | None = None) -> None:
@@ -321,6 +335,10 @@ class Ledger(Protocol):
 
     def forget_table(self, table: TableId) -> None:
         """Drops the stored health of a table that is gone; history and records stay."""
+        ...
+
+    def missing_partitions(self, table: TableId) -> tuple[str, ...]:
+        """Partition keys that earlier health of the table had and the stored health lacks."""
         ...
 
     def retired_partitions(self, table: TableId) -> tuple[str, ...]:

@@ -26,8 +26,10 @@ def finish_operation(seen: Assessment, decision: Decision, run: Run) -> Operatio
     status, reason = operation_status(counting, refused or decision.verdict is Verdict.REFUSE)
     if not counting and decision.verdict is Verdict.REFUSE:
         reason = decision.reason
-    if not counting and run.stopped_by is not None:
+    if run.stopped_by is not None and not counting:
         reason = run.stopped_by
+    if run.stopped_by is Reason.TERMINATED and status in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP):
+        reason = Reason.TERMINATED
     outcome = OperationOutcome(
         table=decision.table,
         operation=decision.operation,
