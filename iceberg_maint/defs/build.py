@@ -102,6 +102,7 @@ def _build(
         asset_tables,
         left_out,
         runtime,
+        translator,
         table_list,
         configuration,
         lambda table: in_shard(table, index, count),

@@ -9,6 +9,7 @@ from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping import held_back
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.partition_key import ALL
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
@@ -43,6 +44,16 @@ def stored_policy(runtime: Runtime, measured: Measured) -> Policy:
 def stored_decision(runtime: Runtime, measured: Measured) -> tuple[TableHistory, Decision]:
     """The history of the table's data in the ledger, and the decision from stored health; reads no catalog."""
     return decide_stored(measured, stored_policy(runtime, measured), runtime.ledger, runtime.clock.now_ms())
+
+
+def unknown_partitions(runtime: Runtime, table: TableId, keys: Iterable[str]) -> set[str]:
+    """Those of these keys that no partition of the table has or had, by its stored health. Empty without
+    stored health."""
+    measured = runtime.ledger.health(table)
+    if measured is None:
+        return set()
+    known = {ALL, *measured.partitions, *runtime.ledger.missing_partitions(table)}
+    return set(keys) - known
 
 
 def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:
