@@ -17,7 +17,7 @@ from iceberg_maint_tests.conftest import PROJECT
 MADE_REAL = {
     "ICM-100": "config/test_load.py::test_wrong_file_is_refused",
     "ICM-101": "catalog/test_adapter.py::test_pin_of_a_table_whose_metadata_is_gone_is_refused",
-    "ICM-102": "spark/test_verify.py::test_verify_of_a_table_made_anew_is_refused",
+    "ICM-102": "spark/test_verify.py::test_verify_of_a_table_created_again_is_refused",
     "ICM-103": "spark/session/test_jars.py::test_resolve_fetched_jar_with_another_checksum_is_refused_and_not_cached",
     "ICM-104": "catalog/test_adapter.py::"
     "test_catalog_that_is_down_is_refused_in_one_line_without_its_password",

@@ -460,7 +460,7 @@ REMOVING = (
         "The sweep proves again that each path is unreachable, and restores the files that are reachable",
         known(
             "orphans",
-            "a sweep proves nothing anew",
+            "a sweep does not prove again",
             f"{PUT_BACK}_what_is_reached_replaces_nothing_and_is_not_swept",
         ),
     ),
