@@ -244,6 +244,14 @@ def spark_reads(config: Config, table: TableId) -> str:
     return read_table(session(config), str(table))
 
 
+def weak_requirements(config: Config, table: TableId) -> str | None:
+    """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
+    takes them or compares the base of a commit itself. Raises what the catalog raises."""
+    from iceberg_maint.spark.engine import weak_requirements
+
+    return weak_requirements(session(config), str(table))
+
+
 def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:
     """An engine on the session of `session`, which starts at its first use."""
     from iceberg_maint.spark.engine import SparkEngine

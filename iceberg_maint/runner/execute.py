@@ -139,7 +139,7 @@ class _Steps:
     write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
     judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
     finish: Callable[[AttemptResult, Batch, Policy, Runtime, Lease, Attempt], AttemptResult] = (
-        lambda ended, *_: ended
+        lambda judged, *_: judged
     )
 
 
@@ -237,8 +237,8 @@ def _write_and_commit(
         installation=runtime.ledger.installation(),
     )
     result = engine.commit(batch, written, context)
-    ended = steps.judge(batch, written, result, attempt.token, runtime, policy)
-    return steps.finish(ended, batch, policy, runtime, lease, attempt)
+    judged = steps.judge(batch, written, result, attempt.token, runtime, policy)
+    return steps.finish(judged, batch, policy, runtime, lease, attempt)
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:

@@ -33,6 +33,7 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import STAGED_PROPERTY, PendingPublish, pending_publishes_of
 from iceberg_maint.core.model.table_state import Manifest, made_by
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.spark.commit.rest_requirements import commit_with_requirements
 from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
@@ -61,7 +62,8 @@ Raises BaseMovedError."""
 class Gate:
     """Checks the commit of a table's operations. A gate serves one commit of one operation object.
 
-    `lease_is_held` and `record_try` are the context's. The order at the swap is: rules, fence, record, swap.
+    `lease_is_held` and `record_try` are the context's. `requires_refs`: a REST catalog must refuse the commit if any
+    ref of the base has moved or gone. The order at the swap is: rules, fence, record, swap.
     After the commit, `violations` are the broken rules, `moved` says whether another commit came before the
     check of the rules, `error` is the exception that was raised in the gate, `tried` says whether the swap was
     recorded and may have happened, and `base_snapshot_id` is the head of the base metadata.
@@ -74,12 +76,15 @@ class Gate:
         inspect: Inspect,
         lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
+        *,
+        requires_refs: bool = False,
     ) -> None:
         self._bridge = bridge
         self._delegate = operations
         self._inspect = inspect
         self._lease_is_held = lease_is_held
         self._record_try = record_try
+        self._requires_refs = requires_refs
         self._used = False
         self.violations: tuple[Violation, ...] = ()
         self.moved = False
@@ -137,7 +142,7 @@ class Gate:
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
-        self._delegate.commit(base, metadata)
+        commit_with_requirements(self._bridge, self._delegate, base, metadata, all_refs=self._requires_refs)
 
 
 class CommitGate(Gate):
