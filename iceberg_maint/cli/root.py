@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("pause", "End a pause."),
     "release": ("pause", "Release partitions from quarantine and back-off."),
     "report": ("history", "Report on the fleet from stored health and records."),
+    "telemetry": ("telemetry", "Serve the metrics of the fleet to Prometheus, list the series."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),
 }
