@@ -151,6 +151,11 @@ class Ledger(Protocol):
         ...
 
     # clocks
+    def installation(self) -> str:
+        """Returns the id of this ledger, which identifies the installation in snapshot summaries. It never
+        changes."""
+        ...
+
     def clock_mark(self, boot: str | None) -> ClockMark:
         """Returns the stored readings of clocks, of this boot and of all machines."""
         ...

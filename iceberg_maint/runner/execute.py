@@ -234,6 +234,7 @@ def _write_and_commit(
         retention=lambda location: may_expire(batch, policy, runtime, location),
         publish_wait=lambda pending: publish_wait(pending, policy, runtime.clock.now_ms()),
         checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
+        installation=runtime.ledger.installation(),
     )
     result = engine.commit(batch, written, context)
     ended = steps.judge(batch, written, result, attempt.token, runtime, policy)
