@@ -265,6 +265,14 @@ class SqlLedger:
         with self._database.read() as conn:
             return records.newest(conn, table, limit)
 
+    def records_of_run(self, run_id: str) -> tuple[Record, ...]:
+        with self._database.read() as conn:
+            return records.of_run(conn, run_id)
+
+    def last_proved(self, table: str) -> Record | None:
+        with self._database.read() as conn:
+            return records.last_proved(conn, table)
+
     def has_unrecorded_runs(self, table_uuid: str) -> bool:
         with self._database.read() as conn:
             return unrecorded_runs.has_unrecorded(conn, table_uuid)

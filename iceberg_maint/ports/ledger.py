@@ -367,6 +367,14 @@ class Ledger(Protocol):
         """Returns records, newest first."""
         ...
 
+    def records_of_run(self, run_id: str) -> tuple[Record, ...]:
+        """Returns the records of the runs whose id begins with this text, oldest first."""
+        ...
+
+    def last_proved(self, table: str) -> Record | None:
+        """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
+        ...
+
     def has_unrecorded_runs(self, table_uuid: str) -> bool:
         """Whether a run has ended attempts at the table that no record has. The run may still be running."""
         ...
