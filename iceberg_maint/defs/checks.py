@@ -37,6 +37,7 @@ from iceberg_maint.defs.names import (
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
+from iceberg_maint.report.formatting import shortened
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import Assessment
 
@@ -252,7 +253,7 @@ def table_evaluations(
         translator,
         QUARANTINE_CHECK,
         quarantined,
-        f"Quarantined until a person runs iceberg-maint release: {_shortened(quarantined)}.",
+        f"Quarantined until a person runs iceberg-maint release: {shortened(quarantined)}.",
         dg.AssetCheckSeverity.ERROR,
     )
     stalled = sorted(
@@ -260,7 +261,7 @@ def table_evaluations(
         for p, h in history.partitions.items()
         if not h.quarantined and max(h.ineffective, h.crashes) >= STALLED_AFTER
     )
-    why = f"{STALLED_AFTER} or more attempts in a row without effect: {_shortened(stalled) or 'none'}."
+    why = f"{STALLED_AFTER} or more attempts in a row without effect: {shortened(stalled) or 'none'}."
     if history.unknown_commits:
         why = f"{history.unknown_commits} commit(s) are neither confirmed nor refuted. {why}"
     yield _table_evaluation(
@@ -399,8 +400,3 @@ def _sentence(finding: Finding) -> str:
         return f"Storage was never searched for orphan files ({finding.threshold_key})"
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
 
-
-def _shortened(partitions: Sequence[PartitionKey]) -> str:
-    shown = ", ".join(partitions[:5])
-    rest = len(partitions) - 5
-    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -18,9 +18,9 @@ from iceberg_maint.core.outcomes.outcome import (
     combine_outcomes,
 )
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.defs.automation import HousekeepingDue
+from iceberg_maint.defs.automation import HousekeepingDue, not_in_progress
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
-from iceberg_maint.defs.metadata import cursor_metadata, housekeeping_metadata
+from iceberg_maint.defs.metadata import cursor_metadata, definition_metadata, housekeeping_metadata
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
@@ -47,9 +47,9 @@ def build_housekeeping_asset(
         kinds=set(translator.get_kinds(table)),
         owners=list(translator.get_owners(table)),
         tags=dict(translator.get_tags(table)),
-        group_name=translator.get_group_name(table),
+        group_name=translator.get_housekeeping_group_name(table),
         automation_condition=housekeeping_condition(table, runtime, translator),
-        metadata=dict(translator.get_metadata(table)),
+        metadata=definition_metadata(table, translator),
     )
 
     @dg.multi_asset(
@@ -74,11 +74,13 @@ def housekeeping_condition(
 ) -> dg.AutomationCondition[dg.AssetKey]:
     """A check requests an operation, nothing delays that operation, and neither the data nor the
     housekeeping of the table is in progress."""
-    return (
+    of_data = dg.AutomationCondition.any_deps_in_progress().with_label("a run of the table's data is in progress")
+    due = (
         HousekeepingDue(table, runtime, translator)
-        & ~dg.AutomationCondition.in_progress()
-        & ~dg.AutomationCondition.any_deps_in_progress()
+        & not_in_progress()
+        & (~of_data).with_label("no run of the table's data is in progress")
     )
+    return due.with_label("housekeeping is due and nothing is in progress")
 
 
 class HousekeepingRun(TableRun):

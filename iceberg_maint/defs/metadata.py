@@ -20,12 +20,13 @@ from iceberg_maint.core.health.metrics import (
     table_metrics,
 )
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import CYCLE, Operation
+from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.report.formatting import outcome_sentence
 from iceberg_maint.runner.assess import Assessment
@@ -89,6 +90,12 @@ def table_metadata(
         label("metadata_location"): dg.MetadataValue.text(measured.metadata_location),
         **cursor_metadata(cursors, CYCLE),
     }
+
+
+def definition_metadata(table: TableId, translator: IcebergTranslator) -> Metadata:
+    """Metadata of the definition of both assets of a table: the translator's metadata and its links."""
+    links = {name: dg.MetadataValue.url(url) for name, url in translator.get_links(table).items()}
+    return {**translator.get_metadata(table), **links}
 
 
 def unmeasured_metadata() -> Metadata:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.last_observation import store_run
-from iceberg_maint.defs.names import FORCE_TAG
+from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
 from iceberg_maint.defs.observe import Observation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -49,6 +50,7 @@ class TableRun(ABC):
         self._context, self._table, self._translator = context, table, translator
         self._runtime = runtime.on_session(session)
         self._requested: frozenset[PartitionKey] | None = None
+        omit_missing_outputs(context.log)
 
     def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
         """Maintains these partitions, or all, with the operations of the class.
@@ -59,6 +61,8 @@ class TableRun(ABC):
         context = self._context
         self._requested = partitions
         store_run(context.instance, self._translator.get_asset_key(self._table), context.run.run_id)
+        if TABLE_TAG not in context.run.tags:
+            context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: str(self._table)})
         # Each retry of Dagster within a run has its own lease.
         retry = f"-{context.retry_number}" if context.retry_number else ""
         request = Request(
@@ -121,6 +125,12 @@ class TableRun(ABC):
 
     def _refusal(self, reason: Reason) -> RefusedError | None:
         return refusal(str(self._table), reason, self._runtime.ledger.health(self._table))
+
+
+def omit_missing_outputs(log: logging.Logger) -> None:
+    """Omits Dagster's message on outputs without a result from the log. The run logs its events when they
+    happen; an output would be an event at its end."""
+    log.addFilter(lambda record: "did not yield or return expected outputs" not in record.getMessage())
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
@@ -60,6 +61,12 @@ def number(value: object) -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """A number with its noun: `1 file`, `2 files`."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def shortened(names: Sequence[str], limit: int = 5) -> str:
+    """The first names and the number of the others."""
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {number(rest)} more" if rest > 0 else "")
 
 
 def escape_control_chars(text: str, *, styled: bool = False) -> str:

@@ -43,6 +43,18 @@ def test_run_of_one_partition_touches_only_it(world: World, sick: Table) -> None
     assert world.engine.written == [(key("d2"),)]
 
 
+def test_run_has_a_tag_with_its_table_and_logs_no_message_on_missing_outputs(
+    world: World, sick: Table
+) -> None:
+    result = world.maintain(T, key("d2"))
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.tags["iceberg_maint/table"] == T
+    messages = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
+    assert [m for m in messages if "expected outputs" in m] == []
+    assert any("rewrite_data_files, plan" in m for m in messages)
+
+
 def test_range_run_touches_exactly_its_partitions(world: World, sick: Table) -> None:
     assert world.maintain(T, key("d2"), key("d3")).success
     assert world.materialized(T) == {key("d2"), key("d3")}
