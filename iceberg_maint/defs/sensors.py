@@ -61,7 +61,9 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
     def _tagged(self, request: dg.RunRequest) -> dg.RunRequest:
         names = {self._names.get(key) for key in request.asset_selection or ()}
         name = names.pop() if len(names) == 1 else None
-        return request if name is None else request.with_replaced_attrs(tags={**request.tags, TABLE_TAG: name})
+        return (
+            request if name is None else request.with_replaced_attrs(tags={**request.tags, TABLE_TAG: name})
+        )
 
 
 def build_automation_sensors(

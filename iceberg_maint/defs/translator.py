@@ -17,6 +17,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """The characters of a part of an asset key. Dagster derives names of outputs and checks from it
 (`AssetKey.to_python_identifier`, which accepts a dot too; only parts that are encoded here have one)."""
 
+
 class IcebergTranslator:
     """Maps a table to its asset key, group, owners, tags, kinds, description, partitions and pool.
 

@@ -157,6 +157,15 @@ def decide_stored(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[TableHistory, Decision]:
     """Returns history and decision on a table's data from its stored health, without the catalog."""
+    histories, decisions = decide_each_stored(measured, policy, ledger, now_ms, readers)
+    return combine_histories(histories), combine_decisions(decisions)
+
+
+def decide_each_stored(
+    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
+) -> tuple[tuple[TableHistory, ...], tuple[Decision, ...]]:
+    """Returns the history and the decision of each operation on a table's data from its stored health, in the
+    order of the cycle."""
     policy = coexistence_policy(policy, measured.foreign, now_ms)
     histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
     decisions = []
@@ -167,7 +176,7 @@ def decide_stored(
         decisions.append(
             decide(operation, measured, version, policy, history, now_ms, beside=beside, readers=readers)
         )
-    return combine_histories(tuple(histories.values())), combine_decisions(decisions)
+    return tuple(histories.values()), tuple(decisions)
 
 
 def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:

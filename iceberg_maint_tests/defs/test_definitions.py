@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -30,7 +31,9 @@ TABLES = st.builds(
 
 NEAR = st.builds(
     lambda parts: TableId("lake", tuple(parts[:-1]), parts[-1]),
-    st.lists(st.sampled_from(["x", "a b", "a_b", "__housekeeping", "x__housekeeping"]), min_size=2, max_size=4),
+    st.lists(
+        st.sampled_from(["x", "a b", "a_b", "__housekeeping", "x__housekeeping"]), min_size=2, max_size=4
+    ),
 )
 """Tables whose keys are easily taken for one another's."""
 

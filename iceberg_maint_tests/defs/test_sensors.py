@@ -219,7 +219,7 @@ def test_table_that_dagster_never_observed_is_requested_and_shown_as_not_measure
         dg.AssetCheckSeverity.WARN,
     )
     assert evaluation.description == "The table was not measured yet. The first observation is requested."
-    assert observation.metadata["iceberg_maint/status"].value == "not measured yet"
+    assert observation.metadata["status"].value == "not measured yet"
     for event in tick.asset_events:
         world.instance.report_runless_asset_event(event)
     assert sensor_tick(world).asset_events == []
@@ -247,9 +247,9 @@ def test_pause_and_its_end_are_requested_and_shown_on_the_asset(world: World) ->
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     metadata = shown.asset_observation.metadata
     assert shown.asset_observation.description == f"DEFER (paused): held by {text}"
-    assert metadata["iceberg_maint/held_by"].value == text
-    assert metadata["iceberg_maint/table_due_partitions"].value == 1
-    assert metadata["iceberg_maint/table_backlog_bytes"].value == 8000
+    assert metadata["held_by"].value == text
+    assert metadata["due_partitions"].value == 1
+    assert metadata["due_mib"].value == 0.007629
     check = world.evaluations("small_files")[key("d1")]
     assert not check.passed
     assert check.description.endswith(f"; held by {text}")
