@@ -64,10 +64,7 @@ def told(world: World) -> list[dict[str, Any]]:
         for e in world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
         if e.materialization.asset_key == NAMES.get_housekeeping_key(T)
     ]
-    return [
-        {k: v.value for k, v in e.materialization.metadata.items()}
-        for e in events
-    ]
+    return [{k: v.value for k, v in e.materialization.metadata.items()} for e in events]
 
 
 def passed(world: World) -> dict[str, bool]:
@@ -308,10 +305,7 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
     world.catalog.made[T].add("d1", 1)
     world.observe()
     assert world.orphans.swept == [True]  # storage was asked by the pass alone
-    checked = {
-        k: v.value
-        for k, v in world.evaluations("orphan_files")[None].metadata.items()
-    }
+    checked = {k: v.value for k, v in world.evaluations("orphan_files")[None].metadata.items()}
     for data in (told(world)[-1], checked):
         assert (data["would_remove_files"], data["would_remove_bytes"]) == (9, 90)
         [held, waits] = shown(data, "would_remove")

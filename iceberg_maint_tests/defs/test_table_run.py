@@ -127,9 +127,9 @@ def test_card_is_the_first_entry_of_each_event_and_the_last_materialization_has_
     card = observation.metadata["card"].value
     assert next(iter(observation.metadata)) == "card"
     assert card.startswith("**Healthy:** every metric of 4 partitions is within its threshold.")
-    assert f"Last proof: **PROVED**" in card
+    assert "Last proof: **PROVED**" in card
     assert f"`iceberg-maint proof {result.run_id}`" in card
-    assert "| below 1.0 MiB | ████████████████████ 25 | ████ 4 |" in card
+    assert "Data files by size, before → now:\n- below 1 MiB: ████████████ 25 → ██ 4" in card
     # A later run that does nothing hides neither.
     assert world.maintain(T, key("d4")).success
     card = world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation.metadata["card"].value
