@@ -151,6 +151,13 @@ test-kill: setup  ## runs killed at every step in every way on every kind of tab
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
 	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
 
+# A real Prometheus, for example Debian's package or a release of the project.
+PROMETHEUS := prometheus
+
+.PHONY: test-observe
+test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
+	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
+
 KILLS     := 20
 KILL_SEED := 1
 
