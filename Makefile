@@ -158,6 +158,13 @@ test-rest-races: setup  ## races an expiry with a tag on a REST catalog: no file
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
 	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
 
+# A real Prometheus, for example Debian's package or a release of the project.
+PROMETHEUS := prometheus
+
+.PHONY: test-observe
+test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
+	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
+
 KILLS     := 20
 KILL_SEED := 1
 

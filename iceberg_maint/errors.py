@@ -45,6 +45,8 @@ CODES: dict[str, str] = {
     "ICM-140": "a receiver of telemetry did not take the samples; maintenance is not affected",
     "ICM-141": "the queue of a receiver of telemetry is full; samples were dropped",
     "ICM-142": "a receiver is configured whose client library is not installed",
+    "ICM-143": "an entry of the audit log was removed, changed, moved or replaced",
+    "ICM-144": "the audit log cannot be written",
     "ICM-155": "a table names a location outside the approved locations of its catalog",
 }
 

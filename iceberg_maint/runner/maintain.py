@@ -27,7 +27,7 @@ from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
-from iceberg_maint.runner.record_outcome import finish_operation
+from iceberg_maint.runner.record_outcome import begin_audit, finish_operation
 from iceberg_maint.runner.request import (
     BatchEnded,
     BatchStarted,
@@ -144,8 +144,9 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
             raise
         # Record while holding the lease. Otherwise the next holder treats this run as crashed.
         outcome = finish_operation(assessment, decision, run)
-        if assessment.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
-            _prune(assessment, assessment.policy.ledger_keep_days, runtime)
+        audited = runtime.audit.settle(str(table), assessment.state.uuid)
+        if audited and run.stopped_by is not Reason.LEASE_HELD:
+            _prune(assessment, runtime)
         return outcome
 
 
@@ -159,8 +160,11 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     return f"ended by {type(why).__name__}: {len(done)} of {len(total)} partitions done, the rest resumes"
 
 
-def _prune(assessment: Assessment, keep_days: int, runtime: Runtime) -> None:
-    """Deletes old ledger rows of the table, unless clocks disagree."""
+def _prune(assessment: Assessment, runtime: Runtime) -> None:
+    """Deletes old ledger rows of the table, unless the policy keeps all or clocks disagree."""
+    keep_days = assessment.policy.ledger_keep_days
+    if keep_days is None:
+        return
     doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
     if doubt is not None:
         _log.warning(
@@ -233,6 +237,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
     replans = 0
     while not _is_halted(assessment.decision) and not _is_held(assessment, run):
         batches = select_batches(assessment, run, lease)
+        begin_audit(batches, assessment, run)
         stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:
             break

@@ -12,6 +12,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.ports.audit import NO_AUDIT, Audit
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
@@ -98,6 +99,7 @@ class Runtime:
     redacted_error: Callable[[Exception], Exception] = no_secrets
     spark: SparkAccess = SparkAccess()
     telemetry: Telemetry = NO_TELEMETRY
+    audit: Audit = NO_AUDIT
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""
