@@ -15,7 +15,7 @@ from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.planning.work import table_work
+from iceberg_maint.core.planning.work import table_work, writer_reason
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.explain import TableExplanation
 from iceberg_maint.report.formatting import duration, moment, number, sentence, size
@@ -129,10 +129,11 @@ def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
             f"plan {plan.plan_id}: {len(plan.batches)} batches, {number(plan.input_files)} files, "
             f"{size(plan.input_bytes)}{time}, at snapshot {plan.snapshot_id}"
         )
-        table = grid("batch", "partitions", "reasons", ">files in", ">size", ">files out")
+        table = grid("batch", "strategy", "partitions", "reasons", ">files in", ">size", ">files out")
         for batch in plan.batches:
             table.add_row(
                 batch.batch_id,
+                batch.strategy.value,
                 escape(_shortened(batch.partitions)),
                 ", ".join(r.value for r in batch.reasons),
                 number(batch.input_files),
@@ -140,6 +141,9 @@ def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
                 number(batch.expected_output_files),
             )
         console.print(table)
+        for batch in plan.batches:
+            if reason := writer_reason(batch.work):
+                console.print(f"  {batch.batch_id} is {batch.strategy.value}: {escape(reason)}")
     for leftover in plan.leftovers[:SHOWN_PARTITIONS]:
         console.print(f"left over: {escape(leftover.partition)} - {sentence(leftover.reason)}")
     _and_more(console, len(plan.leftovers))
