@@ -410,11 +410,12 @@ def _batch_files(
 ) -> _BatchFiles:
     """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
     java_functions = bridge.once(JavaFunctions)
-    sources: list[Any] = []
+    sources = bridge.list(())
     deletes: dict[_Identity, Any] = dict(delete_files)
     for group_tasks in planned:
         if not keeps_data_files(batch.work):
-            sources += [task.file() for task in bridge.iterate(group_tasks.tasks)]
+            files = group_tasks.tasks.stream().map(java_functions.task_file)
+            sources.addAll(java_functions.to_list(files))
         if any(f.delete_files for f in group_tasks.group.files):
             task_deletes = group_tasks.tasks.stream().flatMap(java_functions.task_deletes).distinct()
             others = java_functions.to_list(task_deletes.filter(java_functions.is_equality_delete.negate()))
