@@ -76,7 +76,17 @@ def main() -> int:
 
 
 def _child(what: str, shape: str, folder: Path) -> str:
-    command = [sys.executable, "-m", "bench.columnar", "--run", what, "--tables", shape, "--folder", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.columnar",
+        "--run",
+        what,
+        "--tables",
+        shape,
+        "--folder",
+        str(folder),
+    ]
     return subprocess.run(command, check=True, cwd=PROJECT, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -86,8 +96,13 @@ def _report(name: str, shape: Shape, found: dict[str, list[dict[str, Any]]]) -> 
     from rich.table import Table
 
     first = next(iter(found.values()))[0]
-    cpu = {v: [statistics.median(r[run]["cpu_seconds"] for r in runs) for run in RUNS] for v, runs in found.items()}
-    table = Table("strategy", "cold CPU s", "stock/it", "warm CPU s", "stock/it", "warm wall s", "ms per file")
+    cpu = {
+        v: [statistics.median(r[run]["cpu_seconds"] for r in runs) for run in RUNS]
+        for v, runs in found.items()
+    }
+    table = Table(
+        "strategy", "cold CPU s", "stock/it", "warm CPU s", "stock/it", "warm wall s", "ms per file"
+    )
     for variant, runs in found.items():
         wall = statistics.median(r["warm"]["wall_seconds"] for r in runs)
         ratios = [cpu["stock"][i] / cpu[variant][i] if "stock" in cpu else 0.0 for i in range(2)]

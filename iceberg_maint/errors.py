@@ -41,6 +41,7 @@ CODES: dict[str, str] = {
     "ICM-132": "a Spark cluster that cannot be reached or runs no executor",
     "ICM-133": "credentials, a connection or a class that Spark or the storage needs are missing",
     "ICM-134": "a column has a type whose values no operation on data can read",
+    "ICM-135": "neither the columnar strategy nor Spark can rewrite the files of a batch",
 }
 
 EXIT_DONE = 0

@@ -145,8 +145,9 @@ def plan_rewrite(
     under = {path for path, c in by_path.items() if deletes.apply_to(c.file)}
     live = LiveData.of(files)
     batches = []
-    strategy = policy.rewrite_data_files.strategy
-    written, unread = with_writers(state, groups, by_path, layouts, strategy, readers)
+    written, unread = with_writers(
+        state, groups, by_path, layouts, policy.rewrite_data_files, target_bytes, readers
+    )
     for chunk, writer in _chunks(written, under, layouts, policy.windows):
         paths = frozenset(f.path for g in chunk for f in g.files)
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]

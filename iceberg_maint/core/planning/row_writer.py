@@ -15,12 +15,13 @@ from iceberg_maint.core.decisions.unsupported_types import (
     column_list,
     unsupported_columns,
 )
+from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate
 from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
 from iceberg_maint.core.planning.plan import Leftover
-from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 
 ENCRYPTION_KEY_PROPERTY = "encryption.key-id"
 _BLOOM_FILTER_PREFIX = "write.parquet.bloom-filter-enabled.column."
@@ -33,17 +34,19 @@ def row_writer(
     state: TableState,
     group: FileGroup,
     candidates: Sequence[Candidate],
-    strategy: RewriteStrategy,
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
     readers: RowTypes,
     *,
     in_order: bool,
 ) -> RowWriter | None:
     """Returns the writer of a file group, None if no strategy can write it. `readers` are the ways in which Spark
     reads rows. `in_order`: the rows are sorted."""
-    unread = unsupported_columns(state.uncommon_types, readers)
+    unread, strategy = unsupported_columns(state.uncommon_types, readers), policy.strategy
     if strategy is RewriteStrategy.NATIVE or (strategy is RewriteStrategy.AUTO and not unread):
         return None if unread else RowWriter(False)
-    reason = "rows are sorted" if in_order else native_reason(state, group, candidates)
+    most_bytes = size_limits(policy, target_bytes).large_above_bytes
+    reason = "rows are sorted" if in_order else native_reason(state, group, candidates, most_bytes)
     if not reason and unread and any(c.under_equality_deletes for c in candidates):
         reason = "equality deletes are applied by Spark"
     if not reason:
@@ -56,7 +59,8 @@ def with_writers(
     groups: Iterable[FileGroup],
     candidates: Mapping[str, Candidate],
     in_order: Collection[str],
-    strategy: RewriteStrategy,
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
     readers: RowTypes,
 ) -> tuple[list[tuple[FileGroup, RowWriter]], list[Leftover]]:
     """Returns the file groups with their writers, and the leftovers that no strategy can write. `candidates` are the
@@ -66,7 +70,7 @@ def with_writers(
     for group in groups:
         of_group = [candidates[f.path] for f in group.files]
         is_sorted = group.files[0].path in in_order
-        writer = row_writer(state, group, of_group, strategy, readers, in_order=is_sorted)
+        writer = row_writer(state, group, of_group, policy, target_bytes, readers, in_order=is_sorted)
         if writer is not None:
             written.append((group, writer))
         else:
@@ -75,8 +79,11 @@ def with_writers(
     return written, unread
 
 
-def native_reason(state: TableState, group: FileGroup, candidates: Sequence[Candidate]) -> str:
-    """Returns why a file group does not qualify for `columnar`, "" if it does."""
+def native_reason(
+    state: TableState, group: FileGroup, candidates: Sequence[Candidate], most_bytes: int
+) -> str:
+    """Returns why a file group does not qualify for `columnar`, "" if it does. A file of more than `most_bytes` must be
+    split; `columnar` writes whole files together."""
     if unread := unsupported_columns(state.uncommon_types, (COLUMNAR_TYPES,)):
         return f"columnar does not read {column_list(unread)}"
     if state.properties.get(ENCRYPTION_KEY_PROPERTY):
@@ -85,6 +92,8 @@ def native_reason(state: TableState, group: FileGroup, candidates: Sequence[Cand
         return f"rows move from partition spec {group.spec_id} to {group.output_spec_id}"
     if reason := _property_reason(state.properties):
         return reason
+    if any(f.size_bytes > most_bytes for f in group.files):
+        return "a file is to be split"
     return next((r for c in candidates if (r := _file_reason(c))), "")
 
 

@@ -90,6 +90,7 @@ def test_position_deletes_in_parquet_and_deletion_vectors_qualify() -> None:
             {"properties": {"write.parquet.bloom-filter-enabled.column.id": "true"}},
             "column id has a bloom filter",
         ),
+        ({"files": [*small(9), data("p=a/9", 181)]}, "a file is to be split"),
         ({"types": {"v": "variant"}}, "columnar does not read v (variant)"),
         (
             {"spec_id": 1, "output_spec": OutputSpec.CURRENT},
