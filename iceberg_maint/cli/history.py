@@ -21,13 +21,18 @@ from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 )
 @command
 def history(session: Session, name: str | None, limit: int) -> int:
-    """Show the records of maintenance, newest first. TABLE may have been dropped."""
+    """Show the records of maintenance, newest first. TABLE may have been dropped.
+
+    A TABLE without records that no catalog lists is an error.
+    """
     from iceberg_maint.report.console import draw_records
     from iceberg_maint.report.json_documents import record_document
 
     runtime = session.runtime()
     table = None if name is None else str(runtime.parse(name))
     records = runtime.ledger.records(table, limit)
+    if name is not None and not records:
+        runtime.find(name)
     session.emit(
         {"records": [record_document(r) for r in records]}, lambda console: draw_records(console, records)
     )
@@ -85,7 +90,14 @@ def reconcile(session: Session, name: str | None) -> int:
 def report(session: Session, limit: int) -> int:
     """Report on the fleet from stored health and records. Reads no catalog."""
     from iceberg_maint.report.fleet import draw_fleet, fleet_document, read_fleet
+    from iceberg_maint.report.holds import draw_pauses, pause_documents
 
-    rows = read_fleet(session.runtime().ledger, limit)
-    session.emit(fleet_document(rows), lambda console: draw_fleet(console, rows))
+    ledger = session.runtime().ledger
+    rows, pauses = read_fleet(ledger, limit), ledger.pauses()
+
+    def draw(console: Any) -> None:
+        draw_pauses(console, pauses)
+        draw_fleet(console, rows)
+
+    session.emit({"pauses": pause_documents(pauses), **fleet_document(rows)}, draw)
     return 0

@@ -18,14 +18,14 @@ from iceberg_maint.core.model.ids import (
     PartitionKey,
     TableId,
 )
-from iceberg_maint.core.model.reasons import Decision, Verdict
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
+    from iceberg_maint.report.advice import Advice
+    from iceberg_maint.runner.assess import Assessment
     from iceberg_maint.runner.runtime import Runtime
-
-_ESTIMATE_RECORDS = 50
 
 
 @click.command()
@@ -36,7 +36,8 @@ def tables(session: Session) -> int:
     A table that has changed since its last measurement is measured again.
     """
     from iceberg_maint.report.console import draw_rows, word
-    from iceberg_maint.report.formatting import duration, number, size
+    from iceberg_maint.report.formatting import counted, duration, number, size
+    from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.report.progress import RunProgress
 
@@ -55,8 +56,7 @@ def tables(session: Session) -> int:
             progress.note(str(table))
             try:
                 stored = runtime.ledger.health(table) if known.get(table) == pointers.get(table) else None
-                measured, decision = _decided(runtime, table, stored)
-                rows.append(_status(runtime, measured, decision))
+                rows.append(_status(session, runtime, table, stored))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 session.say(f"{table}: {error}")
@@ -79,7 +79,24 @@ def tables(session: Session) -> int:
         ]
         for r in rows
     ]
-    session.emit({"tables": rows}, lambda console: draw_rows(console, columns, cells))
+    if any(r.get("held_by") for r in rows):
+        columns.append("held by")
+        for row, cell in zip(rows, cells, strict=True):
+            advice = row.get("advice")
+            gain = (
+                f": {counted(advice['batches'], 'batch', 'batches')} would make "
+                f"{counted(advice['output_files'], 'file')} of {number(advice['input_files'])}"
+                if advice
+                else ""
+            )
+            cell.append(f"{row.get('held_by') or ''}{gain}")
+    pauses = runtime.ledger.pauses()
+
+    def draw(console: Any) -> None:
+        draw_pauses(console, pauses)
+        draw_rows(console, columns, cells)
+
+    session.emit({"pauses": pause_documents(pauses), "tables": rows}, draw)
     return most_severe_exit(codes)
 
 
@@ -136,7 +153,7 @@ def plan(
     """
     from iceberg_maint.report.console import draw_decision, draw_plan
     from iceberg_maint.report.json_documents import plan_document
-    from iceberg_maint.report.throughput import estimate_seconds
+    from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, make_plans
 
     runtime = session.runtime(overrides)
@@ -154,7 +171,7 @@ def plan(
     requested = frozenset(map(PartitionKey, partitions)) or None
     assessment = assess(table, acting, operations, requested=requested, force=force)
     plans = make_plans(assessment, acting)
-    records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
+    records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
         for plan, decision in zip(plans, assessment.decisions, strict=True)
@@ -187,6 +204,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
     from iceberg_maint.report.console import draw_explanation
     from iceberg_maint.report.explain import explain, explanation_document
     from iceberg_maint.report.housekeeping import explain_housekeeping
+    from iceberg_maint.report.throughput import ESTIMATE_RECORDS
     from iceberg_maint.runner.assess import assess
 
     runtime = session.runtime(overrides)
@@ -201,7 +219,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
             f"list the keys with 'iceberg-maint observe {table}'.",
         )
     effective = session.config().policy_for(table, data.state.properties, overrides)
-    records = runtime.ledger.records(str(table), _ESTIMATE_RECORDS)
+    records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
     last_pass = runtime.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
@@ -224,6 +242,7 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
         tuple(c for name, c in runtime.ledger.cursors(data.state.uuid).items() if name in operations),
+        _advice(session, runtime, data) if partition is None else None,
     )
     session.emit(explanation_document(explained), lambda console: draw_explanation(console, explained))
     return 0
@@ -243,16 +262,23 @@ def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:
     )
 
 
-def _decided(runtime: Runtime, table: TableId, stored: Measured | None) -> tuple[Measured, Decision]:
-    """The decision from stored health of the current snapshot; without it, from a new measurement."""
-    from iceberg_maint.runner.assess import assess, decide_stored
+def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advice | None:
+    """What a run would do with the data of a table in mode advise; None in another mode, or if the plan
+    cannot be made."""
+    from iceberg_maint.report.advice import advice_of
+    from iceberg_maint.report.throughput import ESTIMATE_RECORDS
+    from iceberg_maint.runner.assess import make_plans
 
-    if stored is None:
-        assessment = assess(table, runtime)
-        return assessment.measured, assessment.decision
-    policy = runtime.policy_for(table, stored.maintenance_properties)
-    now_ms = runtime.clock.now_ms()
-    return stored, decide_stored(stored, policy, runtime.ledger, now_ms, runtime.row_types)[1]
+    if assessment.decision.reason is not Reason.ADVISE:
+        return None
+    table = assessment.state.table
+    try:
+        plans = make_plans(assessment, runtime)
+    except IcebergMaintError as error:
+        session.say(f"{table}: {error}")
+        return None
+    records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
+    return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)
 
 
 def _detail(evidence: Mapping[str, str]) -> str:
@@ -260,13 +286,26 @@ def _detail(evidence: Mapping[str, str]) -> str:
     return evidence.get("pending") or evidence.get("columns") or ""
 
 
-def _status(runtime: Runtime, measured: Measured, decision: Decision) -> dict[str, Any]:
-    from iceberg_maint.report.throughput import estimate_seconds
+def _status(session: Session, runtime: Runtime, table: TableId, stored: Measured | None) -> dict[str, Any]:
+    """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
+    Mode advise with due partitions needs a measurement, because the advice is a plan."""
+    from iceberg_maint.report.advice import advice_document
+    from iceberg_maint.report.holds import hold
+    from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
+    from iceberg_maint.runner.assess import assess, decide_stored
 
+    assessment = None
+    if stored is not None:
+        policy = runtime.policy_for(table, stored.maintenance_properties)
+        decision = decide_stored(stored, policy, runtime.ledger, runtime.clock.now_ms(), runtime.row_types)[1]
+        measured = stored
+    if stored is None or decision.reason is Reason.ADVISE:
+        assessment = assess(table, runtime)
+        measured, decision = assessment.measured, assessment.decision
     total = measured.total()
-    due = decision.due()
+    due = decision.backlog()
     backlog_bytes = sum(p.candidate_bytes for p in due)
-    records = runtime.ledger.records(str(measured.table), _ESTIMATE_RECORDS) if backlog_bytes else ()
+    records = runtime.ledger.records(str(measured.table), ESTIMATE_RECORDS) if backlog_bytes else ()
     return {
         "table": str(measured.table),
         "snapshot": measured.snapshot_id,
@@ -281,4 +320,6 @@ def _status(runtime: Runtime, measured: Measured, decision: Decision) -> dict[st
         "data_files": total.data_files,
         "small_files": total.small_files,
         "delete_files": total.delete_files,
+        "held_by": hold(decision) or None,
+        "advice": advice_document(None if assessment is None else _advice(session, runtime, assessment)),
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,14 +21,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
-@click.option("--note", default="", help="Cause of the pause, which `why` shows.")
+@click.option("--note", default="", help="Cause of the pause, which every screen shows.")
+@click.option("--by", default=None, help="Who pauses; the user and the machine without it.")
 @command
-def pause(session: Session, name: str | None, note: str) -> int:
+def pause(session: Session, name: str | None, note: str, by: str | None) -> int:
     """Pause maintenance of TABLE; without TABLE, of the whole fleet. Running batches finish."""
     runtime = session.runtime()
     target = FLEET if name is None else str(runtime.find(name))
-    runtime.ledger.pause(target, note)
-    session.emit({"paused": target, "note": note}, lambda console: console.print(f"paused: {_name(target)}"))
+    who = _operator() if by is None else by
+    runtime.ledger.pause(target, note, who)
+    session.emit(
+        {"paused": target, "note": note, "by": who},
+        lambda console: console.print(f"paused: {_name(target)}"),
+    )
     return 0
 
 
@@ -121,6 +129,15 @@ def _release(runtime: Runtime, table: TableId, partitions: frozenset[PartitionKe
 def _delayed(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[PartitionKey]:
     history = runtime.ledger.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
+
+
+def _operator() -> str:
+    """The user and the machine. A process in a container may have no user name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def _name(target: str) -> str:

@@ -8,16 +8,20 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import CHECK_OF, Verdict
-from iceberg_maint.defs.names import PARTITION_CHECKS
+from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Decision, Verdict
 from iceberg_maint.defs.stored_health import allows, stored_decision
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.report.formatting import counted
+from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.runtime import Runtime
 
 MAX_RANGES = 8
 """Contiguous ranges requested per table and tick at most; each becomes one run."""
 MAX_PARTITIONS = 500
 """Partitions requested per table and tick at most."""
+
+DATA_FIRST_SECONDS = 3600
+"""Housekeeping waits at most this long for a rewrite of the data that is due."""
 
 _FAILED = AssetCheckExecutionRecordStatus.FAILED
 
@@ -48,7 +52,17 @@ def pick_ranges(
     return picked
 
 
-class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
+class _Labelled(dg.AutomationCondition[dg.AssetKey]):
+    """A condition whose label in Dagster's evaluation is the reason of its last result."""
+
+    label = ""
+
+    def get_label(self) -> str | None:
+        """The reason. Dagster identifies the condition by its name, not by this."""
+        return self.label or None
+
+
+class MaintenanceDue(_Labelled):
     """True for the partitions that `core.decisions.decide` would run, from stored health and history.
 
     Dagster evaluates it first. A healthy table therefore costs one query of the ledger and no query
@@ -66,10 +80,11 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
+        """The rule and the reason. Dagster stores an evaluation if this text changed."""
         return (
             "Due by policy, not in back-off, quarantine or pause, not leased; at most "
-            f"{MAX_RANGES} ranges and {MAX_PARTITIONS} partitions per tick."
-        )
+            f"{MAX_RANGES} ranges and {MAX_PARTITIONS} partitions per tick. {self.label}"
+        ).rstrip()
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Narrows the candidates to the due partitions."""
@@ -85,19 +100,33 @@ class MaintenanceDue(dg.AutomationCondition[dg.AssetKey]):
         )
 
     def due(self) -> dict[PartitionKey, float]:
-        """Partition → score of the partitions that would run now."""
+        """Partition → score of the partitions that would run now. Sets the label."""
         measured = self._runtime.ledger.health(self._table)
         if measured is None:
+            self.label = "maintenance due: not measured yet"
             return {}
         decision = stored_decision(self._runtime, measured)[1]
+        self.label = f"maintenance due: {_reason(decision)}"
         if decision.verdict is not Verdict.RUN:
             return {}
         return {p.partition: p.score for p in decision.due()}
 
 
-class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
+def _reason(decision: Decision) -> str:
+    """The reason of a decision, and how much work it delays."""
+    backlog = counted(len(decision.backlog()), "partition")
+    if decision.verdict is Verdict.RUN:
+        return f"{backlog} ({decision.reason.value})"
+    waits = f"; {backlog} due" if decision.backlog() else ""
+    return f"{hold(decision) or SENTENCES[decision.reason]}{waits}"
+
+
+class HousekeepingDue(_Labelled):
     """True if the last evaluation of a housekeeping check failed and nothing delays its operation: no
     pause, blackout, back-off, quarantine or lease.
+
+    While a rewrite of the table's data is due, it waits for the rewrite, at most `DATA_FIRST_SECONDS`: data
+    that is always due must not let snapshots and manifests grow without end.
 
     It queries the ledger first. Each check counts for its own operation only. Otherwise a check whose
     operation is in back-off would start runs for another operation that is not due. (One
@@ -118,15 +147,29 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
+        """The rule and the reason. Dagster stores an evaluation if this text changed."""
         return (
-            "A check failed, and its operation is enabled, not in back-off, quarantine or pause, not leased."
-        )
+            "A check failed, and its operation is enabled, not in back-off, quarantine or pause, not leased. "
+            f"A due rewrite of the data comes first. {self.label}"
+        ).rstrip()
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """True or false for the whole asset: it has no partitions."""
+        """True or false for the whole asset: it has no partitions. The cursor is the time since which the
+        housekeeping waits for a rewrite of the data."""
         due = self.due(context.asset_graph_view.instance)
-        subset = context.candidate_subset if due else context.get_empty_subset()
-        return dg.AutomationResult(context, true_subset=subset)
+        names = ", ".join(o.value for o in due) or "nothing"
+        cursor, waits = None, False
+        if due and self._rewrite_is_due():
+            now_ms = self._runtime.clock.now_ms()
+            cursor = context.cursor or str(now_ms)
+            waits = now_ms - int(cursor) < DATA_FIRST_SECONDS * 1000
+        self.label = f"housekeeping due: {names}{', after the due rewrite of the data' if waits else ''}"
+        subset = context.candidate_subset if due and not waits else context.get_empty_subset()
+        return dg.AutomationResult(context, true_subset=subset, cursor=cursor)
+
+    def _rewrite_is_due(self) -> bool:
+        measured = self._runtime.ledger.health(self._table)
+        return measured is not None and stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN
 
     def due(self, instance: dg.DagsterInstance) -> tuple[Operation, ...]:
         """The operations that would run now."""
@@ -148,21 +191,9 @@ class HousekeepingDue(dg.AutomationCondition[dg.AssetKey]):
 def maintenance_condition(
     table: TableId, runtime: Runtime, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
-    """Due, not in progress, and a check failed, could not be evaluated, or no check was evaluated.
+    """Due and not in progress, whatever the result of the last check evaluation.
 
-    Dagster knows no check of a partition that was observed between the launch of a run and its
-    materialization: it uses the newest evaluation that was planned or made, and that one is older.
+    The checks show the same health. A run that was terminated leaves evaluations without a result, so a
+    condition on checks would stop the automation of its partitions.
     """
-    failed = dg.AutomationCondition.check_failed() | dg.AutomationCondition.execution_failed()
-    checks = dg.AssetSelection.checks(*(translator.get_check_key(table, name) for name in PARTITION_CHECKS))
-    any_check_failed = (
-        dg.AutomationCondition.any_checks_match(failed).allow(checks).with_label("a check failed")
-    )
-    no_check_evaluated = dg.AutomationCondition.all_checks_match(dg.AutomationCondition.missing()).allow(
-        checks
-    )
-    return (
-        MaintenanceDue(table, runtime, translator)
-        & (any_check_failed | no_check_evaluated)
-        & ~dg.AutomationCondition.in_progress()
-    )
+    return MaintenanceDue(table, runtime, translator) & ~dg.AutomationCondition.in_progress()

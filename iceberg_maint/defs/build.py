@@ -104,6 +104,7 @@ def _build(
         asset_tables,
         left_out,
         runtime,
+        translator,
         table_list,
         configuration,
         lambda table: in_shard(table, index, count),

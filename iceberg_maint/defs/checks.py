@@ -27,8 +27,10 @@ from iceberg_maint.core.decisions.unsupported_types import (
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.defs.last_observation import finished_runs
 from iceberg_maint.defs.limits import limits
 from iceberg_maint.defs.metadata import housekeeping_check_metadata, label
 from iceberg_maint.defs.names import (
@@ -40,6 +42,7 @@ from iceberg_maint.defs.names import (
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
+from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import Assessment
 
 MAX_FAILING = 500
@@ -50,6 +53,9 @@ Dagster stores about 30 evaluations per second. Automation requests at most this
 STALLED_AFTER = 2
 """Number of attempts in a row without effect, or without a report, that fails `no_progress`."""
 
+NOT_MEASURED = "The table was not measured yet. The first observation is requested."
+
+_SUCCESSFUL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
 _DESCRIPTIONS = {
     Check.SMALL_FILES.value: "There are too few small files to gain from a rewrite.",
     Check.DELETE_FILES.value: "There are few enough deletes for fast reads.",
@@ -85,8 +91,10 @@ def partition_evaluations(
     policy: Policy,
     now_ms: int,
     partitions: Collection[PartitionKey],
+    held_by: str = "",
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The partitioned checks of these partitions. Partitions without files pass.
+    """The partitioned checks of these partitions. Partitions without files pass. `held_by` is what delays
+    the due work of the table.
 
     Failing checks come last, because Dagster's list shows the last evaluation of a check.
     """
@@ -101,7 +109,7 @@ def partition_evaluations(
         for name in PARTITION_CHECKS:
             compared = tuple(limits(name, health, policy)) if health is not None else ()
             evaluation = _evaluation(
-                key, name, partition, findings, compared, targets.get(partition), hindrance
+                key, name, partition, findings, compared, targets.get(partition), held_by, hindrance
             )
             (passing if evaluation.passed else failing).append(evaluation)
     yield from passing
@@ -119,31 +127,41 @@ def outdated(
     """Partitions whose checks in Dagster differ from their health.
 
     These are the `candidates` (worst first, at most `MAX_FAILING`) that fail and that Dagster does not
-    show as failing, and the partitions that Dagster shows as failing and that pass.
+    show as failing, the partitions that Dagster shows as failing and that pass, and those whose last
+    evaluation Dagster does not show: a run ended without it, or a later materialization made it stale.
     """
     keys = [translator.get_check_key(measured.table, name) for name in PARTITION_CHECKS]
-    shown: dict[tuple[PartitionKey, str], bool] = {}
-    for info in instance.event_log_storage.get_asset_check_partition_info(keys):
-        if info.partition_key is None:
+    infos = [
+        (info, info.partition_key)
+        for info in instance.event_log_storage.get_asset_check_partition_info(keys)
+        if info.partition_key is not None
+    ]
+    planned = AssetCheckExecutionRecordStatus.PLANNED
+    pending = {i.latest_planned_run_id for i, _ in infos if i.latest_execution_status is planned}
+    ended = finished_runs(instance, pending)
+    existing = set(instance.get_dynamic_partitions(translator.get_partitions_name(measured.table)))
+    shown: dict[tuple[PartitionKey, str], bool | None] = {}
+    for info, partition in infos:
+        status = info.latest_execution_status
+        if partition not in existing or (status is planned and info.latest_planned_run_id not in ended):
             continue
         current = info.latest_target_materialization_storage_id == info.latest_materialization_storage_id
-        status = info.latest_execution_status
-        if current and status is AssetCheckExecutionRecordStatus.FAILED:
-            shown[PartitionKey(info.partition_key), info.check_key.name] = False
-        elif current and status is AssetCheckExecutionRecordStatus.SUCCEEDED:
-            shown[PartitionKey(info.partition_key), info.check_key.name] = True
-    partitions = []
+        passed = status is AssetCheckExecutionRecordStatus.SUCCEEDED
+        shown[PartitionKey(partition), info.check_key.name] = (
+            None if status is planned or not current else passed
+        )
+    partitions: dict[PartitionKey, None] = {}
     for partition in candidates[:MAX_FAILING]:
-        findings = _findings(measured, policy, now_ms, partition)
-        passing = {name: not any(f.check == name for f in findings) for name in PARTITION_CHECKS}
-        if any(not passes and shown.get((partition, name)) is not False for name, passes in passing.items()):
-            partitions.append(partition)
+        failing = {f.check for f in _findings(measured, policy, now_ms, partition)}
+        if any(name in failing and shown.get((partition, name)) is not False for name in PARTITION_CHECKS):
+            partitions[partition] = None
     for (partition, name), passes in shown.items():
-        if not passes and partition not in partitions:
-            findings = _findings(measured, policy, now_ms, partition)
-            if not any(f.check == name for f in findings):
-                partitions.append(partition)
-    return partitions
+        if passes or partition in partitions:
+            continue
+        fails = any(f.check == name for f in _findings(measured, policy, now_ms, partition))
+        if passes is None or not fails:
+            partitions[partition] = None
+    return list(partitions)
 
 
 def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> list[dg.AssetCheckSpec]:
@@ -176,8 +194,10 @@ def housekeeping_evaluations(
         passed = (not findings or turned_off) and doubt is None
         name = CHECK_OF[operation].value
         description = "; ".join(map(_sentence, findings)) or (
-            SENTENCES[decision.reason] if turned_off else _DESCRIPTIONS[name]
+            SENTENCES[decision.reason] if turned_off else _passing(name, last_pass)
         )
+        if findings and (delay := hold(decision)):
+            description += f"; held by {delay}"
         if doubt is not None:
             description = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
@@ -206,6 +226,15 @@ def _released(last_expiry: Report | None) -> str:
     files, size_bytes = (counts.get(f"released_held_{what}", 0) for what in ("files", "bytes"))
     held = f" {files} released files ({size_bytes} bytes) are in the trash." if files else ""
     return f"{held} {last_expiry.outcome.message}".rstrip()
+
+
+def _passing(name: str, last_pass: Report | None) -> str:
+    """The criterion of a check that passes, or why no search for orphan files is due although the last one
+    was refused or failed."""
+    refused = last_pass is not None and last_pass.outcome.outcome not in _SUCCESSFUL
+    if name == Check.ORPHAN_FILES.value and refused:
+        return "No search for orphan files is due. The last one did not end with success."
+    return _DESCRIPTIONS[name]
 
 
 def _waiting(last_pass: Report | None) -> str:
@@ -267,6 +296,13 @@ def unreadable_evaluation(
     )
 
 
+def unmeasured_evaluation(table: TableId, translator: IcebergTranslator) -> dg.AssetCheckEvaluation:
+    """The check `no_progress` of a table that Dagster has never observed, as a warning."""
+    return _table_evaluation(
+        table, translator, NO_PROGRESS_CHECK, ["unmeasured"], NOT_MEASURED, dg.AssetCheckSeverity.WARN
+    )
+
+
 def _table_evaluation(
     table: TableId,
     translator: IcebergTranslator,
@@ -300,24 +336,30 @@ def _evaluation(
     findings: tuple[Finding, ...],
     compared: tuple[tuple[str, float, float], ...],
     target: AssetCheckEvaluationTargetMaterializationData | None,
+    held_by: str,
     hindrance: str,
 ) -> dg.AssetCheckEvaluation:
     own_findings = [f for f in findings if f.check == name]
     severe = any(f.severity is Severity.ERROR for f in own_findings)
-    metadata = {}
+    metadata: dict[str, dg.MetadataValue[Any]] = {}
     numbers = [(f.metric, f.value, f.threshold) for f in own_findings] or compared
     for metric, value, threshold in numbers:
-        metadata[label(metric)] = dg.MetadataValue.float(float(value))
-        metadata[label(f"{metric}_threshold")] = dg.MetadataValue.float(float(threshold))
+        # Texts: Dagster would plot the numbers of all partitions of the check as one line.
+        metadata[label(metric)] = dg.MetadataValue.text(f"{value:g}")
+        metadata[label(f"{metric}_threshold")] = dg.MetadataValue.text(f"{threshold:g}")
+    sentences = [_sentence(f) for f in own_findings]
+    if sentences and not severe:
+        sentences.insert(0, "warning, not due")
+    if sentences and held_by:
+        metadata[label("held_by")] = dg.MetadataValue.text(held_by)
+        sentences.append(f"held by {held_by}")
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=name,
         partition=partition,
         passed=not own_findings,
         severity=dg.AssetCheckSeverity.ERROR if severe or not own_findings else dg.AssetCheckSeverity.WARN,
-        description=("; ".join(_sentence(f) for f in own_findings) + hindrance)
-        if own_findings
-        else _DESCRIPTIONS[name],
+        description="; ".join(sentences) + hindrance if sentences else _DESCRIPTIONS[name],
         metadata=metadata,
         target_materialization_data=target,
     )
@@ -359,6 +401,8 @@ def _targets(
 
 
 def _sentence(finding: Finding) -> str:
+    if finding.metric == "orphan_scans":
+        return f"Storage was never searched for orphan files ({finding.threshold_key})"
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
 
 

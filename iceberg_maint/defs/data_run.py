@@ -17,9 +17,11 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
-from iceberg_maint.defs.stored_health import stored_decision, stored_policy
+from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.report.formatting import counted
+from iceberg_maint.report.holds import hold
 from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
@@ -49,6 +51,7 @@ class MaintenanceRun(TableRun):
         self._open: dict[PartitionKey, set[str]] = {}
         self._batches: dict[PartitionKey, list[BatchOutcome]] = {}
         self._before: dict[PartitionKey, PartitionHealth] = {}
+        self._counted: set[str] = set()
         self._materialized: set[PartitionKey] = set()
         self._evaluated: set[PartitionKey] = set()
 
@@ -62,8 +65,40 @@ class MaintenanceRun(TableRun):
                 assess(self._table, self._runtime)
                 self._evaluate_all(requested or frozenset())
                 return
-            outcomes = self._maintain(requested)
-        self._finish(combine_outcomes(outcomes), requested)
+            unknown = self._unknown(requested or frozenset())
+            existing = None if requested is None else requested - unknown
+            outcomes = () if existing == frozenset() else self._maintain(existing)
+        if outcomes:
+            self._finish(combine_outcomes(outcomes), existing, unknown)
+        else:
+            self._drop(unknown)
+
+    def _unknown(self, requested: frozenset[PartitionKey]) -> frozenset[PartitionKey]:
+        """The requested keys that no partition of the table has or had. Their checks pass: nothing is wrong
+        with the table."""
+        if not requested:
+            return requested
+        keys = unknown_partitions(self._runtime, self._table, requested)
+        if keys or self._runtime.ledger.health(self._table) is None:
+            # A partition may be newer than the stored health.
+            assess(self._table, self._runtime)
+            keys = unknown_partitions(self._runtime, self._table, requested)
+        self._evaluate(sorted(keys))
+        return frozenset(keys)
+
+    def _drop(self, unknown: frozenset[PartitionKey]) -> None:
+        """Deletes these keys from the asset's partitions. Raises Failure that names them."""
+        if not unknown:
+            return
+        name = self._translator.get_partitions_name(self._table)
+        for key in sorted(unknown):
+            self._context.instance.delete_dynamic_partition(name, key)
+        listed = ", ".join(repr(key) for key in sorted(unknown))
+        raise dg.Failure(
+            f"ICM-126 {self._table} has and had no partition {listed}. The key was deleted from the asset's "
+            f"partitions. Fix: list the keys with 'iceberg-maint observe {self._table}'.",
+            allow_retries=False,
+        )
 
     # during the run
 
@@ -112,9 +147,11 @@ class MaintenanceRun(TableRun):
         self, partition: PartitionKey, after: PartitionHealth, cursors: Metadata
     ) -> None:
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
+        uncounted = [b for b in batches if b.batch_id not in self._counted]
+        self._counted.update(b.batch_id for b in uncounted)
+        run_id = self._context.run.run_id
         self._materialize(
-            partition,
-            batch_metadata(self._before[partition], after, batches, self._context.run.run_id) | cursors,
+            partition, batch_metadata(self._before[partition], after, batches, uncounted, run_id) | cursors
         )
 
     def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:
@@ -123,7 +160,20 @@ class MaintenanceRun(TableRun):
 
     # after the run
 
-    def _finish(self, outcome: OperationOutcome, requested: frozenset[PartitionKey] | None) -> None:
+    def _progress(self) -> str:
+        planned = self._materialized | set(self._open) | set(self._batches)
+        total = len(planned if self._requested is None else self._requested)
+        return f"{len(self._materialized)} of {counted(total, 'partition')} done"
+
+    def _evaluate_stopped(self) -> None:
+        self._evaluate_all(frozenset(self._open) if self._requested is None else self._requested)
+
+    def _finish(
+        self,
+        outcome: OperationOutcome,
+        requested: frozenset[PartitionKey] | None,
+        unknown: frozenset[PartitionKey],
+    ) -> None:
         log = self._context.log
         measured = self._runtime.ledger.health(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
@@ -147,7 +197,9 @@ class MaintenanceRun(TableRun):
                 retry = retry or reason is Reason.LEASE_HELD
                 log.warning(f"{partition}: not maintained ({reason}): {SENTENCES[reason]}")
         self._evaluate_all(requested if requested is not None else frozenset(self._batches))
+        self._report_health()
         self._end(outcome, failures, waits=retry)
+        self._drop(unknown)
 
     def _message(self, partition: PartitionKey) -> str:
         return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
@@ -171,6 +223,7 @@ class MaintenanceRun(TableRun):
             stored_policy(self._runtime, measured),
             self._runtime.clock.now_ms(),
             partitions,
+            hold(stored_decision(self._runtime, measured)[1]),
         )
         log_evaluations(self._context, evaluations)
 

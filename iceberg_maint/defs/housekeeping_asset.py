@@ -27,8 +27,9 @@ from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
+from iceberg_maint.report.formatting import counted
 from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.maintain import BatchEnded, Event, PlanReady, Request, maintain
+from iceberg_maint.runner.maintain import BatchEnded, Event, OperationEnded, PlanReady, Request, maintain
 from iceberg_maint.runner.runtime import Runtime
 
 _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
@@ -84,6 +85,7 @@ class HousekeepingRun(TableRun):
     """Runs `maintain` for a table's housekeeping. The materialization reports what each operation did."""
 
     operations = HOUSEKEEPING_OPERATIONS
+    _done = 0
 
     def __call__(self) -> None:
         """Raises Failure if an operation failed or its commit is unknown, RetryRequested for an error
@@ -102,6 +104,7 @@ class HousekeepingRun(TableRun):
                 cursors = self._runtime.ledger.cursors(assessment.state.uuid)
                 self._materialize(outcomes, assessment.policy, last_pass, cursors)
         if outcomes:
+            self._report_health()
             whole = combine_outcomes(outcomes)
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]
             failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
@@ -121,6 +124,16 @@ class HousekeepingRun(TableRun):
         elif isinstance(event, BatchEnded):
             write = log.info if event.outcome.outcome in SUCCESSFUL else log.error
             write(_sentence(event.outcome))
+        elif isinstance(event, OperationEnded):
+            self._done += 1
+
+    def _progress(self) -> str:
+        return f"{self._done} of {counted(len(self.operations), 'operation')} done"
+
+    def _evaluate_stopped(self) -> None:
+        assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+        last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
+        log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
 
     def _materialize(
         self,

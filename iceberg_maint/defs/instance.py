@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
@@ -14,6 +15,9 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
+
+QUEUED_SECONDS = 60
+"""A run that waits for longer than this is no reason to hide the state of its checks."""
 
 _FIX = "copy dagster.yaml of this project into DAGSTER_HOME; 'iceberg-maint init' writes one."
 
@@ -87,6 +91,20 @@ def busy_assets(instance: dg.DagsterInstance) -> Callable[[dg.AssetKey], bool]:
     for backfill in instance.get_backfills(filters=unfinished):
         busy |= set(backfill.asset_selection or ())
     return lambda key: everything or key in busy
+
+
+def queued_runs(instance: dg.DagsterInstance, now_ms: int) -> Mapping[dg.AssetKey, str]:
+    """The runs of each asset that have waited in the queue for a minute, as a text that names them.
+
+    Dagster shows the checks of such a run as planned, not as they are.
+    """
+    before = datetime.fromtimestamp(now_ms / 1000 - QUEUED_SECONDS, UTC)
+    waiting = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED], created_before=before)
+    by_asset: dict[dg.AssetKey, list[str]] = {}
+    for run in instance.get_runs(waiting):
+        for key in run.asset_selection or ():
+            by_asset.setdefault(key, []).append(run.run_id)
+    return {key: " ".join(sorted(ids)) for key, ids in by_asset.items()}
 
 
 def observing(instance: dg.DagsterInstance) -> bool:

@@ -27,6 +27,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.ports.ledger import Cursor, Report
+from iceberg_maint.report.formatting import outcome_sentence
 from iceberg_maint.runner.assess import Assessment
 
 NAMESPACE = "iceberg_maint"
@@ -64,15 +65,22 @@ def table_metadata(
     history: TableHistory,
     decision: Decision,
     cursors: Mapping[str, Cursor],
+    held_by: str = "",
+    advice: str = "",
 ) -> Metadata:
-    """The health page of a table: totals, the worst partitions, decision, policy and cursors."""
+    """The health page of a table: what holds its due work, totals, the worst partitions, decision, policy
+    and cursors. `advice` is what a run would do in mode advise."""
     unhealthy = sum(1 for p in decision.partitions if p.findings)
     quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
+    backlog = decision.backlog()
     return {
+        **({label("held_by"): dg.MetadataValue.text(held_by)} if held_by else {}),
+        **({label("advice"): dg.MetadataValue.text(advice)} if advice else {}),
         **_numbers(partition_metrics(measured.total()), "table_"),
         **_numbers(table_metrics(measured.table_health), "table_"),
         label("table_unhealthy_partitions"): dg.MetadataValue.int(unhealthy),
-        label("table_due_partitions"): dg.MetadataValue.int(len(decision.due())),
+        label("table_due_partitions"): dg.MetadataValue.int(len(backlog)),
+        label("table_backlog_bytes"): dg.MetadataValue.int(sum(p.candidate_bytes for p in backlog)),
         label("table_quarantined_partitions"): dg.MetadataValue.int(quarantined),
         label("worst_partitions"): worst_partitions(measured, decision),
         label("decision"): dg.MetadataValue.md(decision_text(decision)),
@@ -81,6 +89,11 @@ def table_metadata(
         label("metadata_location"): dg.MetadataValue.text(measured.metadata_location),
         **cursor_metadata(cursors, CYCLE),
     }
+
+
+def unmeasured_metadata() -> Metadata:
+    """Metadata of a table that Dagster has never observed."""
+    return {label("status"): dg.MetadataValue.text("not measured yet")}
 
 
 def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operation]) -> Metadata:
@@ -112,11 +125,13 @@ def batch_metadata(
     before: PartitionHealth,
     after: PartitionHealth,
     batches: Sequence[BatchOutcome],
+    uncounted: Sequence[BatchOutcome],
     run_id: str,
 ) -> Metadata:
     """Metadata of one partition's materialization: the result of its batches in one run.
 
-    A batch may hold several partitions. Labels that start with `batch_` are figures of whole batches.
+    A batch may hold several partitions. Labels that start with `batch_` are figures of whole batches, of
+    those that no other materialization counts (`uncounted`), so that sums over partitions are right.
     """
     first, last = batches[0], batches[-1]
     data: Metadata = {}
@@ -129,6 +144,19 @@ def batch_metadata(
         label("outcome"): dg.MetadataValue.text(last.outcome.value),
         label("reason"): _reason(last.reason),
         label("batches"): dg.MetadataValue.int(len(batches)),
+        **_batch_figures(uncounted),
+        label("batch_ids"): dg.MetadataValue.text(" ".join(b.batch_id for b in batches)),
+        label("snapshot_before"): dg.MetadataValue.text(str(first.snapshot_before)),
+        label("snapshot_after"): dg.MetadataValue.text(str(last.snapshot_after)),
+        label("proof"): dg.MetadataValue.text("; ".join(proofs) or "none"),
+        label("run_id"): dg.MetadataValue.text(run_id),
+    }
+
+
+def _batch_figures(batches: Sequence[BatchOutcome]) -> Metadata:
+    if not batches:
+        return {}
+    return {
         label("batch_input_files"): dg.MetadataValue.int(sum(b.input_files for b in batches)),
         label("batch_output_files"): dg.MetadataValue.int(sum(b.output_files for b in batches)),
         label("batch_input_bytes"): dg.MetadataValue.int(sum(b.input_bytes for b in batches)),
@@ -138,11 +166,6 @@ def batch_metadata(
         ),
         label("batch_seconds"): dg.MetadataValue.float(round(sum(b.seconds for b in batches), 3)),
         label("commit_tries"): dg.MetadataValue.int(sum(b.commit_tries for b in batches)),
-        label("batch_ids"): dg.MetadataValue.text(" ".join(b.batch_id for b in batches)),
-        label("snapshot_before"): dg.MetadataValue.text(str(first.snapshot_before)),
-        label("snapshot_after"): dg.MetadataValue.text(str(last.snapshot_after)),
-        label("proof"): dg.MetadataValue.text("; ".join(proofs) or "none"),
-        label("run_id"): dg.MetadataValue.text(run_id),
     }
 
 
@@ -199,7 +222,8 @@ def housekeeping_check_metadata(
 
 def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     """The last orphan pass, and the files that a later pass may remove: number, size and times."""
-    text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {SENTENCES[last.outcome.reason]}"
+    words = outcome_sentence(last.outcome.outcome, last.outcome.reason, ran=True)
+    text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {words}"
     data: Metadata = {
         label("looked_for_orphans"): dg.MetadataValue.timestamp(last.recorded_ms / 1000),
         label("last_pass"): dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
@@ -260,7 +284,8 @@ def housekeeping_metadata(
     data: Metadata = {label("run_id"): dg.MetadataValue.text(run_id)}
     counts: dict[str, int] = {}
     for outcome in outcomes:
-        text = f"{outcome.outcome.value}, {outcome.reason.value}: {SENTENCES[outcome.reason]}"
+        words = outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))
+        text = f"{outcome.outcome.value}, {outcome.reason.value}: {words}"
         data[label(outcome.operation)] = dg.MetadataValue.text(text)
         for batch in outcome.batches:
             # An expiry and an orphan pass both move and delete released files. What is held at the end counts.

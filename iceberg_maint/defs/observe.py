@@ -4,12 +4,15 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import dagster as dg
 
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, TableId
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.defs.checks import (
+    MAX_FAILING,
     housekeeping_evaluations,
     log_evaluations,
     outdated,
@@ -17,7 +20,14 @@ from iceberg_maint.defs.checks import (
     table_evaluations,
     unreadable_evaluation,
 )
-from iceberg_maint.defs.instance import busy_assets, initialize_pools
+from iceberg_maint.defs.due_observations import read_signs
+from iceberg_maint.defs.instance import busy_assets, initialize_pools, queued_runs
+from iceberg_maint.defs.last_observation import (
+    LastObservation,
+    finished_runs,
+    read_last_observation,
+    store_last_observation,
+)
 from iceberg_maint.defs.metadata import (
     WORST_PARTITIONS,
     label,
@@ -26,10 +36,18 @@ from iceberg_maint.defs.metadata import (
     table_metadata,
 )
 from iceberg_maint.defs.names import OBSERVE_JOB
-from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass, read_pointers
+from iceberg_maint.defs.stored_health import (
+    last_expiry,
+    last_orphan_pass,
+    read_pointers,
+    unknown_partitions,
+)
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
-from iceberg_maint.runner.assess import Assessment, assess
+from iceberg_maint.report.advice import advice_of
+from iceberg_maint.report.holds import hold, pauses_text
+from iceberg_maint.report.throughput import ESTIMATE_RECORDS
+from iceberg_maint.runner.assess import Assessment, assess, make_plans
 from iceberg_maint.runner.runtime import Runtime
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
@@ -82,7 +100,7 @@ class Observation:
 
     def __init__(
         self,
-        context: dg.OpExecutionContext,
+        context: dg.OpExecutionContext | dg.AssetExecutionContext,
         loaded: Sequence[TableId],
         runtime: Runtime,
         translator: IcebergTranslator,
@@ -93,6 +111,8 @@ class Observation:
         self._runtime = runtime
         self._translator = translator
         self._busy = busy_assets(context.instance)
+        self._queued = queued_runs(context.instance, runtime.clock.now_ms())
+        self._run_id = context.run.run_id
 
     def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
         """Raises Failure if no due table could be read, and no other table of the code location is known
@@ -101,7 +121,7 @@ class Observation:
         todo = self._due(tables) if changed_only else tables
         for table in todo:
             try:
-                self._observe_table(table)
+                self.observe_table(table)
             except UnknownTableError as why:
                 self._gone(table, why)
             except Exception as why:  # noqa: BLE001 - one table must not stop the others
@@ -121,59 +141,109 @@ class Observation:
         )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
-        """Tables that changed, are new to the ledger or to Dagster, or were measured long ago.
+        """Tables that changed since Dagster observed them, are new to the ledger or to Dagster, or were
+        observed long ago.
 
         The tables of a catalog that does not answer are due too, so that its error becomes visible.
         """
-        known = {k.table: k for k in self._runtime.ledger.known_tables()}
-        pointers = read_pointers(self._runtime, tables)
+        known = {k.table for k in self._runtime.ledger.known_tables()}
         oldest_ms = self._runtime.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
         return [
-            t
-            for t in tables
-            if t not in known
-            or pointers.get(t) != known[t].pointer
-            or known[t].observed_ms <= oldest_ms
-            or not self._instance.get_dynamic_partitions(self._translator.get_partitions_name(t))
+            s.table
+            for s in read_signs(tables, self._runtime, self._instance, self._translator)
+            if s.table not in known
+            or s.pointer is None
+            or s.last is None
+            or s.changed()
+            or s.last.observed_ms <= oldest_ms
         ]
 
-    def _observe_table(self, table: TableId) -> None:
+    def observe_table(self, table: TableId) -> None:
+        """Measures one table, reports it to Dagster, and stores the observation. Raises what reading the
+        table raises."""
+        key = self._translator.get_asset_key(table)
+        last = read_last_observation(self._instance, key) or LastObservation()
+        ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
         before = self._runtime.ledger.health(table)
+        pauses = self._runtime.ledger.pauses()
         assessment = assess(table, self._runtime, CYCLE)
         data = assessment.only(DATA_OPERATIONS)
+        held_by = hold(data.decision)
         self._sync_partitions(data.measured)
-        self._log_partitions(data, before)
-        self._log_checks(data)
+        self._log_partitions(data, before, last.sequence_number)
+        self._log_checks(data, held_by, again=held_by != last.hold)
         last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
-        last = last_expiry(self._runtime, assessment.state.uuid)
+        expiry = last_expiry(self._runtime, assessment.state.uuid)
         cursors = self._runtime.ledger.cursors(assessment.state.uuid)
         log_evaluations(
-            self._context, housekeeping_evaluations(assessment, self._translator, last_pass, last)
+            self._context, housekeeping_evaluations(assessment, self._translator, last_pass, expiry)
         )
+        advice = self._advice(data)
+        title = f"{data.decision.verdict.value} ({data.decision.reason.value})"
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
-                self._translator.get_asset_key(table),
-                description=f"{data.decision.verdict.value} ({data.decision.reason.value})",
-                metadata=table_metadata(data.measured, data.policy, data.history, data.decision, cursors),
+                key,
+                description=f"{title}: held by {held_by}" if held_by else title,
+                metadata=table_metadata(
+                    data.measured, data.policy, data.history, data.decision, cursors, held_by, advice
+                ),
             )
         )
+        observation = LastObservation(
+            pointer=data.measured.metadata_location,
+            observed_ms=self._runtime.ledger.now_ms(),
+            sequence_number=data.measured.sequence_number,
+            pause=pauses_text(pauses, table, assessment.state.uuid),
+            hold=held_by,
+            queued=self._queued.get(key, ""),
+        )
+        self._store(key, observation, last.run_id if last.run_id in ended else None, data)
+
+    def _store(
+        self, key: dg.AssetKey, observation: LastObservation, ended_run: str | None, data: Assessment
+    ) -> None:
+        """Stores the observation. A run on the table that had not ended before the observation stays in it,
+        so that the next tick of the sensor follows its end. If this is that run, the sensor need not follow
+        it, unless a check does not show its result."""
+        current = read_last_observation(self._instance, key)
+        run_id = current.run_id if current is not None else None
+        if run_id == ended_run or (run_id == self._run_id and not self._stale(data)):
+            run_id = None
+        store_last_observation(self._instance, key, replace(observation, run_id=run_id))
+
+    def _advice(self, assessment: Assessment) -> str:
+        """What a run would do in mode advise. A plan that cannot be made leaves the text empty."""
+        if assessment.decision.reason is not Reason.ADVISE:
+            return ""
+        table = assessment.state.table
+        try:
+            plans = make_plans(assessment, self._runtime)
+        except IcebergMaintError as why:
+            self._context.log.warning(f"{table}: no plan: {self._runtime.masked(str(why))}")
+            return ""
+        records = self._runtime.ledger.records(str(table), ESTIMATE_RECORDS)
+        partitions = len(assessment.measured.partitions)
+        return advice_of(assessment.decision, plans, partitions, records).sentence()
 
     def _sync_partitions(self, measured: Measured) -> None:
-        """Adds new keys. Deletes keys that the ledger has retired, unless a run uses the asset."""
+        """Adds new keys. Deletes keys that the ledger has retired and keys that no partition ever had,
+        unless a run uses the asset."""
         name = self._translator.get_partitions_name(measured.table)
         known = set(self._instance.get_dynamic_partitions(name))
         if new := sorted(set(measured.partitions) - known):
             self._instance.add_dynamic_partitions(name, new)
         retired = known & set(self._runtime.ledger.retired_partitions(measured.table))
+        retired |= unknown_partitions(self._runtime, measured.table, known)
         retired -= set(measured.partitions)
         if not retired or self._busy(self._translator.get_asset_key(measured.table)):
             return
         for key in sorted(retired):
             self._instance.delete_dynamic_partition(name, key)
 
-    def _log_partitions(self, assessment: Assessment, before: Measured | None) -> None:
-        """Observes the worst unhealthy partitions, then changed ones.
+    def _log_partitions(self, assessment: Assessment, before: Measured | None, sequence_number: int) -> None:
+        """Observes the worst unhealthy partitions, then those that changed since `before` or have files of
+        a later sequence number.
 
         Only few: Dagster plots the last hundred events of an asset.
         """
@@ -184,7 +254,12 @@ class Observation:
         changed = [
             p
             for p in ranked
-            if not p.findings and p.partition in old and old[p.partition] != measured[p.partition]
+            if not p.findings
+            and p.partition in old
+            and (
+                old[p.partition] != measured[p.partition]
+                or measured[p.partition].max_data_sequence_number > sequence_number > 0
+            )
         ]
         for p in reversed((unhealthy + changed)[:WORST_PARTITIONS]):
             self._context.log_event(
@@ -195,14 +270,29 @@ class Observation:
                 )
             )
 
-    def _log_checks(self, assessment: Assessment) -> None:
+    def _stale(self, assessment: Assessment) -> list[PartitionKey]:
+        """The partitions whose checks Dagster does not show as they are."""
         now_ms = self._runtime.clock.now_ms()
         unhealthy = [p.partition for p in rank(assessment.decision) if p.findings]
-        stale = outdated(
+        return outdated(
             self._instance, self._translator, assessment.measured, assessment.policy, now_ms, unhealthy
         )
+
+    def _log_checks(self, assessment: Assessment, held_by: str, *, again: bool) -> None:
+        """Evaluates the checks that Dagster does not show as they are; `again` those of all unhealthy
+        partitions, up to the limit."""
+        stale = self._stale(assessment)
+        if again:
+            unhealthy = [p.partition for p in rank(assessment.decision) if p.findings][:MAX_FAILING]
+            stale = list(dict.fromkeys([*stale, *unhealthy]))
         evaluations = partition_evaluations(
-            self._instance, self._translator, assessment.measured, assessment.policy, now_ms, stale
+            self._instance,
+            self._translator,
+            assessment.measured,
+            assessment.policy,
+            self._runtime.clock.now_ms(),
+            stale,
+            held_by,
         )
         log_evaluations(self._context, evaluations)
         log_evaluations(

@@ -10,11 +10,14 @@ from pathlib import Path
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.checks import NOT_MEASURED, unmeasured_evaluation
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
+from iceberg_maint.defs.due_observations import TableSigns, read_signs
 from iceberg_maint.defs.instance import check_instance, observing
+from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
+from iceberg_maint.defs.metadata import unmeasured_metadata
 from iceberg_maint.defs.names import ENGINE_TAG
-from iceberg_maint.defs.stored_health import read_pointers
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.runtime import Runtime
@@ -97,16 +100,18 @@ def build_changes_sensor(
     tables: Sequence[TableId],
     left_out: Mapping[TableId, Exception],
     runtime: Runtime,
+    translator: IcebergTranslator,
     table_list: Path,
     configuration: ConfigurationFile | None,
     belongs: Callable[[TableId], bool],
     reload: Reload,
     status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
-    """Follows the catalogs' lists and pointers for new, dropped and changed tables, and the
-    configuration file for changes. Reports the tables that were left out of this code location.
+    """Follows the catalogs' lists and pointers for new, dropped and changed tables, the pauses, the ends of
+    runs, and the configuration file for changes. Reports the tables that were left out of this code location.
 
-    The ledger knows which changes were measured. The cursor only informs a person about the last tick.
+    It compares with the last observation that Dagster received, not with the last measurement: the command
+    line and runs measure too. The cursor only informs a person about the last tick.
     """
 
     @dg.sensor(
@@ -132,28 +137,37 @@ def build_changes_sensor(
         messages = [runtime.masked(m) for m in messages]
         for message in messages:
             context.log.info(message)
+        changed = [s for s in read_signs(tables, runtime, context.instance, translator) if s.changed()]
+        events = _first_contact(context.instance, changed, translator)
         if observing(context.instance):
-            return dg.SkipReason("; ".join([*messages, _UNDER_WAY]))
-        changed = changed_tables(tables, runtime)
+            return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), asset_events=events)
         if not changed:
             return dg.SkipReason("; ".join([*messages, f"none of {len(tables)} tables changed"]))
-        chunk = [t for t, _ in changed][:TABLES_PER_RUN]
+        chunk = changed[:TABLES_PER_RUN]
         epoch = runtime.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
-        body = "\n".join(f"{t} {pointer}" for t, pointer in changed[:TABLES_PER_RUN])
+        body = "\n".join(s.digest_text() for s in chunk)
         key = hashlib.sha256(f"{epoch}\n{body}".encode()).hexdigest()[:24]
         return dg.SensorResult(
-            run_requests=[_observe_request(chunk, key)],
+            run_requests=[_observe_request([s.table for s in chunk], key)],
             cursor=f"{len(chunk)} of {len(changed)} changed tables requested",
+            asset_events=events,
         )
 
     return table_changes
 
 
-def changed_tables(tables: Sequence[TableId], runtime: Runtime) -> list[tuple[TableId, str]]:
-    """Existing tables whose pointer is not the one their stored health was measured at."""
-    known = {k.table: k.pointer for k in runtime.ledger.known_tables()}
-    pointers = read_pointers(runtime, tables)
-    return [(t, pointers[t]) for t in tables if t in pointers and pointers[t] != known.get(t)]
+def _first_contact(
+    instance: dg.DagsterInstance, signs: Sequence[TableSigns], translator: IcebergTranslator
+) -> list[dg.AssetObservation | dg.AssetCheckEvaluation]:
+    """Events that show tables as not measured yet, once per table. Without them Dagster shows checks that
+    were never evaluated as passed."""
+    events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
+    for s in [s for s in signs if s.last is None][:TABLES_PER_RUN]:
+        key = translator.get_asset_key(s.table)
+        events.append(unmeasured_evaluation(s.table, translator))
+        events.append(dg.AssetObservation(key, description=NOT_MEASURED, metadata=unmeasured_metadata()))
+        store_last_observation(instance, key, LastObservation())
+    return events
 
 
 def follow_table_list(

@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping import held_back
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import (
+    REMOVING_OPERATIONS,
+    UNPARTITIONED_KEY,
+    Operation,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
@@ -46,6 +52,16 @@ def stored_decision(runtime: Runtime, measured: Measured) -> tuple[TableHistory,
     return decide_stored(
         measured, stored_policy(runtime, measured), runtime.ledger, now_ms, runtime.row_types
     )
+
+
+def unknown_partitions(runtime: Runtime, table: TableId, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
+    """Returns the keys that no partition of the table has or had, by its stored health. Returns none without
+    stored health."""
+    measured = runtime.ledger.health(table)
+    if measured is None:
+        return set()
+    known = {UNPARTITIONED_KEY, *measured.partitions, *runtime.ledger.missing_partitions(table)}
+    return set(keys) - known
 
 
 def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:

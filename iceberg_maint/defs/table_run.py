@@ -12,7 +12,9 @@ import dagster as dg
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.defs.last_observation import store_run
 from iceberg_maint.defs.names import FORCE_TAG
+from iceberg_maint.defs.observe import Observation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.report.refusals import refusal
@@ -46,10 +48,17 @@ class TableRun(ABC):
     ) -> None:
         self._context, self._table, self._translator = context, table, translator
         self._runtime = runtime.on_session(session)
+        self._requested: frozenset[PartitionKey] | None = None
 
     def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
-        """Maintains these partitions, or all, with the operations of the class."""
+        """Maintains these partitions, or all, with the operations of the class.
+
+        If a user or the system terminates the run, it evaluates the checks and raises the interrupt with
+        the completed work as its message.
+        """
         context = self._context
+        self._requested = partitions
+        store_run(context.instance, self._translator.get_asset_key(self._table), context.run.run_id)
         # Each retry of Dagster within a run has its own lease.
         retry = f"-{context.retry_number}" if context.retry_number else ""
         request = Request(
@@ -58,7 +67,36 @@ class TableRun(ABC):
             force=context.run.tags.get(FORCE_TAG) == "true",
             operations=tuple(self.operations),
         )
-        return maintain(self._table, request, self._runtime, self._observe)
+        try:
+            return maintain(self._table, request, self._runtime, self._observe)
+        except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
+            message = f"{self._table}: stopped in order: {self._progress()}, the rest resumes"
+            context.log.warning(message)
+            try:
+                self._evaluate_stopped()
+            except Exception as error:  # noqa: BLE001 - an error must not take the place of the interrupt
+                why = self._runtime.redacted_error(error)
+                context.log.warning(f"{self._table}: checks not evaluated: {type(why).__name__}: {why}")
+            # Without the trace of the place in the work where the interrupt arrived.
+            raise type(interrupt)(message) from None
+
+    @abstractmethod
+    def _progress(self) -> str:
+        """What the run had done when it was terminated."""
+
+    @abstractmethod
+    def _evaluate_stopped(self) -> None:
+        """Evaluates the checks of a run that was terminated."""
+
+    def _report_health(self) -> None:
+        """Reports the table's health at the end of the run, as the observe job does. An error here does not
+        change the result of the run: the sensor requests an observation."""
+        try:
+            observation = Observation(self._context, [self._table], self._runtime, self._translator)
+            observation.observe_table(self._table)
+        except Exception as error:  # noqa: BLE001 - the maintenance is done
+            why = self._runtime.redacted_error(error)
+            self._context.log.warning(f"{self._table}: health not reported: {type(why).__name__}: {why}")
 
     @abstractmethod
     def _observe(self, event: Event) -> None:

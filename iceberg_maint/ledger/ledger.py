@@ -33,7 +33,16 @@ from iceberg_maint.ledger import table_history as past
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, Cursor, KnownTable, Lease, Report, StoredBatch
+from iceberg_maint.ports.ledger import (
+    Attempt,
+    BatchStatus,
+    Cursor,
+    KnownTable,
+    Lease,
+    Report,
+    StoredBatch,
+    StoredPause,
+)
 
 
 class SqlLedger:
@@ -200,9 +209,13 @@ class SqlLedger:
         with self._database.write(table_uuid) as conn:
             return readers.remove(conn, table_uuid, name)
 
-    def pause(self, table: str, note: str) -> None:
+    def pause(self, table: str, note: str, by: str = "") -> None:
         with self._database.write(f"pause {table}") as conn:
-            past.set_pause(conn, table, note)
+            past.set_pause(conn, table, note, by)
+
+    def pauses(self) -> tuple[StoredPause, ...]:
+        with self._database.read() as conn:
+            return past.pauses(conn)
 
     def resume(self, table: str, table_uuid: str | None = None) -> None:
         with self._database.write(f"pause {table}") as conn:
@@ -228,6 +241,10 @@ class SqlLedger:
     def forget_table(self, table: TableId) -> None:
         with self._database.write(str(table)) as conn:
             table_health.forget(conn, table)
+
+    def missing_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
+        with self._database.read() as conn:
+            return table_health.missing(conn, table)
 
     def retired_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
         with self._database.read() as conn:

@@ -65,12 +65,17 @@ def _keep_clock_marks(conn: Connection) -> None:
     conn.execute(text("INSERT INTO icm_clock SELECT '', NULL, COALESCE(MAX(appended_ms), 0) FROM icm_record"))
 
 
+def _keep_who_paused(conn: Connection) -> None:
+    conn.execute(text("ALTER TABLE icm_pause ADD COLUMN paused_by TEXT"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
     4: _keep_what_files_are_of,
     5: _hear_runs,
     6: _keep_clock_marks,
+    7: _keep_who_paused,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

@@ -170,6 +170,7 @@ partition_history = Table(
 )
 
 # `table_uuid` identifies the table after a rename. It is null for the fleet and for unknown names.
+# `paused_by` is null in rows of earlier versions.
 pause = Table(
     "icm_pause",
     metadata,
@@ -177,6 +178,7 @@ pause = Table(
     Column("table_uuid", String(64)),
     Column("note", Text, nullable=False),
     Column("paused_ms", BigInteger, nullable=False),
+    Column("paused_by", Text),
 )
 
 # The last health of each table. `form` names the format of `head` and `partitions`.

@@ -135,6 +135,13 @@ def forget(conn: Connection, table: TableId) -> None:
         _drop(conn, uuid)
 
 
+def missing(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:
+    """Returns the partition keys that earlier health of the table had and the stored health lacks."""
+    uuid = select(health.c.table_uuid).where(health.c.table_name == str(table)).scalar_subquery()
+    rows = select(partition_missing.c.partition).where(partition_missing.c.table_uuid == uuid)
+    return tuple(sorted(map(PartitionKey, conn.scalars(rows))))
+
+
 def retired(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:
     """Returns the partition keys that were missing in two observations in a row; none while a run has the
     table's lease."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, or_, select
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select
 
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import FLEET, PartitionKey
 from iceberg_maint.core.model.reasons import current_reason
@@ -15,7 +16,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
-from iceberg_maint.ports.ledger import BatchStatus, Report
+from iceberg_maint.ports.ledger import BatchStatus, Report, StoredPause
 
 _HOUR_MS = 3_600_000
 
@@ -23,11 +24,12 @@ _HOUR_MS = 3_600_000
 def read(conn: Connection, table_uuid: str, table: str, operation: str) -> TableHistory:
     """Returns the table's history. `lease_owner` is the owner of any unexpired lease, including the
     caller's own."""
-    note = pause_note(conn, table_uuid, table)
+    in_force = _pauses_of(conn, table_uuid, table)
     partitions, input_bytes = _hour(conn, table_uuid, operation)
     return TableHistory(
-        paused=note is not None,
-        paused_reason=note or "",
+        paused=bool(in_force),
+        paused_reason=in_force[0].note if in_force else "",
+        pauses=in_force,
         lease_owner=owner_of(conn, table_uuid),
         unknown_commits=_unknown(conn, table_uuid, operation),
         hour_partitions=partitions,
@@ -64,12 +66,16 @@ def write(
             )
 
 
-def set_pause(conn: Connection, table: str, note: str) -> None:
+def set_pause(conn: Connection, table: str, note: str, by: str) -> None:
     """Pauses the name and, if its health is stored, the table that has it now."""
     remove_pause(conn, table)
     conn.execute(
         insert(pause).values(
-            table_name=table, table_uuid=_uuid_of(conn, table), note=note, paused_ms=db_now_ms()
+            table_name=table,
+            table_uuid=_uuid_of(conn, table),
+            note=note,
+            paused_ms=db_now_ms(),
+            paused_by=by or None,
         )
     )
 
@@ -82,15 +88,34 @@ def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) ->
     conn.execute(delete(pause).where(or_(pause.c.table_name == table, *by_uuid)))
 
 
+def pauses(conn: Connection) -> tuple[StoredPause, ...]:
+    """Returns the pauses in force: the fleet's first, then by name."""
+    rows = conn.execute(select(pause).order_by(pause.c.table_name != FLEET, pause.c.table_name))
+    return tuple(StoredPause(r.table_name, r.table_uuid, _pause(r)) for r in rows)
+
+
 def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
     """Returns the note of the pause in force, None without a pause. The table's own pause takes
     precedence over the fleet's."""
-    return conn.scalar(
-        select(pause.c.note)
+    in_force = _pauses_of(conn, table_uuid, table)
+    return in_force[0].note if in_force else None
+
+
+def _pauses_of(conn: Connection, table_uuid: str, table: str) -> tuple[Pause, ...]:
+    """Returns the newest pause of the table's own, then the fleet's."""
+    rows = conn.execute(
+        select(pause)
         .where(or_(pause.c.table_name.in_((table, FLEET)), pause.c.table_uuid == table_uuid))
-        .order_by(pause.c.table_name == FLEET, pause.c.paused_ms.desc())
-        .limit(1)
+        .order_by(pause.c.paused_ms.desc())
     )
+    newest: dict[bool, Pause] = {}
+    for row in rows:
+        newest.setdefault(row.table_name == FLEET, _pause(row))
+    return tuple(newest[fleet] for fleet in (False, True) if fleet in newest)
+
+
+def _pause(row: Row[*tuple[Any, ...]]) -> Pause:
+    return Pause(row.note, row.paused_by or "", row.paused_ms, fleet=row.table_name == FLEET)
 
 
 def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:

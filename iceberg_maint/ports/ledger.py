@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
@@ -127,6 +127,16 @@ class KnownTable:
     table_uuid: str
     pointer: str
     observed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPause:
+    """A pause in the ledger. `table` is the name that was paused, `*` for the fleet. `table_uuid`
+    identifies the table after a rename; None for the fleet and for a name without stored health."""
+
+    table: str
+    table_uuid: str | None
+    pause: Pause
 
 
 class Ledger(Protocol):
@@ -302,8 +312,12 @@ class Ledger(Protocol):
         """Deletes a reader. Returns whether it existed."""
         ...
 
-    def pause(self, table: str, note: str) -> None:
-        """Pauses a table. With table `*` it pauses all tables."""
+    def pause(self, table: str, note: str, by: str = "") -> None:
+        """Pauses a table. With table `*` it pauses all tables. `by` names the operator."""
+        ...
+
+    def pauses(self) -> tuple[StoredPause, ...]:
+        """Returns the pauses in force: the fleet's first, then by name."""
         ...
 
     def resume(self, table: str, table_uuid: str | None = None) -> None:
@@ -330,6 +344,10 @@ class Ledger(Protocol):
 
     def forget_table(self, table: TableId) -> None:
         """Deletes the stored health of a table that no longer exists. History and records stay."""
+        ...
+
+    def missing_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
+        """Returns the partition keys that earlier health of the table had and the stored health lacks."""
         ...
 
     def retired_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:

@@ -18,7 +18,7 @@ from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.work import table_work, writer_reason
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.explain import TableExplanation
-from iceberg_maint.report.formatting import duration, moment, number, sentence, size
+from iceberg_maint.report.formatting import duration, moment, number, outcome_sentence, sentence, size
 from iceberg_maint.report.housekeeping import draw_housekeeping, planned_housekeeping
 
 SHOWN_PARTITIONS = 20
@@ -56,7 +56,8 @@ def draw_health(console: Console, measured: Measured) -> None:
     health = measured.table_health
     console.print(
         f"[bold]{escape(str(measured.table))}[/] snapshot {measured.snapshot_id}: "
-        f"{number(total.data_files)} data files, {size(total.data_bytes)}, {number(total.records)} rows, "
+        f"{number(total.data_files)} data files, {size(total.data_bytes)}, {number(total.records)} rows"
+        f"{' (deletes not subtracted)' if total.delete_files else ''}, "
         f"{number(total.small_files)} small, {number(total.delete_files)} delete files; "
         f"{number(health.snapshots)} snapshots, {number(health.manifests)} manifests, "
         f"metadata {size(health.metadata_bytes)} "
@@ -153,7 +154,8 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
     """Draws the outcome of one operation of `run`."""
     console.print(
         f"[bold]{escape(outcome.table)}[/] {outcome.operation}: {word(outcome.outcome.value)} "
-        f"{outcome.reason.value} - {sentence(outcome.reason)}"
+        f"{outcome.reason.value} - "
+        + outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))
         + (f" ({escape(outcome.message)})" if outcome.message else "")
     )
     if outcome.batches:

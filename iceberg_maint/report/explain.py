@@ -13,14 +13,15 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.ledger import Cursor
+from iceberg_maint.report.advice import Advice, advice_document
 from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.formatting import duration, moment, number, sentence
+from iceberg_maint.report.holds import hold, pause_of, resumption
 from iceberg_maint.report.housekeeping import (
     PUBLISH_CHANGE,
     HousekeepingExplanation,
     housekeeping_document,
     pending_publish,
-    resumption,
 )
 from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
 
@@ -42,7 +43,7 @@ class PartitionExplanation:
 class TableExplanation:
     """Explanation of the decision on a table. `truth` is the one sentence to read first;
     `housekeeping` has one explanation per operation on the table as a whole; `cursors` has the progress
-    of each operation."""
+    of each operation; `advice` is what a run would do in mode advise."""
 
     decision: Decision
     truth: str
@@ -53,6 +54,7 @@ class TableExplanation:
     last: Record | None
     housekeeping: tuple[HousekeepingExplanation, ...] = ()
     cursors: tuple[Cursor, ...] = ()
+    advice: Advice | None = None
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -73,6 +75,7 @@ def explain(
     now_ms: int,
     housekeeping: tuple[HousekeepingExplanation, ...] = (),
     cursors: tuple[Cursor, ...] = (),
+    advice: Advice | None = None,
 ) -> TableExplanation:
     """Explains a decision that was made on these values."""
     partitions = tuple(
@@ -80,7 +83,7 @@ def explain(
     )
     return TableExplanation(
         decision,
-        _truth(decision, history, now_ms),
+        _truth(decision, advice, now_ms),
         _table_change(decision, partitions, history),
         partitions,
         policy_values(policy),
@@ -88,6 +91,7 @@ def explain(
         last,
         housekeeping,
         cursors,
+        advice,
     )
 
 
@@ -101,6 +105,8 @@ def explanation_document(why: TableExplanation) -> Document:
         "truth": why.truth,
         "change": why.change,
         "evidence": dict(sorted(why.decision.evidence.items())),
+        "held_by": hold(why.decision) or None,
+        "advice": advice_document(why.advice),
         "policy": values_document(why.values, why.sources),
         "partitions": [
             {
@@ -121,7 +127,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "next": {
             "verdict": why.decision.verdict.value,
             "reason": why.decision.reason.value,
-            "due_partitions": [p.partition for p in why.decision.due()],
+            "due_partitions": [p.partition for p in why.decision.backlog()],
             "until_ms": why.decision.until_ms,
         },
     }
@@ -168,7 +174,7 @@ def _last_of(partition: PartitionKey, last: Record | None) -> str | None:
     return None
 
 
-def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
+def _truth(decision: Decision, advice: Advice | None, now_ms: int) -> str:
     reasons = {p.reason for p in decision.partitions}
     due = len(decision.due())
     total = len(decision.partitions)
@@ -178,8 +184,10 @@ def _truth(decision: Decision, history: TableHistory, now_ms: int) -> str:
         rest = f" {quarantined} more are quarantined." if quarantined else ""
         return f"Unhealthy: {due} of {total} partitions are due ({sentence(decision.reason)}).{rest}"
     if decision.reason is Reason.PAUSED:
-        note = f": {history.paused_reason}" if history.paused_reason else ""
-        return f"Paused{note}."
+        due = len(decision.backlog())
+        return f"{pause_of(decision.evidence)}. {due} of {total} partitions are due."
+    if decision.reason is Reason.ADVISE and advice is not None:
+        return advice.sentence()
     if Reason.QUARANTINED in reasons:
         return f"Quarantined: {quarantined} of {total} partitions wait for a person after repeated failures."
     if waiting:

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -56,6 +57,11 @@ def number(value: object) -> str:
     return str(value)
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: `1 file`, `2 files`."""
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
 def escape_control_chars(text: str, *, styled: bool = False) -> str:
     """Replaces characters that steer a terminal or change the text direction by their escapes.
 
@@ -74,3 +80,17 @@ def _escaped(text: str) -> str:
 def sentence(reason: Reason) -> str:
     """The reason's sentence."""
     return SENTENCES[reason]
+
+
+_DONE = {
+    Reason.MANIFESTS: "the manifests were regrouped",
+    Reason.SNAPSHOTS: "snapshots or refs past their retention were expired",
+    Reason.ORPHAN_FILES: "storage was searched for orphan files",
+}
+
+
+def outcome_sentence(outcome: OutcomeStatus, reason: Reason, *, ran: bool) -> str:
+    """The sentence of an outcome. Housekeeping that `ran` with success says what it did: its reason held
+    before it, and holds no longer."""
+    successful = outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
+    return _DONE.get(reason, SENTENCES[reason]) if ran and successful else SENTENCES[reason]

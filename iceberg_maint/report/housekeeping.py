@@ -25,6 +25,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.report.formatting import escape_control_chars, moment, number, sentence
+from iceberg_maint.report.holds import resumption
 from iceberg_maint.report.json_documents import Document
 
 PUBLISH_CHANGE = (
@@ -142,13 +143,6 @@ def planned_housekeeping(work: MetadataWork | RemoveOrphanFiles) -> str:
             return f"{sweep}search for orphan files and move them to the trash"
         case _:
             assert_never(work)
-
-
-def resumption(decision: Decision) -> str:
-    """What ends the pause of this decision. A table's pause and the fleet's pause end separately."""
-    if decision.evidence.get("by") == "policy":
-        return "policy key paused: false"
-    return f"iceberg-maint resume {decision.table}, or without TABLE if the whole fleet is paused"
 
 
 def pending_publish(evidence: Mapping[str, str]) -> str:

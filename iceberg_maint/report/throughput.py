@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from iceberg_maint.core.outcomes.record import Record
 
+ESTIMATE_RECORDS = 50
+"""Newest records whose speed an estimate uses."""
+
 
 def bytes_per_second(records: Iterable[Record]) -> float | None:
     """Input bytes per second of the committed batches in these records; None without any."""

@@ -138,7 +138,7 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
             # The record keeps the batches that the run executed before the exception.
-            run.stopped_by, run.message = Reason.TERMINATED, f"ended by {type(why).__name__}"
+            run.stopped_by, run.message = Reason.TERMINATED, _ended_by(why, decision, run)
             with suppress(Exception):
                 finish_operation(assessment, decision, run)
             raise
@@ -147,6 +147,16 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
         if assessment.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
             _prune(assessment, assessment.policy.ledger_keep_days, runtime)
         return outcome
+
+
+def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
+    """What ended the operation, and how many of its partitions were done."""
+    completed = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
+    done = {p for o in run.outcomes if o.outcome in completed for p in o.partitions}
+    total = done | {p.partition for p in decision.due()}
+    if not total:
+        return f"ended by {type(why).__name__}"
+    return f"ended by {type(why).__name__}: {len(done)} of {len(total)} partitions done, the rest resumes"
 
 
 def _prune(assessment: Assessment, keep_days: int, runtime: Runtime) -> None:

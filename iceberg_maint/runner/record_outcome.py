@@ -30,6 +30,8 @@ def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> Op
         reason = decision.reason
     if not final_outcomes and run.stopped_by is not None:
         reason = run.stopped_by
+    if run.stopped_by is Reason.TERMINATED and status in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP):
+        reason = Reason.TERMINATED
     outcome = OperationOutcome(
         table=decision.table,
         operation=decision.operation,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.report.formatting import moment
 from iceberg_maint.runner import reconcile as reconciling
 from iceberg_maint.runner.reconcile import Settled
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
@@ -39,6 +41,14 @@ def test_history_of_a_table_that_is_gone_is_still_there(lake: Lake) -> None:
     assert len(lake.json("history", "db.sick")["records"]) == 1
 
 
+def test_history_of_a_table_that_never_was_exits_2(lake: Lake) -> None:
+    assert lake.json("history", "db.sikc", exit_code=2)["error"] == {
+        "code": "ICM-126",
+        "message": "catalog lake has no table 'lake.db.sikc'.",
+        "fix": "did you mean lake.db.sick?",
+    }
+
+
 def test_report_counts_health_and_work_without_the_catalog(lake: Lake) -> None:
     lake("run")
     lake.catalog.unreachable = True
@@ -62,12 +72,16 @@ def test_unreachable_catalog_exits_2_with_one_line(lake: Lake) -> None:
 
 
 def test_pause_of_a_table_holds_it_until_resume(lake: Lake) -> None:
-    assert lake.json("pause", "db.sick", "--note", "migration") == {
+    assert lake.json("pause", "db.sick", "--note", "migration", "--by", "anna") == {
         "paused": "lake.db.sick",
         "note": "migration",
+        "by": "anna",
     }
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["reason"] == "paused"
-    assert lake.json("why", "db.sick")["truth"] == "Paused: migration."
+    since = moment(lake.json("tables")["pauses"][0]["since_ms"])
+    assert lake.json("why", "db.sick")["truth"] == (
+        f"Paused by anna since {since}: migration. 2 of 3 partitions are due."
+    )
     assert lake.engine.batches == []
     lake("resume", "db.sick")
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
@@ -86,11 +100,71 @@ def test_pause_of_the_fleet_holds_every_table(lake: Lake) -> None:
     assert lake("pause").stdout == "paused: the whole fleet\n"
     reasons = {t["operations"][REWRITE]["reason"] for t in lake.json("run")["tables"]}
     assert reasons == {"paused"}
-    assert lake.json("why", "db.sick")["change"] == (
-        "iceberg-maint resume lake.db.sick, or without TABLE if the whole fleet is paused"
-    )
+    assert lake.json("why", "db.sick")["change"] == "iceberg-maint resume"
     lake("resume")
     assert lake.json("run", "db.sick")["tables"][0]["operations"][REWRITE]["outcome"] == "IMPROVED"
+
+
+def test_paused_table_keeps_its_due_partitions_and_backlog(lake: Lake) -> None:
+    def sick() -> dict[str, Any]:
+        return {t["table"]: t for t in lake.json("tables")["tables"]}["lake.db.sick"]
+
+    before = sick()
+    lake("pause", "db.sick", "--note", "migration", "--by", "anna")
+    after = sick()
+    assert (before["due_partitions"], before["backlog_bytes"]) == (2, 18_000)
+    assert (after["due_partitions"], after["backlog_bytes"]) == (2, 18_000)
+    assert (after["verdict"], after["reason"]) == ("DEFER", "paused")
+    assert lake.json("why", "db.sick")["next"]["due_partitions"] == ["day=1", "day=2"]
+
+
+@pytest.mark.parametrize("screen", ["tables", "report"])
+def test_pause_is_a_banner_with_note_operator_time_and_the_command_that_ends_it(
+    lake: Lake, screen: str
+) -> None:
+    lake("tables")
+    lake("pause", "--note", "catalog moves", "--by", "ben")
+    lake("pause", "db.sick", "--note", "migration", "--by", "anna")
+    pauses = lake.json(screen)["pauses"]
+    since = [moment(p.pop("since_ms")) for p in pauses]
+    assert pauses == [
+        {"table": "*", "note": "catalog moves", "by": "ben", "end": "iceberg-maint resume"},
+        {
+            "table": "lake.db.sick",
+            "note": "migration",
+            "by": "anna",
+            "end": "iceberg-maint resume lake.db.sick",
+        },
+    ]
+    assert lake(screen).stdout.splitlines()[:2] == [
+        f"PAUSED the whole fleet is paused by ben since {since[0]}: catalog moves. To end it: iceberg-maint resume",
+        (
+            f"PAUSED lake.db.sick is paused by anna since {since[1]}: migration. "
+            "To end it: iceberg-maint resume lake.db.sick"
+        ),
+    ]
+    lake("resume")
+    lake("resume", "db.sick")
+    assert lake.json(screen)["pauses"] == []
+
+
+@pytest.mark.parametrize(
+    ("pauses", "change"),
+    [
+        (["db.sick"], "iceberg-maint resume lake.db.sick"),
+        ([None], "iceberg-maint resume"),
+        (["db.sick", None], "iceberg-maint resume lake.db.sick and iceberg-maint resume"),
+    ],
+)
+def test_why_of_a_paused_table_names_the_commands_that_end_the_pause_at_hand(
+    lake: Lake, pauses: list[str | None], change: str
+) -> None:
+    for name in pauses:
+        lake("pause", *([] if name is None else [name]))
+    assert lake.json("why", "db.sick")["change"] == change
+    for command in change.split(" and "):
+        lake(*command.split()[1:])
+    assert lake.json("why", "db.sick")["verdict"] == "RUN"
 
 
 def test_resume_says_what_is_paused_still(lake: Lake) -> None:

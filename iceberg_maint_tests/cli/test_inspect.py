@@ -61,6 +61,26 @@ def test_tables_estimate_by_the_speed_of_earlier_batches(lake: Lake) -> None:
     assert (sick["backlog_bytes"], sick["estimate_seconds"]) == (8_000, 1.6)
 
 
+def test_tables_in_mode_advise_say_what_a_run_would_do(lake: Lake) -> None:
+    lake.configure("defaults: {mode: advise}\n")
+    healthy, sick = lake.json("tables")["tables"]
+    assert (healthy["held_by"], healthy["advice"]) == (None, None)
+    assert (sick["due_partitions"], sick["backlog_bytes"], sick["held_by"]) == (2, 18_000, "mode: advise")
+    assert sick["advice"] == {
+        "due_partitions": 2,
+        "partitions": 3,
+        "batches": 1,
+        "input_files": 18,
+        "output_files": 2,
+        "input_bytes": 18_000,
+        "estimate_seconds": None,
+        "held_by": "mode: advise",
+    }
+    assert why(lake, "db.sick")["advice"] == sick["advice"]
+    assert "mode: advise: 1 batch would make 2 files of 18" in lake("tables").stdout
+    assert lake.engine.batches == []
+
+
 def test_tables_measure_only_what_changed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake("tables")
     lake.catalog.put(table_of("lake.db.new", {"1": 1}))
@@ -202,12 +222,15 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
     [
         (
             ["--set", "paused=true"],
-            "Paused.",
+            "Paused by policy key paused: true. 2 of 3 partitions are due.",
             "policy key paused: false",
         ),
         (
             ["--set", "mode=advise"],
-            "Nothing to do: the policy's mode is advise: work is planned and reported, not executed.",
+            (
+                "A run would maintain 2 of 3 partitions in 1 batch: 18 files with 17.6 KiB become 2 files. "
+                "Held by mode: advise."
+            ),
             "policy key mode: act",
         ),
         (

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import dagster as dg
 import pytest
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionResolvedStatus
 
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.defs.automation import MAX_RANGES, pick_ranges
-from iceberg_maint_tests.defs.conftest import World, key
+from iceberg_maint.defs.last_observation import read_last_observation, store_run
+from iceberg_maint.report.formatting import moment
+from iceberg_maint_tests.defs.conftest import NAMES, World, key
 
 T = "lake.db.t"
+PASSED = AssetCheckExecutionResolvedStatus.SUCCEEDED
 
 
 def test_tick_after_observe_requests_the_failing_partitions_only(world: World) -> None:
@@ -63,6 +71,73 @@ def test_partition_observed_while_its_run_waits_and_sick_again_when_that_ends_is
     assert world.maintain(T, key("d1")).success
     for _ in range(2):
         assert world.tick() == {T: [key("d1")]}
+
+
+def shown_by_dagster(world: World, check: str) -> dict[AssetCheckExecutionResolvedStatus, set[str]]:
+    """The partitions of table T that Dagster shows with each status of a check, as its pages compute it."""
+    table = TableId.parse(T)
+    view = AssetGraphView.for_test(world.definitions, world.instance)
+    check_key = NAMES.get_check_key(table, check)
+
+    async def read() -> dict[AssetCheckExecutionResolvedStatus, set[str]]:
+        everything = view.get_full_subset(key=check_key)
+        found = {}
+        for status in AssetCheckExecutionResolvedStatus:
+            subset = await view.compute_subset_with_status(check_key, status, everything)
+            if keys := set(subset.expensively_compute_partition_keys()):
+                found[status] = keys
+        return found
+
+    return asyncio.run(read())
+
+
+def test_check_observed_while_its_run_waits_shows_the_result_after_a_good_run(world: World) -> None:
+    """Dagster takes the evaluation that was planned or made last: the one of the observation, which the
+    run's materialization makes stale. The sensor follows the end of the run."""
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    world.observe()
+
+    def observed(_batch: object) -> None:
+        table.add("d2", 1)
+        world.observe(changed_only=False)
+
+    world.engine.before_write = observed
+    assert world.maintain(T, key("d1")).success
+    assert shown_by_dagster(world, "small_files") == {}
+    last = read_last_observation(world.instance, NAMES.get_asset_key(TableId.parse(T)))
+    assert last is not None
+    assert last.run_id is not None  # so the sensor requests an observation
+    world.observe()
+    assert shown_by_dagster(world, "small_files") == {PASSED: {key("d1")}}
+
+
+def test_check_that_a_terminated_run_left_without_a_result_is_evaluated_by_the_next_observation(
+    world: World,
+) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    table.add("d2", 1)
+    world.observe()
+    asset = NAMES.get_asset_key(TableId.parse(T))
+    run = world.instance.create_run_for_job(
+        world.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={asset}),
+        asset_selection={asset},
+        status=dg.DagsterRunStatus.CANCELED,
+        tags={
+            "dagster/asset_partition_range_start": key("d1"),
+            "dagster/asset_partition_range_end": key("d2"),
+        },
+    )
+    store_run(world.instance, asset, run.run_id)
+    assert shown_by_dagster(world, "small_files") == {
+        AssetCheckExecutionResolvedStatus.SKIPPED: {key("d1"), key("d2")}
+    }
+    world.observe()
+    assert shown_by_dagster(world, "small_files") == {
+        PASSED: {key("d2")},
+        AssetCheckExecutionResolvedStatus.FAILED: {key("d1")},
+    }
 
 
 def test_failing_partition_backs_off_twice_as_long_each_time_then_is_quarantined(world: World) -> None:
@@ -136,6 +211,71 @@ def test_paused_table_is_not_requested_until_it_is_resumed(world: World) -> None
     assert world.tick() == {T: []}
     world.ledger.resume(T)
     assert world.tick() == {T: [key("d1")]}
+
+
+def conditions(world: World, table: str = T) -> dict[str, str | None]:
+    """The label of each condition in the last evaluation of a table's automation, by name."""
+    result = dg.evaluate_automation_conditions(
+        defs=world.definitions, instance=world.instance, cursor=world.cursor
+    )
+    asset = NAMES.get_asset_key(TableId.parse(table))
+    [evaluation] = [r.serializable_evaluation for r in result.results if r.key == asset]
+    nodes = [evaluation, *evaluation.child_evaluations]
+    return {n.condition_snapshot.name: n.condition_snapshot.label for n in nodes}
+
+
+def test_evaluation_says_why_due_partitions_wait(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    assert conditions(world)["maintenance_due"] == "maintenance due: not measured yet"
+    world.observe()
+    assert conditions(world)["maintenance_due"] == "maintenance due: 1 partition (small_files)"
+    world.ledger.pause(T, "migration", "anna")
+    since = moment(world.ledger.pauses()[0].pause.since_ms)
+    assert conditions(world)["maintenance_due"] == (
+        f"maintenance due: a pause by anna since {since}: migration (to end it: iceberg-maint resume {T}); "
+        "1 partition due"
+    )
+    world.ledger.resume(T)
+    world.policy = replace(world.policy, mode=Mode.ADVISE)
+    assert conditions(world)["maintenance_due"] == "maintenance due: mode: advise; 1 partition due"
+
+
+def test_mode_advise_shows_on_the_asset_and_its_checks_what_a_run_would_do(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    world.policy = replace(world.policy, mode=Mode.ADVISE)
+    world.observe()
+    [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
+    assert shown.asset_observation.metadata["iceberg_maint/advice"].value == (
+        "A run would maintain 1 of 1 partitions in 1 batch: 8 files with 7.8 KiB become 1 file. "
+        "Held by mode: advise."
+    )
+    assert shown.asset_observation.metadata["iceberg_maint/held_by"].value == "mode: advise"
+    assert world.evaluations("small_files")[key("d1")].description == (
+        "small_files is 8, threshold 5 (rewrite_data_files.min_input_files); held by mode: advise"
+    )
+
+
+@pytest.mark.parametrize("end", [dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE])
+def test_partition_whose_planned_evaluation_has_no_result_is_requested_again(
+    world: World, end: dg.DagsterRunStatus
+) -> None:
+    """A range run that was terminated: Dagster skips the evaluations that it had planned."""
+    table = world.catalog.create("db.t")
+    for day in ("d1", "d2"):
+        table.add(day, 8)
+    world.observe()
+    assert world.tick() == {T: [key("d1"), key("d2")]}
+    asset = NAMES.get_asset_key(TableId.parse(T))
+    world.instance.create_run_for_job(
+        world.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={asset}),
+        asset_selection={asset},
+        status=end,
+        tags={
+            "dagster/asset_partition_range_start": key("d1"),
+            "dagster/asset_partition_range_end": key("d2"),
+        },
+    )
+    assert world.tick() == {T: [key("d1"), key("d2")]}
 
 
 def test_leased_table_is_not_requested(world: World) -> None:

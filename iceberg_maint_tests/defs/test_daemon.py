@@ -26,14 +26,18 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from iceberg_maint import wiring
+from iceberg_maint.config import load_config
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY
 from iceberg_maint.defs.names import FORCE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.runner.assess import assess
 from iceberg_maint_tests.conftest import PROJECT
-from iceberg_maint_tests.support.e2e.lake import catalog_of, make_lake
+from iceberg_maint_tests.support.e2e.lake import catalog_of, iceberg_maint, make_lake
 from iceberg_maint_tests.support.servers.postgres import free_port
 
 NAMES = IcebergTranslator()
@@ -53,6 +57,7 @@ tables:
   lake.db.calm: {rewrite_data_files: {min_input_files: 100}}
   lake.db.late: {rewrite_data_files: {min_input_files: 100}}
   lake.db.stopped: {rewrite_data_files: {min_input_files: 100}}
+  lake.db.looked: {mode: advise}
 """
 BACKFILL = """
 mutation Backfill($params: LaunchBackfillParams!) {
@@ -65,12 +70,18 @@ mutation Backfill($params: LaunchBackfillParams!) {
 """
 
 
-def _make_table(catalog: SqlCatalog, name: str) -> Table:
-    """Three partitions of six small files each."""
+def _make_table(catalog: SqlCatalog, name: str, commits: int = 6) -> Table:
+    """Three partitions with one small file of each commit."""
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
     table = catalog.create_table(f"db.{name}", schema, partition_spec=spec)
-    for number in range(6):
+    _append(table, commits)
+    return table
+
+
+def _append(table: Table, commits: int) -> None:
+    """One small file in each partition per commit."""
+    for number in range(commits):
         table.append(
             pa.table(
                 {
@@ -79,7 +90,6 @@ def _make_table(catalog: SqlCatalog, name: str) -> Table:
                 }
             )
         )
-    return table
 
 
 def rows(table: Table) -> Counter[tuple[Any, ...]]:
@@ -146,6 +156,24 @@ class Daemon:
         ):
             yield connection
 
+    def evaluations(self, name: str, check: str) -> dict[str | None, dg.AssetCheckEvaluation]:
+        """The latest evaluation of a check of a table, by partition."""
+        key = NAMES.get_check_key(TableId.parse(f"lake.db.{name}"), check)
+        records = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+        found: dict[str | None, dg.AssetCheckEvaluation] = {}
+        for record in records:  # newest first
+            if isinstance(record.evaluation, dg.AssetCheckEvaluation):
+                found.setdefault(record.partition, record.evaluation)
+        return found
+
+    def observation(self, name: str) -> dg.AssetObservation | None:
+        """The newest observation of a whole table."""
+        key = NAMES.get_asset_key(TableId.parse(f"lake.db.{name}"))
+        for record in self.instance.fetch_observations(key, limit=20).records:
+            if record.asset_observation is not None and record.asset_observation.partition is None:
+                return record.asset_observation
+        return None
+
     def client(self) -> Any:
         from dagster_graphql import DagsterGraphQLClient
 
@@ -160,6 +188,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     config = make_lake(folder, cores=1, more=TABLES)
     catalog = catalog_of(folder)
     before = {name: rows(_make_table(catalog, name)) for name in ("sick", "calm", "stopped")}
+    for name in ("looked", "ended"):
+        _make_table(catalog, name, commits=1)
+    # The command line has measured all tables before Dagster sees them.
+    assert iceberg_maint(["tables"], config).returncode == 0
     for point in ("between_batches", "inside_batch"):
         (folder / "crash" / f"lake.db.sick {point}").touch()
     settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
@@ -302,6 +334,98 @@ def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     assert daemon.ledger.open_attempts(uuid) == ()
     assert len(daemon.ledger.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == 1
     assert rows(daemon.table("stopped")) == daemon.before["stopped"]
+
+
+def test_terminated_run_of_due_partitions_is_resumed_by_the_automation(daemon: Daemon) -> None:
+    """The run is one of the automation's. A person terminates it in its first batch."""
+    daemon.wait("ended observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.ended"))
+    (daemon.folder / "crash" / "waiting").unlink(missing_ok=True)
+    (daemon.folder / "crash" / "lake.db.ended wait").touch()
+    _append(daemon.table("ended"), 5)
+    daemon.wait("worker waiting", (daemon.folder / "crash" / "waiting").exists)
+    [first] = daemon.maintenance_runs("ended")
+    daemon.client().terminate_run(first.run_id)
+
+    def ended() -> Any:
+        at = daemon.instance.get_run_by_id(first.run_id)
+        return at if at is not None and at.is_finished else None
+
+    assert daemon.wait("run ended", ended).status is dg.DagsterRunStatus.CANCELED
+    [failure] = daemon.instance.all_logs(first.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    error = failure.dagster_event.step_failure_data.error
+    assert error.message.strip().endswith(
+        "lake.db.ended: stopped in order: 0 of 3 partitions done, the rest resumes"
+    )
+    assert error.cause is None
+    shown = {e.partition: e.passed for e in daemon.evaluations("ended", "small_files").values()}
+    assert shown == dict.fromkeys((f"day={d}" for d in DAYS), False)
+    [record] = daemon.ledger.records("lake.db.ended", 10)
+    assert (record.run_id, record.outcome.reason) == (first.run_id, Reason.TERMINATED)
+
+    def healed() -> bool:
+        return daemon.materialized("ended") == {f"day={d}" for d in DAYS}
+
+    daemon.wait("resumed by the automation", healed)
+    assert list(daemon.batch_commits("ended").values()) == [1, 1, 1]
+
+
+def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_measured_first(
+    daemon: Daemon,
+) -> None:
+    for name in ("looked", "calm"):
+        daemon.wait(
+            f"{name} observed",
+            lambda at=name: daemon.instance.get_dynamic_partitions(f"iceberg/lake.db.{at}"),
+        )
+    _append(daemon.table("looked"), 5)
+    # In the same process as the commit, so that no tick comes between.
+    runtime = wiring.build(load_config(daemon.folder / "config.yaml", os.environ))
+    measured = assess(TableId.parse("lake.db.looked"), runtime).measured
+    assert measured.total().small_files == 18
+    daemon.ledger.pause("lake.db.calm", "migration", "anna")
+
+    def held_by(name: str, text: str) -> bool:
+        observation = daemon.observation(name)
+        found = observation.metadata.get("iceberg_maint/held_by") if observation is not None else None
+        return found is not None and text in str(found.value)
+
+    daemon.wait(
+        "red and paused",
+        # The observation of a table comes after its checks.
+        lambda: held_by("looked", "mode: advise") and held_by("calm", "by anna"),
+        seconds=120,
+    )
+    daemon.ledger.resume("lake.db.calm")
+    shown = {p: e.passed for p, e in daemon.evaluations("looked", "small_files").items()}
+    assert shown == dict.fromkeys((f"day={d}" for d in DAYS), False)
+    observation = daemon.observation("looked")
+    assert observation is not None
+    advice = str(observation.metadata["iceberg_maint/advice"].value)
+    assert advice.startswith("A run would maintain 3 of 3 partitions in 3 batches: 18 files with ")
+    assert daemon.maintenance_runs("looked") == []
+
+
+def test_partition_that_is_none_is_dropped_and_its_check_is_not_red(daemon: Daemon) -> None:
+    table, typo = TableId.parse("lake.db.calm"), "day=d1x"
+    name = NAMES.get_partitions_name(table)
+    daemon.wait("calm observed", lambda: daemon.instance.get_dynamic_partitions(name))
+    daemon.instance.add_dynamic_partitions(name, [typo])
+    run_id = daemon.client().submit_job_execution(
+        "__ASSET_JOB",
+        repository_location_name="iceberg_maint_tests.support.defs.crashing",
+        repository_name="__repository__",
+        tags={"dagster/partition": typo},
+        asset_selection=[list(table.parts)],
+    )
+
+    def ended() -> Any:
+        at = daemon.instance.get_run_by_id(run_id)
+        return at if at is not None and at.is_finished else None
+
+    assert daemon.wait("run ended", ended).status is dg.DagsterRunStatus.FAILURE
+    assert daemon.instance.get_dynamic_partitions(name) == [f"day={d}" for d in DAYS]
+    assert typo not in daemon.materialized("calm")
+    assert all(e.passed for e in daemon.evaluations("calm", "small_files").values())
 
 
 def test_new_table_becomes_an_asset_by_itself(daemon: Daemon) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.defs.automation import DATA_FIRST_SECONDS
 from iceberg_maint.defs.stored_health import allows
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
@@ -224,12 +226,70 @@ def test_failed_operation_fails_the_run_and_the_others_are_told(world: World) ->
     assert last["remove_orphan_files"].startswith("FAILED, error: ")
 
 
-def test_data_and_housekeeping_are_requested_apart(world: World) -> None:
+def test_housekeeping_is_requested_after_the_due_rewrite_of_the_data_and_apart_from_it(world: World) -> None:
     world.catalog.made[T].add("d2", 8)
     world.observe()
-    assert requested(world)
+    assert not requested(world)
     assert world.maintain(str(T), key("d2")).success
     assert world.orphans.swept == []
+    assert requested(world)
+
+
+def test_housekeeping_waits_an_hour_at_most_for_data_that_is_always_due(world: World) -> None:
+    world.catalog.made[T].add("d2", 8)
+    world.observe()
+    assert not requested(world)
+    world.clock.sleep(DATA_FIRST_SECONDS - 1)
+    assert not requested(world)
+    world.clock.sleep(1)
+    assert requested(world)
+
+
+def test_housekeeping_does_not_wait_for_data_that_a_failure_delays(world: World) -> None:
+    world.catalog.made[T].add("d2", 8)
+
+    def broken(_batch: object) -> None:
+        raise RuntimeError("lost executor")
+
+    world.engine.before_write = broken
+    world.observe()
+    assert not requested(world)
+    assert not world.maintain(str(T), key("d2")).success
+    assert requested(world)
+
+
+def test_terminated_housekeeping_without_a_catalog_stays_terminated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error while the checks are evaluated would have Dagster retry the run."""
+    world.observe()
+
+    def interrupted(*_arguments: object) -> None:
+        world.catalog.unreachable = True
+        raise DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(world.engine, "commit", interrupted)
+    result = housekeep(world)
+    assert world.events(dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
+    error = result.failure_data_for_node(NAMES.get_housekeeping_op_name(T)).error
+    assert "stopped in order" in error.message
+
+
+def test_terminated_housekeeping_is_requested_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.observe()
+    assert requested(world)
+
+    def interrupted(*_arguments: object) -> None:
+        raise DagsterExecutionInterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.engine, "commit", interrupted)
+        result = housekeep(world)
+    error = result.failure_data_for_node(NAMES.get_housekeeping_op_name(T)).error
+    assert error.message.strip().endswith(
+        "lake.db.t: stopped in order: 1 of 3 operations done, the rest resumes"
+    )
+    assert requested(world)
 
 
 HELD = HeldOrphans("m1", NOW_MS, 7, 70, NOW_MS - 9 * DAY_MS, NOW_MS - 8 * DAY_MS, ("/t/data/a", "/t/data/b"))
@@ -301,6 +361,24 @@ def test_trash_that_could_not_be_read_is_not_shown_as_empty(world: World) -> Non
     world.observe()
     housekeep(world)
     assert not [name for name in told(world)[-1] if name.startswith("would_remove")]
+
+
+def test_orphan_check_invents_no_age_and_says_afterwards_that_storage_was_searched(world: World) -> None:
+    world.observe()
+    check = world.evaluations("orphan_files")[None]
+    assert check.description == (
+        "Storage was never searched for orphan files (remove_orphan_files.every_seconds)"
+    )
+    assert "iceberg_maint/orphan_scan_age_seconds" not in check.metadata
+    housekeep(world)
+    assert told(world)[-1]["remove_orphan_files"] == (
+        "NO_OP, orphan_files: storage was searched for orphan files"
+    )
+    check = world.evaluations("orphan_files")[None]
+    assert (check.passed, check.description) == (True, "Storage was searched for orphan files recently.")
+    world.clock.sleep(8 * 86_400)
+    world.observe(changed_only=False)
+    assert world.evaluations("orphan_files")[None].description.startswith("orphan_scan_age_seconds is 69")
 
 
 def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:

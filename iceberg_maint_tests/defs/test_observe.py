@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.defs.instance import check_instance
 from iceberg_maint.defs.metadata import WORST_PARTITIONS
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -204,18 +205,31 @@ def test_passing_check_shows_what_it_compares(world: World) -> None:
     world.observe()
     world.maintain(T, key("d1"), key("d2"))
 
-    def numbers(check: str, day: str) -> dict[str, float]:
+    def numbers(check: str, day: str) -> dict[str, str]:
+        """Texts: of numbers Dagster would draw one line through all partitions."""
         evaluation = world.evaluations(check)[key(day)]
         assert evaluation.passed
         return {k.removeprefix("iceberg_maint/"): v.value for k, v in evaluation.metadata.items()}
 
-    assert numbers("small_files", "d2") == {"small_files": 2.0, "small_files_threshold": 5.0}
+    assert numbers("small_files", "d2") == {"small_files": "2", "small_files_threshold": "5"}
     assert numbers("delete_files", "d2") == {
-        "delete_ratio": 0.0,
-        "delete_ratio_threshold": 0.1,
-        "delete_files": 0.0,
-        "delete_files_threshold": 10.0,
+        "delete_ratio": "0",
+        "delete_ratio_threshold": "0.1",
+        "delete_files": "0",
+        "delete_files_threshold": "10",
     }
+
+
+def test_check_that_only_warns_says_so(world: World) -> None:
+    rewrite = replace(world.policy.rewrite_data_files, delete_ratio_warn=0.1, delete_ratio_act=0.9)
+    world.policy = replace(world.policy, rewrite_data_files=rewrite)
+    table = world.catalog.create("db.t")
+    table.add("d1", 2)
+    table.add("d1", 1, FileKind.POSITION_DELETES)
+    world.observe()
+    check = world.evaluations("delete_files")[key("d1")]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert check.description.startswith("warning, not due; delete_ratio is 0.5, threshold 0.1 ")
 
 
 def test_check_already_shown_is_not_evaluated_again(world: World) -> None:

@@ -9,6 +9,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_graphql import (
     DagsterGraphQLClientError,
     ReloadRepositoryLocationInfo,
@@ -20,16 +26,19 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
 from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
+from iceberg_maint.defs.last_observation import store_run
 from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.observe import OBSERVE_AGAIN_AFTER_MS
 from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
     build_automation_sensors,
-    changed_tables,
     follow_table_list,
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.defs.conftest import SETTINGS, World
+from iceberg_maint.report.formatting import moment
+from iceberg_maint.runner.assess import assess
+from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
 
 T = TableId.parse("lake.db.t")
 U = TableId.parse("lake.db.u")
@@ -156,9 +165,146 @@ def test_unreadable_list_is_written_anew(world: World) -> None:
     assert read_table_list(world.table_list) == (T,)
 
 
-def test_changed_tables_leaves_out_dropped_ones(world: World) -> None:
+def test_dropped_table_is_not_requested(world: World) -> None:
     world.catalog.create("db.t").add("d1", 1)
-    assert [t for t, _ in changed_tables([T, U], world.runtime)] == [T]
+    world.catalog.create("db.u").add("d1", 1)
+    definitions = world.definitions
+    del world.catalog.content[U]
+    assert requested(sensor_tick(world, definitions)) == [["lake.db.t"]]
+
+
+def look(world: World) -> None:
+    """What `tables`, `observe`, `plan` and `why` of the command line do: measure, and store the health."""
+    for table in world.catalog.tables():
+        assess(table, world.runtime)
+
+
+def test_commit_is_requested_and_turns_red_although_the_command_line_measured_it_first(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    assert requested(sensor_tick(world)) == []
+    table.add("d1", 8)
+    look(world)
+    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+    world.observe()
+    assert not world.evaluations("small_files")[key("d1")].passed
+    assert requested(sensor_tick(world)) == []
+
+
+def test_table_measured_often_by_the_command_line_is_observed_again_after_its_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    world.clock.sleep(OBSERVE_AGAIN_AFTER_MS // 1000)
+    look(world)
+    world.observe()
+    observations = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
+    assert len([o for o in observations if o.asset_observation.partition is None]) == 2
+
+
+def test_table_that_dagster_never_observed_is_requested_and_shown_as_not_measured_yet(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    look(world)
+    tick = sensor_tick(world)
+    assert requested(tick) == [["lake.db.t"]]
+    [evaluation, observation] = tick.asset_events
+    assert (evaluation.check_name, evaluation.passed, evaluation.severity) == (
+        "no_progress",
+        False,
+        dg.AssetCheckSeverity.WARN,
+    )
+    assert evaluation.description == "The table was not measured yet. The first observation is requested."
+    assert observation.metadata["iceberg_maint/status"].value == "not measured yet"
+    for event in tick.asset_events:
+        world.instance.report_runless_asset_event(event)
+    assert sensor_tick(world).asset_events == []
+    world.observe()
+    assert world.evaluations("no_progress")[None].passed
+
+
+def test_table_that_another_dagster_instance_observed_is_requested(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    assert requested(sensor_tick(world)) == []
+    with dg.DagsterInstance.ephemeral(settings=SETTINGS) as fresh:
+        world.instance = fresh
+        assert requested(sensor_tick(world)) == [["lake.db.t"]]
+
+
+def test_pause_and_its_end_are_requested_and_shown_on_the_asset(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    world.observe()
+    world.ledger.pause("*", "catalog moves", "ben")
+    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+    world.observe()
+    since = moment(world.ledger.pauses()[0].pause.since_ms)
+    text = f"a pause of the whole fleet by ben since {since}: catalog moves (to end it: iceberg-maint resume)"
+    [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
+    metadata = shown.asset_observation.metadata
+    assert shown.asset_observation.description == f"DEFER (paused): held by {text}"
+    assert metadata["iceberg_maint/held_by"].value == text
+    assert metadata["iceberg_maint/table_due_partitions"].value == 1
+    assert metadata["iceberg_maint/table_backlog_bytes"].value == 8000
+    check = world.evaluations("small_files")[key("d1")]
+    assert not check.passed
+    assert check.description.endswith(f"; held by {text}")
+    assert requested(sensor_tick(world)) == []
+    world.ledger.resume("*")
+    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+    world.observe()
+    assert "held by" not in world.evaluations("small_files")[key("d1")].description
+
+
+def test_check_stays_red_while_its_run_waits_in_the_queue(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    table.add("d2", 8)
+    world.observe()
+    asset = NAMES.get_asset_key(T)
+    job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={asset})
+    world.instance.create_run_for_job(
+        job,
+        asset_selection={asset},
+        status=dg.DagsterRunStatus.QUEUED,
+        remote_job_origin=RemoteJobOrigin(
+            RemoteRepositoryOrigin(
+                ManagedGrpcPythonEnvCodeLocationOrigin(LoadableTargetOrigin(module_name="m"), "here"), "r"
+            ),
+            job.name,
+        ),
+        tags={
+            "dagster/asset_partition_range_start": key("d1"),
+            "dagster/asset_partition_range_end": key("d2"),
+        },
+    )
+
+    def shown() -> set[tuple[str | None, str]]:
+        infos = world.instance.event_log_storage.get_asset_check_partition_info(
+            [NAMES.get_check_key(T, "small_files")]
+        )
+        return {(i.partition_key, i.latest_execution_status.value) for i in infos}
+
+    assert shown() == {(key("d1"), "PLANNED"), (key("d2"), "PLANNED")}
+    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+    world.observe()
+    assert shown() == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
+    assert requested(sensor_tick(world)) == []
+
+
+def test_run_that_ended_without_a_word_is_followed_by_an_observation(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    world.observe()
+    run = world.instance.create_run_for_job(
+        world.definitions.resolve_implicit_global_asset_job_def(), status=dg.DagsterRunStatus.STARTED
+    )
+    store_run(world.instance, NAMES.get_asset_key(T), run.run_id)
+    assert requested(sensor_tick(world)) == []
+    world.instance.report_run_failed(run)
+    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+    world.observe()
+    assert requested(sensor_tick(world)) == []
 
 
 def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(

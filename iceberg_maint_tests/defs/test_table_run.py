@@ -12,8 +12,11 @@ from iceberg_maint.catalog.fake import UNPARTITIONED
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.defs.last_observation import read_last_observation
+from iceberg_maint.defs.names import PARTITION_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.refusals import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
@@ -96,6 +99,15 @@ def test_materialization_tells_what_was_done_in_numbers(world: World, sick: Tabl
     assert metadata["iceberg_maint/proof"].value == "full equal: 10 rows read = 10 written + 0 deleted"
 
 
+def test_figures_of_a_batch_add_up_over_the_partitions_of_the_batch(world: World, sick: Table) -> None:
+    assert world.maintain(T, key("d1"), key("d3")).success
+    assert [len(partitions) for partitions in world.engine.written] == [2, 1]
+    events = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    files = [e.materialization.metadata.get("iceberg_maint/batch_input_files") for e in events]
+    assert [None if f is None else f.value for f in files] == [16, None, 8]
+    assert [e.materialization.metadata["iceberg_maint/batches"].value for e in events] == [1, 1, 1]
+
+
 def test_materialization_and_observation_show_the_cursor(world: World, sick: Table) -> None:
     assert cursors_of(world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation) == []
     world.policy = replace(world.policy, windows=replace(world.policy.windows, max_partitions_per_batch=1))
@@ -169,6 +181,98 @@ def test_terminate_is_final(world: World, sick: Table) -> None:
     assert history.of(key("d1")).not_before_ms is None
     world.engine.before_write = lambda _batch: None
     assert world.maintain(T, key("d1")).success
+
+
+@pytest.fixture
+def terminated(world: World, sick: Table) -> dg.ExecuteInProcessResult:
+    """A run over d1 to d4, terminated in its second batch, which holds d3."""
+
+    def interrupted(batch: Batch) -> None:
+        if key("d3") in batch.partitions:
+            raise DagsterExecutionInterruptedError
+
+    assert world.tick() == {T: [key("d1"), key("d2"), key("d3")]}
+    world.engine.before_write = interrupted
+    return world.maintain(T, key("d1"), key("d4"))
+
+
+def test_terminated_run_says_how_far_it_came_without_a_chain_of_causes(
+    world: World, terminated: dg.ExecuteInProcessResult
+) -> None:
+    error = terminated.failure_data_for_node("maintain__lake__db__t").error
+    assert error.message.strip().endswith(f"{T}: stopped in order: 2 of 4 partitions done, the rest resumes")
+    assert (error.cause, error.context) == (None, None)
+
+
+def test_terminated_run_leaves_its_partitions_requested_and_its_checks_evaluated(
+    world: World, terminated: dg.ExecuteInProcessResult
+) -> None:
+    assert world.materialized(T) == {key("d1"), key("d2")}
+    shown = {p: e.passed for p, e in world.evaluations("small_files").items()}
+    assert shown == {key("d1"): True, key("d2"): True, key("d3"): False, key("d4"): True}
+    assert world.tick() == {T: [key("d3")]}
+
+
+def test_terminated_run_is_in_the_history_as_terminated(
+    world: World, terminated: dg.ExecuteInProcessResult
+) -> None:
+    [record] = [r for r in world.ledger.records(T, 10) if r.operation == Operation.REWRITE_DATA_FILES]
+    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.IMPROVED, Reason.TERMINATED)
+    assert record.outcome.message == (
+        "ended by DagsterExecutionInterruptedError: 2 of 3 partitions done, the rest resumes"
+    )
+
+
+def test_partition_that_never_existed_is_dropped_and_turns_nothing_red(world: World, sick: Table) -> None:
+    typo = key("d9")
+    name = NAMES.get_partitions_name(TableId.parse(T))
+    world.instance.add_dynamic_partitions(name, [typo])
+    result = world.maintain(T, typo)
+    assert not result.success
+    assert (
+        result.failure_data_for_node("maintain__lake__db__t")
+        .error.message.strip()
+        .endswith(
+            f"ICM-126 {T} has and had no partition '{typo}'. The key was deleted from the asset's partitions. "
+            f"Fix: list the keys with 'iceberg-maint observe {T}'."
+        )
+    )
+    assert typo not in world.instance.get_dynamic_partitions(name)
+    assert world.materialized(T) == set()
+    assert world.engine.written == []
+    for check in PARTITION_CHECKS:
+        assert world.evaluations(check)[typo].passed
+
+
+def test_range_with_a_partition_that_never_existed_maintains_the_others(world: World, sick: Table) -> None:
+    typo = "week=d9"  # no key that this table can have
+    name = NAMES.get_partitions_name(TableId.parse(T))
+    world.instance.add_dynamic_partitions(name, [typo])
+    assert not world.maintain(T, key("d3"), typo).success
+    assert world.materialized(T) == {key("d3"), key("d4")}
+    assert typo not in world.instance.get_dynamic_partitions(name)
+
+
+def test_partition_that_a_person_added_in_dagster_is_dropped_by_the_next_observation(
+    world: World, sick: Table
+) -> None:
+    name = NAMES.get_partitions_name(TableId.parse(T))
+    world.instance.add_dynamic_partitions(name, [key("d9")])
+    world.observe(changed_only=False)
+    assert world.instance.get_dynamic_partitions(name) == [key("d1"), key("d2"), key("d3"), key("d4")]
+
+
+def test_run_reports_the_health_that_it_leaves_so_that_no_observe_run_must_follow(
+    world: World, sick: Table
+) -> None:
+    assert world.maintain(T, key("d1"), key("d3")).success
+    asset = NAMES.get_asset_key(TableId.parse(T))
+    last = read_last_observation(world.instance, asset)
+    assert last is not None
+    assert (last.pointer, last.run_id) == (sick.state.metadata_location, None)
+    [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
+    assert shown.asset_observation.partition is None
+    assert shown.asset_observation.metadata["iceberg_maint/table_due_partitions"].value == 0
 
 
 def test_held_lease_is_waited_for_and_then_fails_the_run(world: World, sick: Table) -> None:

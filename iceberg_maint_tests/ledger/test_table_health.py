@@ -111,6 +111,16 @@ def test_retired_keys_missing_twice_in_a_row(ledger):
     assert ledger.retired_partitions(TABLE) == ("b", "c")
 
 
+def test_missing_keys_are_those_that_a_partition_had_and_no_others(ledger):
+    assert ledger.missing_partitions(TABLE) == ()
+    observe(ledger, ("a", "c", "b"), ("a",))
+    assert ledger.missing_partitions(TABLE) == ("b", "c")
+    observe(ledger, ("a", "b"))
+    assert ledger.missing_partitions(TABLE) == ("c",)
+    observe(ledger, ())
+    assert ledger.missing_partitions(TABLE) == ("a", "b", "c")
+
+
 def test_retired_a_key_that_came_back_starts_over(ledger):
     observe(ledger, ("a", "b"), ("a",), ("a", "b"), ("a",))
     assert ledger.retired_partitions(TABLE) == ()

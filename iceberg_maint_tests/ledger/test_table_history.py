@@ -148,6 +148,28 @@ def test_pause_table_holds_until_resume(ledger):
     assert history(ledger) == TableHistory()
 
 
+def test_pauses_name_operator_time_and_note_with_the_tables_own_first(ledger):
+    ledger.put_health(measured("day=1"))
+    before_ms = ledger.now_ms()
+    ledger.pause(NAME, "migration", "anna")
+    ledger.pause("*", "catalog moves", "ben")
+    own, fleet = history(ledger).pauses
+    assert (own.note, own.by, own.fleet) == ("migration", "anna", False)
+    assert (fleet.note, fleet.by, fleet.fleet) == ("catalog moves", "ben", True)
+    assert before_ms <= own.since_ms <= fleet.since_ms <= ledger.now_ms()
+    assert [(p.table, p.table_uuid, p.pause) for p in ledger.pauses()] == [
+        ("*", None, fleet),
+        (NAME, UUID, own),
+    ]
+
+
+def test_pause_that_an_earlier_version_stored_has_no_operator(ledger, place: Place):
+    ledger.pause(NAME, "migration")
+    assert place.sql("SELECT paused_by FROM icm_pause") == [(None,)]
+    [pause] = history(ledger).pauses
+    assert (pause.note, pause.by) == ("migration", "")
+
+
 def test_pause_again_replaces_the_note(ledger):
     ledger.pause(NAME, "one")
     ledger.pause(NAME, "two")

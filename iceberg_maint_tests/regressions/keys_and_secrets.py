@@ -126,4 +126,55 @@ KEYS_AND_SECRETS = (
             "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
         ),
     ),
+    Regression(
+        "looking-hides-a-commit",
+        "a trial of the demo lake",
+        "the command line measures a commit, and Dagster stays green for up to six hours",
+        "the last observation of Dagster is kept apart from the last measurement",
+        off(
+            "defs/due_observations.py",
+            "            or self.last.pointer != self.pointer\n",
+            "",
+            "defs/test_sensors.py::test_commit_is_requested_and_turns_red_although_the_command_line_measured_it_first",
+        ),
+    ),
+    Regression(
+        "terminated-run-stops-the-automation",
+        "a trial of the demo lake",
+        "the checks that a terminated run skipped are neither failed nor passed, and due partitions are never "
+        "requested again",
+        "the automation asks the stored health, not the checks",
+        off(
+            "defs/automation.py",
+            "    return MaintenanceDue(table, runtime, translator) & ~dg.AutomationCondition.in_progress()\n",
+            "    failed = dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_failed())\n"
+            "    return MaintenanceDue(table, runtime, translator) & failed & ~dg.AutomationCondition.in_progress()\n",
+            "defs/test_automation.py::test_partition_whose_planned_evaluation_has_no_result_is_requested_again"
+            "[DagsterRunStatus.CANCELED]",
+        ),
+    ),
+    Regression(
+        "typo-becomes-a-partition",
+        "a trial of the demo lake",
+        "a partition key that no partition has is materialized, or turns the checks of a healthy table red",
+        "the run passes its checks, drops the key and fails with the key's name",
+        off(
+            "defs/data_run.py",
+            "        return frozenset(keys)\n",
+            "        return frozenset()\n",
+            "defs/test_table_run.py::test_partition_that_never_existed_is_dropped_and_turns_nothing_red",
+        ),
+    ),
+    Regression(
+        "pause-hides-the-backlog",
+        "a trial of the demo lake",
+        "a paused table shows no due partition and no backlog",
+        "what a stop of the whole table delays counts as backlog",
+        off(
+            "core/model/reasons.py",
+            "p.verdict is Verdict.RUN or p.reason in _DELAYS)",
+            "p.verdict is Verdict.RUN)",
+            "cli/test_history_and_pause.py::test_paused_table_keeps_its_due_partitions_and_backlog",
+        ),
+    ),
 )

@@ -203,7 +203,8 @@ def table_stop(
         return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
     note = history.paused_reason if history.paused else None
     if rest_reason := reason_to_rest(policy, note, now_ms):
-        return Verdict.DEFER, *rest_reason
+        reason, evidence = rest_reason
+        return Verdict.DEFER, reason, evidence | _pause_evidence(evidence, history)
     if history.lease_owner is not None:
         return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
     return None
@@ -222,6 +223,16 @@ def reason_to_rest(
     if window := in_blackout(policy.blackout_hours, now_ms // 60_000 % 1440):
         return Reason.BLACKOUT, {"window": window}
     return None
+
+
+def _pause_evidence(evidence: Mapping[str, str], history: TableHistory) -> dict[str, str]:
+    """Who paused since when, and what is paused: the table, the whole fleet, or both."""
+    if evidence.get("by") != "operator" or not history.pauses:
+        return {}
+    pause = history.pauses[0]
+    scopes = ["fleet" if p.fleet else "table" for p in history.pauses]
+    who = {"who": pause.by} if pause.by else {}
+    return {**who, "since_ms": str(pause.since_ms), "scope": " and ".join(scopes)}
 
 
 def _partition(

@@ -24,12 +24,25 @@ class PartitionHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause by an operator, of one table or of the whole fleet. `by` is empty for a pause that an earlier
+    version stored. `since_ms` is the ledger's time of the pause."""
+
+    note: str
+    by: str
+    since_ms: int
+    fleet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TableHistory:
-    """The ledger's facts about one table and operation. `last_done_ms` is the time when the operation
-    last ended without failure, with or without effect."""
+    """The ledger's facts about one table and operation. `pauses` holds the table's own pause before the
+    fleet's; `paused_reason` is the note of the first. `last_done_ms` is the time when the operation last
+    ended without failure, with or without effect."""
 
     paused: bool = False
     paused_reason: str = ""
+    pauses: tuple[Pause, ...] = ()
     lease_owner: str | None = None
     unknown_commits: int = 0
     hour_partitions: int = 0
@@ -57,6 +70,7 @@ def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
     return TableHistory(
         paused=any(h.paused for h in histories),
         paused_reason=next((h.paused_reason for h in histories if h.paused), ""),
+        pauses=next((h.pauses for h in histories if h.paused), ()),
         lease_owner=next((h.lease_owner for h in histories if h.lease_owner is not None), None),
         unknown_commits=sum(h.unknown_commits for h in histories),
         hour_partitions=sum(h.hour_partitions for h in histories),

@@ -115,10 +115,10 @@ def housekeeping_findings(
     every_seconds = policy.remove_orphan_files.every_seconds
     if not _is_time(history, every_seconds, now_ms):
         return ()
-    # The age of a table without a pass counts from its oldest snapshot.
-    known_ms = min((s.timestamp_ms for s in state.snapshots), default=now_ms)
-    since_ms = known_ms if history.last_done_ms is None else history.last_done_ms
-    age_seconds = max(every_seconds, (now_ms - since_ms) / 1000)
+    if history.last_done_ms is None:
+        key = "remove_orphan_files.every_seconds"
+        return _finding(Check.ORPHAN_FILES, Reason.ORPHAN_FILES, "orphan_scans", 0, 1, key)
+    age_seconds = (now_ms - history.last_done_ms) / 1000
     return _finding(
         Check.ORPHAN_FILES,
         Reason.ORPHAN_FILES,

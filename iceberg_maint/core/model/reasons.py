@@ -216,6 +216,21 @@ class PartitionDecision:
     operation: Operation = Operation.REWRITE_DATA_FILES
 
 
+_DELAYS = frozenset(
+    {
+        Reason.PAUSED,
+        Reason.BLACKOUT,
+        Reason.LEASE_HELD,
+        Reason.RUN_BUDGET,
+        Reason.HOUR_BUDGET,
+        Reason.FOREIGN_MAINTAINER,
+        Reason.FORMAT_VERSION,
+        Reason.DROPPED_SOURCE,
+    }
+)
+"""Reasons of partitions that are due and that a budget or a stop of the whole table delays."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One decision per table and operation; `partitions` holds those of the partitions, worst first.
@@ -241,3 +256,7 @@ class Decision:
     def due(self) -> tuple[PartitionDecision, ...]:
         """The partitions to run, in order."""
         return tuple(p for p in self.partitions if p.verdict is Verdict.RUN)
+
+    def backlog(self) -> tuple[PartitionDecision, ...]:
+        """The partitions to run, and those that only a budget or a stop of the whole table delays."""
+        return tuple(p for p in self.partitions if p.verdict is Verdict.RUN or p.reason in _DELAYS)

@@ -1,0 +1,82 @@
+"""The last observation of each table that Dagster has received, in Dagster's own storage.
+
+It is kept apart from the health in the ledger. Every measurement updates that health, also those of the
+command line and of runs, which report nothing to Dagster. It lives and ends with Dagster's storage: a new
+instance has observed no table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+import dagster as dg
+
+_PREFIX = "iceberg_maint/last_observation/"
+_KEYS_PER_QUERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LastObservation:
+    """What Dagster knows of a table.
+
+    `pointer` is the metadata location that was observed, empty before the first observation. `observed_ms`
+    is its time by the ledger's clock, `sequence_number` the last one of the metadata. `pause` and `hold` are the texts of the pause and of the hold that
+    the observation reported. `queued` names the runs on the table that waited in the queue. `run_id` names the last run on the table that started since: the evaluations
+    that Dagster planned for it may have been left without a result.
+    """
+
+    pointer: str = ""
+    observed_ms: int = 0
+    sequence_number: int = 0
+    pause: str = ""
+    hold: str = ""
+    queued: str = ""
+    run_id: str | None = None
+
+
+_FIELDS = frozenset(f.name for f in fields(LastObservation))
+
+
+def read_last_observations(
+    instance: dg.DagsterInstance, keys: Collection[dg.AssetKey]
+) -> Mapping[dg.AssetKey, LastObservation]:
+    """The last observations of these assets, without those that Dagster does not know."""
+    names = {_PREFIX + key.to_user_string(): key for key in keys}
+    ordered = sorted(names)
+    observations: dict[dg.AssetKey, LastObservation] = {}
+    for start in range(0, len(ordered), _KEYS_PER_QUERY):
+        chunk = set(ordered[start : start + _KEYS_PER_QUERY])
+        for name, text in instance.daemon_cursor_storage.get_cursor_values(chunk).items():
+            values = {k: v for k, v in json.loads(text).items() if k in _FIELDS}
+            observations[names[name]] = LastObservation(**values)
+    return observations
+
+
+def read_last_observation(instance: dg.DagsterInstance, key: dg.AssetKey) -> LastObservation | None:
+    """The last observation of this asset; None if Dagster does not know the table."""
+    return read_last_observations(instance, [key]).get(key)
+
+
+def store_last_observation(
+    instance: dg.DagsterInstance, key: dg.AssetKey, observation: LastObservation
+) -> None:
+    """Stores an observation that Dagster has received."""
+    name = _PREFIX + key.to_user_string()
+    instance.daemon_cursor_storage.set_cursor_values({name: json.dumps(asdict(observation))})
+
+
+def store_run(instance: dg.DagsterInstance, key: dg.AssetKey, run_id: str) -> None:
+    """Stores that a run on the table started, whatever becomes of it."""
+    observation = read_last_observation(instance, key) or LastObservation()
+    store_last_observation(instance, key, replace(observation, run_id=run_id))
+
+
+def finished_runs(instance: dg.DagsterInstance, run_ids: Collection[str]) -> frozenset[str]:
+    """Those of these runs that have ended, or that Dagster no longer knows."""
+    wanted = sorted(set(run_ids))
+    if not wanted:
+        return frozenset()
+    active = {run.run_id for run in instance.get_runs(dg.RunsFilter(run_ids=wanted)) if not run.is_finished}
+    return frozenset(wanted) - active

@@ -1,0 +1,107 @@
+"""What delays due work of a whole table: a pause, or mode advise. Says who, since when, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.decisions.history import Pause
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.ports.ledger import StoredPause
+from iceberg_maint.report.formatting import moment
+from iceberg_maint.report.json_documents import Document
+
+FLEET = "*"
+ADVISE = "mode: advise"
+
+
+def hold(decision: Decision) -> str:
+    """What holds the due work of this decision, as a noun phrase: mode advise, or the pause and what ends it.
+    Empty if nothing does."""
+    if decision.reason is Reason.ADVISE:
+        return ADVISE
+    if decision.reason is not Reason.PAUSED:
+        return ""
+    evidence = decision.evidence
+    if evidence.get("by") == "policy":
+        return "policy key paused: true"
+    return f"a pause{_scope(evidence)}{_origin(evidence)} (to end it: {resumption(decision)})"
+
+
+def pause_of(evidence: Mapping[str, str]) -> str:
+    """The pause in a decision's evidence, as the start of a sentence."""
+    if evidence.get("by") == "policy":
+        return "Paused by policy key paused: true"
+    fleet = evidence.get("scope") == "fleet"
+    return f"{'The whole fleet is paused' if fleet else 'Paused'}{_origin(evidence)}"
+
+
+def _scope(evidence: Mapping[str, str]) -> str:
+    return " of the whole fleet" if evidence.get("scope") == "fleet" else ""
+
+
+def _origin(evidence: Mapping[str, str]) -> str:
+    who = f" by {evidence['who']}" if evidence.get("who") else ""
+    since = f" since {moment(int(evidence['since_ms']))}" if evidence.get("since_ms") else ""
+    note = f": {evidence['note']}" if evidence.get("note") else ""
+    return f"{who}{since}{note}"
+
+
+def resumption(decision: Decision) -> str:
+    """What ends the pause of this decision. A table's pause and the fleet's pause end separately."""
+    evidence = decision.evidence
+    if evidence.get("by") == "policy":
+        return "policy key paused: false"
+    of_table, of_fleet = f"iceberg-maint resume {decision.table}", "iceberg-maint resume"
+    return {"fleet": of_fleet, "table and fleet": f"{of_table} and {of_fleet}"}.get(
+        evidence.get("scope", ""), of_table
+    )
+
+
+def pauses_text(pauses: Sequence[StoredPause], table: TableId, table_uuid: str | None) -> str:
+    """The pauses of one table as one text, empty without a pause."""
+    own = [
+        p
+        for p in pauses
+        if p.table in (FLEET, str(table)) or (p.table_uuid is not None and p.table_uuid == table_uuid)
+    ]
+    return "; ".join(map(pause_line, own))
+
+
+def pause_line(stored: StoredPause) -> str:
+    """One pause as a sentence without its end."""
+    subject = "the whole fleet" if stored.pause.fleet else stored.table
+    return f"{subject} is {_phrase(stored.pause)}"
+
+
+def pause_documents(pauses: Sequence[StoredPause]) -> list[Document]:
+    """The pauses in `tables --json` and `report --json`."""
+    return [
+        {
+            "table": p.table,
+            "note": p.pause.note,
+            "by": p.pause.by,
+            "since_ms": p.pause.since_ms,
+            "end": _end(p),
+        }
+        for p in pauses
+    ]
+
+
+def draw_pauses(console: Console, pauses: Sequence[StoredPause]) -> None:
+    """Draws the banner of the pauses: one line each."""
+    for p in pauses:
+        console.print(f"[bold yellow]PAUSED[/] {escape(pause_line(p))}. To end it: {escape(_end(p))}")
+
+
+def _end(stored: StoredPause) -> str:
+    return "iceberg-maint resume" + ("" if stored.pause.fleet else f" {stored.table}")
+
+
+def _phrase(pause: Pause) -> str:
+    who = f" by {pause.by}" if pause.by else ""
+    note = f": {pause.note}" if pause.note else ""
+    return f"paused{who} since {moment(pause.since_ms)}{note}"
