@@ -43,7 +43,8 @@ ROOMS: dict[str, str] = {
     "spark.scan": "CORE errors ports spark.jvm",
     "spark.health": "CORE errors ports spark.jvm spark.scan",
     "spark.proof": "CORE errors ports spark.jvm spark.scan",
-    "spark.rewrite": "CORE errors ports spark.jvm spark.scan spark.proof",
+    "columnar": "CORE errors ports",
+    "spark.rewrite": "CORE errors ports columnar spark.jvm spark.scan spark.proof",
     "spark.deletes": "CORE errors ports spark.jvm spark.session spark.scan spark.proof",
     "spark.commit": "CORE errors ports spark.jvm spark.scan",
     "spark": "CORE errors ports spark.jvm spark.session spark.scan spark.health spark.proof spark.rewrite "

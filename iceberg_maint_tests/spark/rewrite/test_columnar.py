@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
@@ -171,16 +171,19 @@ def time_table(shop: Workshop) -> str:
     columns = [optional(n, name, kind) for n, (name, kind) in enumerate(kinds.items(), 2)]
     inner = {"type": "struct", "fields": [optional(11, "t", "time")]}
     name = table_of(shop, *columns, optional(10, "s", inner), files=0)
-    table = shop.writers.load(name)
+    table, java = shop.writers.load(name), shop.bridge.jvm.java
+    generic = shop.bridge.iceberg.data.GenericRecord
     for number in range(6):
+        struct = generic.create(table.schema().findType("s"))
+        if number % 2:
+            struct.setField("t", java.time.LocalTime.parse("23:59:59.999999"))
         row = {
             "id": number,
-            "at": f"10:00:0{number}.000001",
-            "ns": f"2024-01-01T00:00:00.00000000{number}",
-            "nz": f"2024-01-01T00:00:00.00000000{number}+00:00",
-            "u": f"00000000-0000-0000-0000-00000000000{number}",
-            "fx": f"0000000{number}",
-            "s.t": None if number % 2 else "23:59:59.999999",
+            "at": java.time.LocalTime.parse(f"10:00:0{number}.000001"),
+            "ns": java.time.LocalDateTime.parse(f"2024-01-01T00:00:00.00000000{number}"),
+            "nz": java.time.OffsetDateTime.parse(f"2024-01-01T00:00:00.00000000{number}Z"),
+            "u": java.util.UUID.fromString(f"00000000-0000-0000-0000-00000000000{number}"),
+            "s": struct,
         }
         shop.writers.append(table, [row, {"id": 100 + number}])
     return name

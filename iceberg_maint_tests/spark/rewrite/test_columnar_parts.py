@@ -88,7 +88,9 @@ def test_package_in_a_zip_file_runs_the_engine_without_the_checkout(tmp_path: Pa
         f"import sys; sys.path.insert(0, {str(archive)!r}); "
         "import iceberg_maint.spark.rewrite.columnar.worker as w; print(w.__file__)"
     )
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
     assert (run.stderr, run.stdout.strip()) == (
         "",
         f"{archive}/iceberg_maint/spark/rewrite/columnar/worker.py",

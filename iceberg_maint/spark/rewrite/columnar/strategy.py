@@ -8,7 +8,6 @@ storage and compares it with its input (`iceberg_maint.columnar`). The driver bu
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
 from iceberg_maint.spark.rewrite.columnar.job import Workers, run_tasks
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, new_location, new_operation_id
+from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.spark.scan.staging import GroupTasks
 from iceberg_maint.spark.scan.table import Table
@@ -95,12 +95,20 @@ def rewrite_groups(
     if problem := bridge.once(Workers).problem():
         raise NotColumnarError(problem)
     outputs = _outputs(bridge, table, planned)
-    tasks = task_texts(bridge, table, outputs, deletes, policy)
+    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof)
+    tasks = [
+        maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
+        for o in outputs
+    ]
     texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs])
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         _discard(table, [r.path for r in results])
         raise NotColumnarError(unsupported)
+    if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
+        raise RefusedError(
+            "ICM-101", f"{batch.table}: {wrong}", "restore or remove the file; nothing was committed."
+        )
     return _result(bridge, table, batch, outputs, results)
 
 
@@ -158,7 +166,7 @@ def _result(
         difference = difference or result.difference
         if result.content is not None:
             kept = {k: v for k, v in output.template.items() if k in _KEPT}
-            contents.append(json.dumps({**kept, "sort-order-id": 0, **result.content}))
+            contents.append(json.dumps({**kept, **result.content}))
             groups.append(output.group)
             digests.append((result.written_records, result.digest))
     return ColumnarResult(
