@@ -25,6 +25,10 @@ Worker = Callable[[str, int], str]
 SPARK_TASK_BYTES = 32 * 1024 * 1024
 """The input bytes from which one task is a Spark task of its own. Smaller tasks share one."""
 
+DEFAULT_TASK_BYTES = 1024 * 1024 * 1024
+LEAST_TASK_BYTES = 256 * 1024 * 1024
+"""The interpreter and its libraries take half of it."""
+
 
 def bins(sizes: Sequence[int], parallelism: int) -> list[list[int]]:
     """The tasks of each Spark task, as indexes of `sizes` (input bytes), the largest Spark task first.
@@ -89,6 +93,19 @@ def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: _Runner
         finally:
             context.pythonExec = before
     return rdd
+
+
+def task_memory_bytes(bridge: Bridge) -> int:
+    """The memory of one task: the share of a core in `spark.executor.pyspark.memory`, which Spark enforces on Python
+    workers, and 1 GiB without that setting."""
+    context = bridge.spark.sparkContext
+    conf = context._jsc.sc().conf()
+    declared = int(conf.getSizeAsBytes("spark.executor.pyspark.memory", "0"))
+    if not declared:
+        return DEFAULT_TASK_BYTES
+    local = str(context.master).startswith("local")
+    cores = int(context.defaultParallelism) if local else int(conf.getInt("spark.executor.cores", 1))
+    return max(LEAST_TASK_BYTES, declared // max(1, cores))
 
 
 class Workers:

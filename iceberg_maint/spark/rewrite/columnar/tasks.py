@@ -20,6 +20,7 @@ from iceberg_maint.core.planning import inputs as plan
 from iceberg_maint.core.planning.inputs import PositionDeleteFile
 from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.rewrite.columnar.job import task_memory_bytes
 from iceberg_maint.spark.rewrite.row_groups import ROW_GROUP_PROPERTY, row_group_bytes
 from iceberg_maint.spark.scan.pruning import partition_specs
 from iceberg_maint.spark.scan.table import Table
@@ -46,6 +47,7 @@ class TaskMaker:
         self._properties = {str(k): str(v) for k, v in dict(table.java.properties()).items()}
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = self._modes()
+        self._memory_bytes = task_memory_bytes(bridge)
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
         self._deletes: dict[str, list[PositionDeleteFile]] = defaultdict(list)
         for delete in deletes:
@@ -66,6 +68,7 @@ class TaskMaker:
             encoding=self._encoding(group_bytes),
             metrics_modes=self._metrics_modes,
             keep_row_lineage=bool(self._table.lineage),
+            memory_limit_bytes=self._memory_bytes,
             proof=self._proof,
         )
 
