@@ -51,16 +51,17 @@ def planned(shop: Workshop, name: str) -> Batch:
     return batch
 
 
-def rewritten(shop: Workshop, name: str, policy: Policy = COLUMNAR) -> Written:
-    """The table after a columnar rewrite, which must not change a row by two readers."""
-    before, generic = shop.rows(name), texts(shop, name)
+def rewritten(shop: Workshop, name: str, policy: Policy = COLUMNAR, *, mapped: bool = False) -> Written:
+    """The table after a columnar rewrite, which must not change a row by two readers. Iceberg's generic reader does not
+    read files by a name mapping (`mapped`)."""
+    before, generic = repr(shop.rows(name)), [] if mapped else texts(shop, name)
     batch = planned(shop, name)
     written = shop.engine.write(batch, policy)
     assert (written.proof.equal, written.proof.detail, written.note) == (True, "", "")
     result = shop.commit(batch, written)
     assert result.status is CommitStatus.COMMITTED, result.message
-    assert shop.rows(name) == before
-    assert texts(shop, name) == generic
+    assert repr(shop.rows(name)) == before
+    assert mapped or texts(shop, name) == generic
     return written
 
 
@@ -153,7 +154,7 @@ def test_columnar_files_without_field_ids_are_read_by_the_name_mapping(
         builder = shop.bridge.iceberg.DataFiles.builder(table.spec()).withPath(str(path))
         file = builder.withFormat("parquet").withFileSizeInBytes(path.stat().st_size).withRecordCount(2)
         table.newAppend().appendFile(file.build()).commit()
-    assert len(rewritten(shop, name).files) == 1
+    assert len(rewritten(shop, name, mapped=True).files) == 1
 
 
 @pytest.mark.parametrize("policy", [COLUMNAR, FOOTERS], ids=["full", "footer"])
