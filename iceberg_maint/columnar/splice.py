@@ -34,11 +34,12 @@ def template(schema: pa.Schema) -> ParquetBytes:
 
 @dataclass(frozen=True)
 class Part:
-    """One row group to write: its sources in order, and the one row group with the columns that are not spliced, None
-    if all are."""
+    """One row group to write: its sources in order, and the file that has the columns that are not spliced in row group
+    `group`, None if all are."""
 
     sources: Sequence[ParquetBytes]
     encoded: ParquetBytes | None
+    group: int = 0
 
     @property
     def rows(self) -> int:
@@ -73,9 +74,7 @@ class SpliceWriter:
 
     def write(self, part: Part) -> None:
         """Writes one row group. Raises MetadataError if a source is not as `spliceable` requires."""
-        if part.encoded is not None and (len(part.encoded.row_groups) != 1 or part.encoded.rows != part.rows):
-            raise MetadataError("the encoded columns do not have one row group with the rows of the sources")
-        paths = {} if part.encoded is None else chunks_by_path(part.encoded)
+        paths = chunks_by_path(part)
         start, columns = self._position, []
         for index, path in enumerate(paths_of(self._form)):
             leaf = self._form.leaves.get(index)
@@ -190,10 +189,15 @@ def paths_of(form: ParquetBytes) -> list[tuple[bytes, ...]]:
     return paths
 
 
-def chunks_by_path(file: ParquetBytes) -> dict[tuple[bytes, ...], Chunk]:
-    """The chunks of the first row group by the path of their column."""
-    columns = get(file.row_groups[0], 1)[1]
-    return {path: file.chunk(0, i) for i, path in enumerate(paths_of(file)) if i < len(columns)}
+def chunks_by_path(part: Part) -> dict[tuple[bytes, ...], Chunk]:
+    """The chunks of the columns that are not spliced, by their path. Raises MetadataError if they have other rows than
+    the sources."""
+    file, group = part.encoded, part.group
+    if file is None:
+        return {}
+    if group >= len(file.row_groups) or get(file.row_groups[group], 3) != part.rows:
+        raise MetadataError("the encoded columns have another number of rows than the sources")
+    return {path: file.chunk(group, i) for i, path in enumerate(paths_of(file))}
 
 
 def _required(index: Struct | None) -> Struct:

@@ -74,7 +74,7 @@ def _encoded_columns(file: ParquetBytes, parts: Sequence[Part], spliced: Collect
     """Compares the chunks that are not spliced with those that Arrow encoded."""
     spliced_indexes = {file.leaf_by_id[field_id] for field_id in spliced}
     for number, part in enumerate(parts):
-        encoded = {} if part.encoded is None else chunks_by_path(part.encoded)
+        encoded = chunks_by_path(part)
         for index, path in enumerate(paths_of(file)):
             if index in spliced_indexes:
                 continue

@@ -26,10 +26,10 @@ from iceberg_maint.columnar.parquet_metadata import (
     ParquetBytes,
     get,
 )
-from iceberg_maint.columnar.thrift import FALSE, Struct
+from iceberg_maint.columnar.thrift import FALSE, TRUE, Struct
 
-CODECS = {"uncompressed": 0, "snappy": 1, "gzip": 2, "brotli": 4, "lz4": 5, "zstd": 6, "lz4_raw": 7}
-"""Parquet's numbers of Iceberg's codec names."""
+CODECS = {"uncompressed": 0, "snappy": 1, "gzip": 2, "brotli": 4, "lz4": 7, "zstd": 6, "lz4_raw": 7}
+"""Parquet's numbers of Iceberg's codec names. `lz4` is written as `lz4_raw`."""
 
 MIN_ROWS_PER_PAGE = 10_000
 """Readers pay about 10 microseconds per page and column. From this average on, no reader measured a loss."""
@@ -106,6 +106,8 @@ def _chunk_problem(chunk: Chunk, codec: int, order: Order) -> str:
     nulls = get(statistics, 3)
     if nulls is None:
         return "a chunk has no null count"
+    if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):
+        return "a chunk has shortened bounds"
     low, high = get(statistics, 6), get(statistics, 5)
     if low is None or high is None:
         return "" if nulls == chunk.values else "a chunk has no bounds"
@@ -126,7 +128,5 @@ def merged_statistics(chunks: Sequence[Chunk], leaf: Leaf) -> Struct:
     merged[5], merged[6] = highest[5], lowest[6]
     for number, bound in ((7, highest), (8, lowest)):
         if number in bound:
-            # A bound is exact only if each bound that is equal to it, or might be shortened from more, is exact.
-            exact = all(s.get(number, bound[number])[0] != FALSE for s in bounded)
-            merged[number] = bound[number] if exact else (FALSE, None)
+            merged[number] = bound[number]
     return merged

@@ -198,6 +198,11 @@ def test_column_with_a_nan_bound_is_encoded() -> None:
     assert reason(SCHEMA.field(1), damaged) == "a bound is NaN"
 
 
+def test_column_with_shortened_bounds_is_encoded() -> None:
+    damaged = edited(parquet(rows(0)), lambda footer: statistics(footer, 2).update({8: (FALSE, None)}))
+    assert reason(SCHEMA.field(2), damaged) == "a chunk has shortened bounds"
+
+
 def test_bytes_that_are_no_parquet_file_are_an_error() -> None:
     for data in (b"", b"PAR1PAR1", b"PAR1" + b"\xff" * 20 + b"PAR1", b"x" * 100):
         with pytest.raises(MetadataError):
@@ -410,7 +415,9 @@ def test_page_of_a_source_with_a_wrong_checksum_is_a_difference() -> None:
 def test_encoded_columns_with_other_rows_are_an_error() -> None:
     _, form, part = spliced()
     short = ParquetBytes.of(parquet(rows(0).select(["nested", "flag"])))
-    with pytest.raises(MetadataError, match="do not have one row group with the rows of the sources"):
+    with pytest.raises(
+        MetadataError, match="the encoded columns have another number of rows than the sources"
+    ):
         write(form, [Part(part.sources, short)], SPLICED)
 
 
