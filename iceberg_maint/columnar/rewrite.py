@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.metrics import MetricsBuilder
+from iceberg_maint.columnar.page_splice import spliced_result
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.schema import Struct, table_schema
 from iceberg_maint.columnar.source import source_dictionaries
@@ -58,6 +59,8 @@ def rewrite(task: RewriteTask) -> RewriteResult:
     WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
     deleted.
     """
+    if task.splice and (spliced := spliced_result(task)) is not None:
+        return spliced
     run = _Run(task)
     try:
         try:

@@ -89,7 +89,8 @@ class RewriteTask:
 
     `schema` and `name_mapping` are Iceberg's JSON texts. `metrics_modes` has the mode of each leaf column by field id:
     none, counts, truncate(n) or full; a column that it lacks has `truncate(16)`. `keep_row_lineage`: the output has
-    `_row_id` and `_last_updated_sequence_number` (v3). `io` has the FileIO properties of the catalog.
+    `_row_id` and `_last_updated_sequence_number` (v3). `io` has the FileIO properties of the catalog. `splice`: pages
+    may be copied where that is possible, which keeps the statistics of the inputs (`page_splice`).
     """
 
     inputs: tuple[InputFile, ...]
@@ -104,6 +105,7 @@ class RewriteTask:
     memory_limit_bytes: int = 1024 * 1024 * 1024
     proof: str = FULL_PROOF
     io: Mapping[str, str] = field(default_factory=dict)
+    splice: bool = False
 
     def to_json(self) -> str:
         """The task as JSON."""
@@ -150,7 +152,7 @@ class RewriteProof:
 class RewriteResult:
     """The output of a task. If no row is left, no file is written: `record_count` is 0 and `path` is "".
 
-    `streamed`: the task ran in streaming mode. `cpu_seconds` has the CPU time by phase: read, decode, encode, metrics,
+    `streamed`: the task ran in streaming mode. `spliced`: the field ids of the columns whose pages were copied. `cpu_seconds` has the CPU time by phase: read, decode, encode, metrics,
     proof.
     """
 
@@ -162,6 +164,7 @@ class RewriteResult:
     proof: RewriteProof
     streamed: bool = False
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    spliced: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """The result as JSON."""
