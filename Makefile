@@ -229,6 +229,10 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
 
+.PHONY: bench-conflicts
+bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
+	$(PY) -m bench.conflicts
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start

@@ -40,6 +40,7 @@ from iceberg_maint.runner.request import (
 )
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.select_batches import (
+    back_off_conflicts,
     back_off_stale,
     backs_off_now,
     select_batches,
@@ -250,6 +251,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
             break
         run.replanned = len(run.outcomes)
         assessment = with_smaller_batches(_reassess(table, run, lease), replans, batches)
+    back_off_conflicts(assessment, run)
     return assessment
 
 
