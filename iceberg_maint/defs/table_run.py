@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -17,8 +17,9 @@ from iceberg_maint.defs.names import FORCE_TAG
 from iceberg_maint.defs.observe import Observation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
+from iceberg_maint.report.progress_line import progress_line
 from iceberg_maint.report.refusals import refusal
-from iceberg_maint.runner.maintain import Event, Request, maintain
+from iceberg_maint.runner.maintain import Event, Progress, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -66,9 +67,10 @@ class TableRun(ABC):
             partitions=partitions,
             force=context.run.tags.get(FORCE_TAG) == "true",
             operations=tuple(self.operations),
+            started_by=_origin(context.run.tags),
         )
         try:
-            return maintain(self._table, request, self._runtime, self._observe)
+            return maintain(self._table, request, self._runtime, self._report)
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
             message = f"{self._table}: stopped in order: {self._progress()}, the rest resumes"
             context.log.warning(message)
@@ -98,6 +100,14 @@ class TableRun(ABC):
             why = self._runtime.redacted_error(error)
             self._context.log.warning(f"{self._table}: health not reported: {type(why).__name__}: {why}")
 
+    def _report(self, event: Event) -> None:
+        """Reports an event to Dagster. Progress goes to the log."""
+        if isinstance(event, Progress):
+            line = progress_line(event.step, event.batch, event.seconds, event.work)
+            self._context.log.info(f"{event.operation}: {line}")
+        else:
+            self._observe(event)
+
     @abstractmethod
     def _observe(self, event: Event) -> None:
         """Reports an event to Dagster."""
@@ -121,6 +131,15 @@ class TableRun(ABC):
 
     def _refusal(self, reason: Reason) -> RefusedError | None:
         return refusal(str(self._table), reason, self._runtime.ledger.health(self._table))
+
+
+def _origin(tags: Mapping[str, str]) -> str:
+    """Who started the Dagster run, by its tags: a sensor, a schedule, a backfill, or a person."""
+    for tag in ("sensor_name", "schedule_name", "backfill"):
+        if name := tags.get(f"dagster/{tag}"):
+            return f"Dagster, {tag.removesuffix('_name')} {name}"
+    person = tags.get("user")
+    return f"Dagster, {person}" if person else "Dagster, a person"
 
 
 @contextmanager

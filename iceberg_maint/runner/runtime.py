@@ -14,7 +14,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 
@@ -37,6 +37,10 @@ class LazyEngine:
         if self._engine is None:
             self._engine = self._make()
         return self._engine
+
+    def progress(self) -> WorkProgress | None:
+        """Returns the progress of the engine's current batch. None without an engine."""
+        return None if self._engine is None else self._engine.progress()
 
     def cancel(self) -> None:
         """Cancels the work of the engine, if there is one."""
