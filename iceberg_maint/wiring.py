@@ -20,6 +20,8 @@ from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.assess import stored_observation
 from iceberg_maint.runner.runtime import LazyEngine, PolicyFor, Runtime, SessionFactory, SparkAccess
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from iceberg_maint.catalog.location_claims import FleetClaims
     from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope
     from iceberg_maint.spark.session.settings import SparkSettings
+    from iceberg_maint.telemetry.ledger_totals import LedgerTotals
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -65,8 +68,13 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
     def __getitem__(self, name: str) -> PyIcebergCatalog:
         if name not in self._adapters:
             from iceberg_maint.catalog.adapter import PyIcebergCatalog
+            from iceberg_maint.catalog.approved_io import guarded_properties
+            from iceberg_maint.core.model.approved_locations import ApprovedLocations
 
             properties = self._config.catalogs[name].pyiceberg_properties()
+            approved = self._config.catalogs[name].approved_locations
+            if approved is not None:
+                properties = guarded_properties(properties, ApprovedLocations(approved))
             self._adapters.setdefault(name, PyIcebergCatalog(name, properties))
         return self._adapters[name]
 
@@ -97,6 +105,30 @@ def build(config: Config) -> Runtime:
         masked=lambda text: redact(text, secrets),
         redacted_error=lambda error: redact_error(error, secrets),
         spark=spark,
+        telemetry=telemetry(config),
+    )
+
+
+def telemetry(config: Config) -> Telemetry:
+    """The telemetry to the configured receivers. Opens no connection. Raises ConfigurationError ICM-142 for a
+    receiver whose client library is not installed."""
+    if config.telemetry is None:
+        return NO_TELEMETRY
+    from iceberg_maint.telemetry.receivers import build_delivery
+
+    return build_delivery(config.telemetry, lambda text: redact(text, config.secrets))
+
+
+def ledger_totals(runtime: Runtime, max_tables: int) -> LedgerTotals:
+    """The metrics of the fleet, from the ledger of this runtime."""
+    from iceberg_maint.telemetry.ledger_totals import LedgerTotals
+    from iceberg_maint.telemetry.samples import TableLabels
+
+    return LedgerTotals(
+        runtime.ledger,
+        lambda table: stored_observation(table, runtime),
+        TableLabels(max_tables),
+        runtime.clock.monotonic_seconds,
     )
 
 
@@ -237,6 +269,14 @@ def spark_reads(config: Config, table: TableId) -> str:
     from iceberg_maint.spark.session.catalog_access import read_table
 
     return read_table(session(config), str(table))
+
+
+def weak_requirements(config: Config, table: TableId) -> str | None:
+    """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
+    takes them or compares the base of a commit itself. Raises what the catalog raises."""
+    from iceberg_maint.spark.engine import weak_requirements
+
+    return weak_requirements(session(config), str(table))
 
 
 def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:

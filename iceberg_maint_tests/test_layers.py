@@ -48,7 +48,9 @@ ROOMS: dict[str, str] = {
     "spark.commit": "CORE errors ports spark.jvm spark.scan",
     "spark": "CORE errors ports spark.jvm spark.session spark.scan spark.health spark.proof spark.rewrite "
     "spark.deletes spark.commit",
-    "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session",
+    "telemetry": "CORE errors ports config __init__",
+    "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session "
+    "telemetry",
     "report": "CORE errors ports",
     "frames": "CORE errors ports config ledger report",
     "defs.code_location": "CORE errors ports",
@@ -57,7 +59,7 @@ ROOMS: dict[str, str] = {
     "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs definitions __init__",
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
-    "cli": "CORE errors ports runner orphans config wiring report spark.session defs demo __init__",
+    "cli": "CORE errors ports runner orphans config wiring report spark.session telemetry defs demo __init__",
     "__main__": "cli",
 }
 CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")
@@ -73,6 +75,9 @@ RESERVED: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"frames"}),
+    **dict.fromkeys(
+        ("prometheus_client", "opentelemetry", "datadog", "boto3", "botocore"), frozenset({"telemetry"})
+    ),
     **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
 }
 BRIDGE = "iceberg_maint.spark.jvm.bridge"

@@ -33,6 +33,7 @@ from iceberg_maint.config.policy_layers import (
     property_layer,
 )
 from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.errors import ConfigurationError
@@ -73,6 +74,7 @@ class Config:
     catalog_policies: Mapping[str, Mapping[str, object]]
     patterns: tuple[Pattern, ...]
     secrets: frozenset[str] = field(repr=False)
+    telemetry: TelemetryConfig | None = None
 
     @property
     def only_catalog(self) -> str | None:
@@ -179,6 +181,7 @@ def _checked(
     ledger = f"sqlite:///{home / 'ledger.db'}" if document.ledger is None else document.ledger
     conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
     check_spark_conf(conf, resolver.secrets)
+    telemetry = None if document.telemetry is None else telemetry_config(document.telemetry, resolver)
     return Config(
         source=source,
         home=home,
@@ -200,6 +203,7 @@ def _checked(
             for text, values in document.tables.items()
         ),
         secrets=frozenset(resolver.secrets),
+        telemetry=telemetry,
     )
 
 

@@ -15,7 +15,7 @@ from iceberg_maint.defs.stored_health import stored_policy
 from iceberg_maint.ports.ledger import Report
 from iceberg_maint.report.certificate import certificates
 from iceberg_maint.report.table_card import TableView, proof_line
-from iceberg_maint.runner.assess import Assessment, decide_each_stored
+from iceberg_maint.runner.assess import Assessment, stored_decisions
 from iceberg_maint.runner.runtime import Runtime
 
 CARD = "card"
@@ -58,7 +58,7 @@ def stored_view(
     partitions = {**measured.partitions, **after}
     current = replace(measured, partitions={k: h for k, h in partitions.items() if h.data_files})
     policy, now_ms = stored_policy(runtime, measured), runtime.clock.now_ms()
-    histories, decisions = decide_each_stored(current, policy, runtime.ledger, now_ms, runtime.row_types)
+    histories, decisions = stored_decisions(current, policy, runtime.ledger, now_ms, runtime.row_types)
     return TableView(current, policy, decisions, histories, _last_reports(runtime, current, decisions))
 
 

@@ -61,7 +61,7 @@ from iceberg_maint.report.advice import advice_of
 from iceberg_maint.report.holds import hold, pauses_text
 from iceberg_maint.report.table_card import table_card
 from iceberg_maint.report.throughput import ESTIMATE_RECORDS
-from iceberg_maint.runner.assess import Assessment, assess, make_plans
+from iceberg_maint.runner.assess import Assessment, assess, make_plans, report_observed
 from iceberg_maint.runner.runtime import Runtime
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
@@ -190,6 +190,7 @@ class Observation:
         before = self._runtime.ledger.health(table)
         pauses = self._runtime.ledger.pauses()
         assessment = assess(table, self._runtime, CYCLE)
+        report_observed(assessment, self._runtime)
         data = assessment.only(DATA_OPERATIONS)
         held_by = hold(data.decision)
         self._sync_partitions(data.measured)

@@ -11,12 +11,12 @@ from enum import StrEnum
 from itertools import groupby
 
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.report.formatting import counted, duration, moment, number
+from iceberg_maint.report.formatting import counted, duration, moment, number, partitions_text
 from iceberg_maint.report.json_documents import Document, batch_document
 from iceberg_maint.report.origin import started_by
 
@@ -128,7 +128,7 @@ class Certificate:
     def sentence(self) -> str:
         """The result in one sentence."""
         commits = counted(len(self.committed), "commit")
-        rest = len(self.batches) - len(self.committed)
+        rest = sum(not b.is_committed and b.subject is not Subject.FILES for b in self.batches)
         ended = f" {counted(rest, 'batch', 'batches')} ended without a commit." if rest else ""
         rows = (
             f"{number(self.rows_in)} rows in = {number(self.rows_out)} rows out + "
@@ -305,14 +305,6 @@ def gate_text(batch: CertifiedBatch) -> str:
         case GateVerdict.NOT_ASKED:
             why = "moves files, commits nothing" if batch.subject is Subject.FILES else outcome.reason.value
             return f"not asked: {why}"
-
-
-def partitions_text(partitions: Sequence[str]) -> str:
-    """Up to three partition keys, and how many more there are."""
-    if tuple(partitions) == (WHOLE_TABLE,):
-        return "the whole table"
-    more = f" and {number(len(partitions) - 3)} more" if len(partitions) > 3 else ""
-    return ", ".join(partitions[:3]) + more
 
 
 def _certified(table: str, operation: Operation, outcome: BatchOutcome) -> CertifiedBatch:

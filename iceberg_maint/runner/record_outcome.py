@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from iceberg_maint.core.model.codec import digest
-from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
@@ -14,9 +14,10 @@ from iceberg_maint.core.outcomes.outcome import (
     operation_status,
 )
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.runner.assess import Assessment
+from iceberg_maint.runner.assess import Assessment, stored_observation
 from iceberg_maint.runner.clocks import clock_refusal
 from iceberg_maint.runner.request import Run
+from iceberg_maint.runner.runtime import Runtime
 
 
 def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
@@ -86,7 +87,7 @@ def _partition_outcomes(
 
 def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None:
     versions = run.runtime.engine().versions() if run.outcomes else {}
-    run.runtime.ledger.append_record(
+    append_record(
         Record(
             record_id=uuid.uuid4().hex,
             run_id=run.request.run_id,
@@ -100,5 +101,14 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
             versions=dict(versions),
             outcome=outcome,
             started_by=run.request.started_by,
-        )
+        ),
+        run.runtime,
+    )
+
+
+def append_record(record: Record, runtime: Runtime) -> None:
+    """Stores a record, then reports its numbers and the stored health of its table."""
+    runtime.ledger.append_record(record)
+    runtime.telemetry.operation_ended(
+        record, lambda: stored_observation(TableId.parse(record.table), runtime)
     )

@@ -17,6 +17,7 @@ from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
+from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
 
 SessionFactory = Callable[[], Any]
 """Returns the Spark session of this process. The first call starts it."""
@@ -96,6 +97,7 @@ class Runtime:
     masked: Callable[[str], str] = str
     redacted_error: Callable[[Exception], Exception] = no_secrets
     spark: SparkAccess = SparkAccess()
+    telemetry: Telemetry = NO_TELEMETRY
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""

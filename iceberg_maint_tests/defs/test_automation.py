@@ -247,7 +247,7 @@ def test_mode_advise_shows_on_the_asset_and_its_checks_what_a_run_would_do(world
     world.observe()
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     assert shown.asset_observation.metadata["advice"].value == (
-        "A run would maintain 1 of 1 partitions in 1 batch: 8 files with 7.8 KiB become 1 file. "
+        "A run would maintain 1 of 1 partition in 1 batch: 8 files with 7.8 KiB become 1 file. "
         "Held by mode: advise."
     )
     assert shown.asset_observation.metadata["held_by"].value == "mode: advise"

@@ -162,7 +162,7 @@ def test_silent_catalog_keeps_its_tables_in_the_list(world: World) -> None:
     assert reloads == []
 
 
-def test_unreadable_list_is_written_anew(world: World) -> None:
+def test_unreadable_list_is_written_again(world: World) -> None:
     world.catalog.create("db.t")
     world.table_list.write_text("{", "utf-8")
     follow(world, (T,))

@@ -158,6 +158,7 @@ def test_orphan_pass_commits_nothing_and_has_no_command() -> None:
     assert proved.status is CertificateStatus.NO_COMMIT
     assert gate_text(proved.batches[0]) == "not asked: moves files, commits nothing"
     assert proved.batches[0].verify is None
+    assert proved.sentence() == "Nothing was committed."
 
 
 def test_commit_settled_after_its_run_replaces_the_unknown_one() -> None:
