@@ -98,7 +98,11 @@ def _report(figures: dict[str, float], tables: int, rounds: int, files: int) -> 
     missed = [name for name, limit in targets.items() if figures[name] > limit]
     for name, value in figures.items():
         mark = " MISSED" if name in missed else ""
-        table.add_row(name.replace("_", " "), f"{value:g}{mark}", f"{targets.get(name, ''):g}" if name in targets else "")
+        table.add_row(
+            name.replace("_", " "),
+            f"{value:g}{mark}",
+            f"{targets.get(name, ''):g}" if name in targets else "",
+        )
     Console().print(table)
     print(json.dumps({**figures, "limits": targets, "missed": missed}))
     return int(bool(missed))
@@ -214,7 +218,8 @@ def _small_manifest(number: int, commit: int, by: Any) -> Any:
     from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile
 
     files = tuple(
-        File(f"file:///t{number}/{commit}-{n}.parquet", (n % PARTITIONS,), 10, 600 << 20) for n in range(FILES)
+        File(f"file:///t{number}/{commit}-{n}.parquet", (n % PARTITIONS,), 10, 600 << 20)
+        for n in range(FILES)
     )
     return ManifestFile(files, by, commit, commit)
 
@@ -255,7 +260,10 @@ def _large_table(folder: Path, files: int) -> tuple[Any, list[Any], Any]:
 
     from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 
-    columns = [NestedField(1, "id", LongType(), required=False), NestedField(2, "at", TimestampType(), required=False)]
+    columns = [
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "at", TimestampType(), required=False),
+    ]
     schema = Schema(*columns, *(NestedField(i, f"c{i}", LongType(), required=False) for i in range(3, 17)))
     by = spec(0, (2, 1000, DayTransform(), "at_day"), (1, 1001, BucketTransform(LARGE_BUCKETS), "id_bucket"))
     table = TableFiles(folder / "many", schema, [by], table_uuid="00000000-0000-0000-0000-00000000abcd")
@@ -309,7 +317,9 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
 def _summaries(bounds: list[list[int]]) -> Any:
     from pyiceberg.typedef import Record
 
-    return [Record(False, False, low.to_bytes(4, "little"), high.to_bytes(4, "little")) for low, high in bounds]
+    return [
+        Record(False, False, low.to_bytes(4, "little"), high.to_bytes(4, "little")) for low, high in bounds
+    ]
 
 
 def large_copy(home: Path, files: int) -> Path:
@@ -335,7 +345,11 @@ def _publish_large(home: Path, made: Path, files: int, extra: Any) -> None:
     fixed = iter(rows)
 
     def written(of: ManifestFile | None) -> dict[str, Any]:
-        return next(fixed) if of is None else {**write(of), "partitions": _summaries(_bounds(files, files, files + 10))}
+        return (
+            next(fixed)
+            if of is None
+            else {**write(of), "partitions": _summaries(_bounds(files, files, files + 10))}
+        )
 
     table._write_manifest = written
     manifests: list[Any] = [None] * len(rows) + ([] if extra is None else [extra])

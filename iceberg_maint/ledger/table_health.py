@@ -101,7 +101,9 @@ def get(conn: Connection, table: TableId) -> Measured | None:
 
 def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measured]:
     """Returns the stored health of those of the tables that have one."""
-    rows = in_chunks(conn, select(health).where(health.c.form == _FORM), health.c.table_name, map(str, tables))
+    rows = in_chunks(
+        conn, select(health).where(health.c.form == _FORM), health.c.table_name, map(str, tables)
+    )
     return {measured.table: measured for measured in map(_measured, rows)}
 
 

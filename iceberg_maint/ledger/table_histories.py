@@ -30,7 +30,11 @@ def read(conn: Connection, tables: Mapping[str, str]) -> dict[tuple[str, Operati
     histories = {}
     for uuid, name in tables.items():
         own = next(
-            (pause_of(r) for r in pauses if r.table_name != FLEET and (r.table_name == name or r.table_uuid == uuid)),
+            (
+                pause_of(r)
+                for r in pauses
+                if r.table_name != FLEET and (r.table_name == name or r.table_uuid == uuid)
+            ),
             None,
         )
         in_force = tuple(p for p in (own, fleet) if p is not None)
