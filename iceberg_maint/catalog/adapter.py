@@ -12,6 +12,7 @@ from iceberg_maint.catalog.approved_io import approved_of, check, check_state
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
+from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.catalog.manifests.reader import (
     PATH,
     check_manifest_list,
@@ -31,12 +32,14 @@ _PIN_TRIES = 3
 
 class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
-    opened at the first use, and nothing that is read is cached."""
+    opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
+    `memo`: a manifest never changes."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, name: str, properties: Mapping[str, str], memo: ManifestMemo | None = None) -> None:
         self.name = name
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
+        self._memo = memo
         self._approved = approved_of(properties)
         self._listing = make_listing(name, properties)
         # A service may issue credentials per table.
@@ -69,7 +72,7 @@ class PyIcebergCatalog:
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Measures the health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
-        return measure(state, read_columns(self.io_of(state.table), state), policy)
+        return measure(state, read_columns(self.io_of(state.table), state, self._memo), policy)
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions and all global equality deletes.
@@ -77,7 +80,7 @@ class PyIcebergCatalog:
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice, ICM-155 for a
         location that is not approved.
         """
-        files = live_files(self.io_of(state.table), state, partitions)
+        files = live_files(self.io_of(state.table), state, partitions, self._memo)
         if self._approved is not None:
             check(self._approved, (f.path for f in files), f"{state.table}: a live file")
         return files
