@@ -147,6 +147,13 @@ KILL :=
 test-kill: setup  ## runs killed at every step in every way on every kind of table, what is left of them (KILL="--fresh")
 	$(PY) -m iceberg_maint_tests.kill $(KILL)
 
+RACES     := 1000
+RACE_SEED := 1
+
+.PHONY: test-rest-races
+test-rest-races: setup  ## races an expiry with a tag on a REST catalog: no file of a lost tag may be released (RACES=1000, RACE_SEED=1)
+	$(PY) -m iceberg_maint_tests.spark.commit.rest_races $(RACES) $(RACE_SEED)
+
 .PHONY: test-zombie
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
 	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)

@@ -75,8 +75,13 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
     def __getitem__(self, name: str) -> PyIcebergCatalog:
         if name not in self._adapters:
             from iceberg_maint.catalog.adapter import PyIcebergCatalog
+            from iceberg_maint.catalog.approved_io import guarded_properties
+            from iceberg_maint.core.model.approved_locations import ApprovedLocations
 
             properties = self._config.catalogs[name].pyiceberg_properties()
+            approved = self._config.catalogs[name].approved_locations
+            if approved is not None:
+                properties = guarded_properties(properties, ApprovedLocations(approved))
             self._adapters.setdefault(name, PyIcebergCatalog(name, properties))
         return self._adapters[name]
 
@@ -317,6 +322,14 @@ def spark_reads(config: Config, table: TableId) -> str:
     from iceberg_maint.spark.session.catalog_access import read_table
 
     return read_table(session(config), str(table))
+
+
+def weak_requirements(config: Config, table: TableId) -> str | None:
+    """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
+    takes them or compares the base of a commit itself. Raises what the catalog raises."""
+    from iceberg_maint.spark.engine import weak_requirements
+
+    return weak_requirements(session(config), str(table))
 
 
 def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from iceberg_maint.cli.context import Session, command, group, overrides_option
+from iceberg_maint.cli.context import Session, command, group, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -182,7 +182,12 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
     runtime = replace(runtime, orphan_files=lambda table: _orphan_pass(session, table, scope))
-    request = Request(_run_id(), force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
+    request = Request(
+        _run_id(),
+        force=True,
+        operations=(Operation.REMOVE_ORPHAN_FILES,),
+        started_by=f"command line, {operator()}",
+    )
     plans: list[PlanReady] = []
 
     def observe(event: Event) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
+from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -157,6 +157,7 @@ def run(
                     remaining,
                     force,
                     chosen_operations,
+                    f"command line, {operator()}",
                 )
                 _maintain_one(runtime, result, request, progress, session)
                 if remaining is not None:

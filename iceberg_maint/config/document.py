@@ -27,6 +27,7 @@ class CatalogSection(_Section):
     uri: Reference | None = None
     warehouse: Reference | None = None
     properties: dict[str, Reference] = Field(default_factory=dict)
+    approved_locations: list[str] | None = None
     policy: dict[str, Any] | None = None
 
 

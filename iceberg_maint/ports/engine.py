@@ -107,7 +107,7 @@ class CommitContext:
     returns what may expire of the table in this metadata, or None if the table has other metadata by then.
     `publish_wait(pending)` is called before the swap of a new snapshot. It returns the wait for what this commit
     would keep from being published, None if the policy does not wait. `checks_commit_base` is that of `Catalog`. Where it is false, the engine searches for refs and snapshots that
-    an expiry removed by accident.
+    an expiry removed by accident. `installation` is the installation id that the snapshot summary carries.
     """
 
     token: str
@@ -119,6 +119,7 @@ class CommitContext:
     retention: Callable[[str], Retention | None] = _no_retention
     checks_commit_base: bool = False
     publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = _no_wait
+    installation: str = ""
 
 
 class Engine(Protocol):

@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.core.removal.unlogged_metadata import sign
-from iceberg_maint.report.formatting import escape_control_chars, moment, number, sentence
+from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, sentence
 from iceberg_maint.report.holds import resumption
 from iceberg_maint.report.json_documents import Document
 
@@ -134,10 +134,10 @@ def planned_housekeeping(work: MetadataWork | RemoveOrphanFiles) -> str:
     """Describes what work on the table as a whole would do."""
     match work:
         case RewriteManifests():
-            return f"regroup {number(len(work.manifests))} manifests"
+            return f"regroup {counted(len(work.manifests), 'manifest')}"
         case ExpireSnapshots():
             refs = f" and refs {', '.join(work.refs)}" if work.refs else ""
-            return f"expire {number(len(work.snapshots))} snapshots{refs}"
+            return f"expire {counted(len(work.snapshots), 'snapshot')}{refs}"
         case RemoveOrphanFiles():
             sweep = "delete trash past its hold, " if work.sweep else ""
             return f"{sweep}search for orphan files and move them to the trash"

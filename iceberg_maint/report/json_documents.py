@@ -163,6 +163,7 @@ def record_document(record: Record) -> Document:
         "plan_id": record.plan_id,
         "policy_digest": record.policy_digest,
         "versions": dict(sorted(record.versions.items())),
+        "started_by": record.started_by,
         **outcome_document(record.outcome),
     }
 

@@ -17,6 +17,7 @@ from iceberg_maint.core.decisions.retention import Retention, may_be_young, reta
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
+from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
@@ -200,6 +201,7 @@ def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
 def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
     """Measures a pinned table and stores it."""
     measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
+    measured = replace(measured, foreign=foreign_commits(state, runtime.ledger.installation()))
     runtime.ledger.put_health(measured)
     return measured
 

@@ -139,7 +139,7 @@ class _Steps:
     write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
     judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
     finish: Callable[[AttemptResult, Batch, Policy, Runtime, Lease, Attempt], AttemptResult] = (
-        lambda ended, *_: ended
+        lambda judged, *_: judged
     )
 
 
@@ -234,10 +234,11 @@ def _write_and_commit(
         retention=lambda location: may_expire(batch, policy, runtime, location),
         publish_wait=lambda pending: publish_wait(pending, policy, runtime.clock.now_ms()),
         checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
+        installation=runtime.ledger.installation(),
     )
     result = engine.commit(batch, written, context)
-    ended = steps.judge(batch, written, result, attempt.token, runtime, policy)
-    return steps.finish(ended, batch, policy, runtime, lease, attempt)
+    judged = steps.judge(batch, written, result, attempt.token, runtime, policy)
+    return steps.finish(judged, batch, policy, runtime, lease, attempt)
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:

@@ -119,7 +119,7 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
             f"{state.table} was dropped and created again, or replaced, while a run maintained it.",
             "none; the next run maintains the table that has the name now.",
         )
-    newest_fence = state.newest_fence()
+    newest_fence = state.newest_fence(ledger.installation())
     if newest_fence <= lease.fence:
         return
     message = f"{state.table} has a commit under fence {newest_fence}, the lease has fence {lease.fence}"

@@ -103,6 +103,7 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
             policy_digest=digest(assessment.policy),
             versions=dict(versions),
             outcome=outcome,
+            started_by=run.request.started_by,
         ),
         run.runtime,
     )

@@ -16,13 +16,14 @@ from iceberg_maint.runner.runtime import Runtime
 @dataclass(frozen=True, slots=True)
 class Request:
     """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
-    lease. `max_batches` limits the batches of all operations together."""
+    lease. `max_batches` limits the batches of all operations together. `started_by` is who started the run."""
 
     run_id: str
     partitions: frozenset[PartitionKey] | None = None
     max_batches: int | None = None
     force: bool = False
     operations: tuple[Operation, ...] = DATA_OPERATIONS
+    started_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from iceberg_maint.ports.engine import (
     WrittenFile,
 )
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.spark.commit.rest_requirements import refusal
 from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
@@ -321,6 +322,14 @@ class SparkEngine:
                     raise
                 raise _exceeded(work, work.preflight, peak_bytes, why) from why
             return result, None if work.preflight is None else _use(work, work.preflight, peak_bytes())
+
+
+def weak_requirements(spark: SparkSession, table: str) -> str | None:
+    """Returns why the table's catalog does not take the requirements of our commits. None if it takes them or compares
+    the base of a commit itself. Nothing is changed. Raises what the catalog raises."""
+    bridge = Bridge(spark)
+    bridge.activate()
+    return refusal(bridge, bridge.load_table(table).operations())
 
 
 def _use(work: DeleteWork, preflight: Preflight, peak_bytes: int) -> MemoryUse:

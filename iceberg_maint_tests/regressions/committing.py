@@ -23,6 +23,22 @@ COMMITTING = (
         ),
     ),
     Regression(
+        "other-installation-taken-for-own",
+        "two ledgers on one lake",
+        "Two installations with different ledgers take the commits of each other for their own. Both rewrite the "
+        "same files again and again, and the higher fence of one ends the runs of the other",
+        "Snapshot summaries carry the id of the ledger. A rewrite under another id is foreign maintenance, and its "
+        "fence does not count",
+        off(
+            "core/model/table_state.py",
+            "    return TOKEN_PROPERTY in summary and summary.get(INSTALLATION_PROPERTY, installation) == installation\n",
+            "    return TOKEN_PROPERTY in summary\n",
+            "core/decisions/test_foreign_maintainers.py::test_commit_of_another_installation_is_foreign_and_names_it",
+            "runner/test_stops.py::test_rewrite_of_another_installation_refuses_the_table_by_default",
+            "runner/test_stops.py::test_higher_fence_of_another_installation_ends_no_lease",
+        ),
+    ),
+    Regression(
         "committed-though-it-threw",
         "apache/iceberg#12818, #6778, #15050",
         "A commit times out after its swap succeeded, and is made a second time",

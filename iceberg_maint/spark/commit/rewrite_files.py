@@ -16,6 +16,7 @@ from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     FENCE_PROPERTY,
+    INSTALLATION_PROPERTY,
     PROOF_PROPERTY,
     RUN_PROPERTY,
     TOKEN_PROPERTY,
@@ -86,6 +87,7 @@ def commit_batch(
             context.lease_is_held,
             context.record_try,
             context.publish_wait,
+            context.installation,
         )
         failure = _commit_once(bridge, gate, batch, written, intent, sources, outputs, removals, properties)
         return gate, failure
@@ -210,10 +212,12 @@ def _delete_files_to_remove(
 
 def summary_of(batch: Batch, written: Written, context: CommitContext) -> dict[str, str]:
     """The properties that this program writes to the summary of its snapshots."""
+    installation = {INSTALLATION_PROPERTY: context.installation} if context.installation else {}
     return {
         TOKEN_PROPERTY: context.token,
         FENCE_PROPERTY: str(context.fence),
         BATCH_PROPERTY: batch.batch_id,
         RUN_PROPERTY: context.run_id,
         PROOF_PROPERTY: dumps(written.proof),
+        **installation,
     }
