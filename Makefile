@@ -208,6 +208,10 @@ bench-native: setup  ## the native strategy against stock rewrite_data_files, an
 	$(PY) -m bench.native
 	$(PY) -m bench.gate
 
+.PHONY: bench-columnar
+bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and native; fails over target
+	$(PY) -m bench.columnar
+
 .PHONY: bench-gate
 bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
 	$(PY) -m bench.gate

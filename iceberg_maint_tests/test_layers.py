@@ -31,6 +31,7 @@ ROOMS: dict[str, str] = {
     "core.planning": "core.model core.policy core.health core.decisions",
     "core.outcomes": "core.model core.removal core.policy core.health core.planning",
     "core.commits": "core.model core.policy core.health core.decisions core.planning core.outcomes",
+    "columnar": "core.model errors",
     "ports": "CORE errors",
     "runner": "CORE errors ports",
     "orphans": "CORE errors ports",
@@ -43,11 +44,13 @@ ROOMS: dict[str, str] = {
     "spark.scan": "CORE errors ports spark.jvm",
     "spark.health": "CORE errors ports spark.jvm spark.scan",
     "spark.proof": "CORE errors ports spark.jvm spark.scan",
+    "columnar": "CORE errors ports",
     "spark.rewrite": "CORE errors ports spark.jvm spark.scan spark.proof",
+    "spark.rewrite.columnar": "CORE errors ports columnar spark.jvm spark.scan spark.rewrite",
     "spark.deletes": "CORE errors ports spark.jvm spark.session spark.scan spark.proof",
     "spark.commit": "CORE errors ports spark.jvm spark.scan",
     "spark": "CORE errors ports spark.jvm spark.session spark.scan spark.health spark.proof spark.rewrite "
-    "spark.deletes spark.commit",
+    "spark.rewrite.columnar spark.deletes spark.commit",
     "telemetry": "CORE errors ports config __init__",
     "audit": "CORE errors ports",
     "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session "

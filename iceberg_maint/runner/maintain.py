@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
-from iceberg_maint.core.decisions.unsupported_types import type_stop
+from iceberg_maint.core.decisions.unsupported_types import row_readers, type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
@@ -226,8 +226,10 @@ def _is_halted(decision: Decision) -> bool:
 def _is_held(assessment: Assessment, run: Run) -> bool:
     """Whether stored batches must not be resumed either: they would read rows or commit to main."""
     measured, now_ms = assessment.measured, run.runtime.clock.now_ms()
+    strategy = assessment.policy.rewrite_data_files.strategy
+    readers = row_readers(run.operation, strategy, run.runtime.row_types)
     return (
-        type_stop(run.operation, measured.uncommon_types, run.runtime.row_types) is not None
+        type_stop(run.operation, measured.uncommon_types, readers) is not None
         or publish_stop(run.operation, measured.pending_publishes, assessment.policy, now_ms) is not None
     )
 

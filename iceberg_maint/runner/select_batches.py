@@ -34,7 +34,12 @@ from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.request import PlanReady, Run
 from iceberg_maint.runner.runtime import Runtime
 
-_NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
+_NO_GAIN_REASONS = (
+    Reason.NO_GAIN,
+    Reason.FILE_TOO_LARGE,
+    Reason.UNSUPPORTED_KEY,
+    Reason.UNSUPPORTED_TYPE,
+)
 
 
 def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:

@@ -51,6 +51,8 @@ MADE_REAL = {
     "ICM-132": "spark/session/test_executors.py::test_application_that_the_cluster_stops_is_an_error_with_its_cause",
     "ICM-133": "spark/session/test_catalog_access.py::test_class_that_is_missing_is_an_error_that_names_the_jar",
     "ICM-134": "cli/test_waits.py::test_tables_and_why_and_run_name_the_column_that_nothing_reads",
+    "ICM-135": "spark/rewrite/test_columnar.py::"
+    "test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupported",
     "ICM-137": "cli/test_doctor.py::test_rest_catalog_that_takes_no_requirements_is_a_warning",
     "ICM-140": "telemetry/test_delivery.py::test_receiver_that_is_down_is_logged_once_and_its_drops_are_sent_later",
     "ICM-141": "telemetry/test_delivery.py::test_full_queue_drops_and_counts_and_logs_once",

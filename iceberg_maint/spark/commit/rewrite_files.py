@@ -35,6 +35,7 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Check, CommitGate
 from iceberg_maint.spark.commit.retry import Backoff, LoadTable, commit_with_retry, find_token, quiet_proxies
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 
 
 def commit_batch(
@@ -120,7 +121,7 @@ def _commit_once(
                 case RewritePositionDeleteFiles():
                     operation = _replace_deletes(table, batch, intent, outputs, removals)
                 case RewriteDataFiles() | ConvertEqualityDeletes():
-                    operation = _rewrite(table, batch, sources, outputs, removals)
+                    operation = _rewrite(bridge, table, batch, sources, outputs, removals)
                 case _:
                     assert_never(work)
             for key, value in properties.items():
@@ -132,12 +133,21 @@ def _commit_once(
 
 
 def _rewrite(
-    table: Any, batch: Batch, sources: Sequence[Any], outputs: Sequence[Any], removals: Sequence[Any]
+    bridge: Bridge,
+    table: Any,
+    batch: Batch,
+    sources: Sequence[Any],
+    outputs: Sequence[Any],
+    removals: Sequence[Any],
 ) -> Any:
     rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
     if batch.format_version > 1:
         rewrite.dataSequenceNumber(batch.snapshot_sequence_number)
-    for file in (*sources, *removals):
+    # A call per source would take longer than Iceberg needs for the file.
+    functions, rewrite_files = bridge.once(JavaFunctions), "org.apache.iceberg.RewriteFiles"
+    data_file = "org.apache.iceberg.DataFile"
+    functions.for_each(bridge.list(sources), rewrite, rewrite_files, "deleteFile", data_file)
+    for file in removals:
         rewrite.deleteFile(file)
     for file in outputs:
         rewrite.addFile(file)
