@@ -133,3 +133,16 @@ def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(
     ledger = [r["record_id"] for r in audited.json("history", SICK)["records"]]
     logged = [r["record_id"] for r in audited.json("history", SICK, "--audit")["records"]]
     assert sorted(logged) == sorted(ledger)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: Lake) -> None:
+    pruned: list[str] = []
+    ledger = audited.runtime.ledger
+    inner = ledger.prune
+    ledger.prune = lambda uuid, days: (pruned.append(uuid), inner(uuid, days))[1]  # type: ignore[method-assign]
+    if not writable:
+        (audited.home / "audit").write_text("a file where the folder should be")
+    result = audited("run", SICK)
+    assert result.exit_code == 0
+    assert bool(pruned) is writable

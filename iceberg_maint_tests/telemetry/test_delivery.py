@@ -72,9 +72,11 @@ def test_full_queue_drops_and_counts_and_logs_once(caplog: pytest.LogCaptureFixt
     delivery.table_observed(observation())
     while delivery._channels[0]._queue.qsize():
         time.sleep(0.001)
+    started = time.monotonic()
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
             delivery.table_observed(observation())
+    assert time.monotonic() - started < 2
     assert exporter.gate is not None
     exporter.gate.set()
     delivery.close()
