@@ -229,14 +229,22 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
 
+.PHONY: bench-conflicts
+bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
+	$(PY) -m bench.conflicts
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start
 
+.PHONY: bench-red-to-green
+bench-red-to-green: setup  ## seconds from a commit to green checks under `make dev`, on a healthy demo lake; fails over target
+	$(PY) -m bench.red_to_green --data $(DATA)
+
 .PHONY: screenshots
-screenshots: setup  ## take the pictures of the real UI used in the docs (needs Chromium)
+screenshots: setup  ## take the pictures of the real UI used in the docs, in dark and light, from `make dev` (needs Chromium)
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/screenshots.txt
-	$(PY) docs/screenshots.py
+	$(PY) docs/screenshots.py --url http://127.0.0.1:$(PORT)
 
 .PHONY: jars
 jars: setup  ## fetch and verify the jars again

@@ -43,11 +43,11 @@ with the code. A metric has the same name everywhere:
 |---|---|
 | Output of `iceberg-maint observe --json` | `health.METRIC` of the table and of each partition |
 | Output of `iceberg-maint why` | `METRIC`, beside its threshold |
-| Dagster, observation of a partition | `iceberg_maint/METRIC` |
-| Dagster, observation of a table | `iceberg_maint/table_METRIC` |
+| Dagster, observation of a partition | `METRIC` in the entry `partition_metrics` |
+| Dagster, observation of a table | `METRIC` in the entry `metrics` |
 
-Dagster shows times as timestamps, without `_ms` in the name. It does not record sequence numbers, `spec_ids` and
-`size_histogram`. Times are milliseconds since epoch, UTC. A time is `null` where it is not known.
+Dagster plots the few numbers that have an entry of their own, such as `files` and `size_mib`. Times are milliseconds
+since epoch, UTC. A time is `null` where it is not known.
 
 """
 

@@ -325,7 +325,8 @@ def _histories(
         return {p: succeeded() for p in histories}
     if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):
+    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):
+        # A conflict is counted once, at the end of the run.
         return {p: undone(h) for p, h in histories.items()}
     if attempt_result.reason is Reason.CLOCKS_DISAGREE:
         # The back-off counts by the slower clock. By a clock that is ahead it would last too long.

@@ -159,6 +159,14 @@ def back_off_stale(assessment: Assessment, run: Run) -> None:
     _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
 
 
+def back_off_conflicts(assessment: Assessment, run: Run) -> None:
+    """Backs off partitions in which the run committed nothing, because other commits won. A run counts one failure
+    per partition, whatever the number of its batches."""
+    improved = {p for o in run.outcomes if o.snapshot_after is not None for p in o.partitions}
+    lost = {p for o in run.outcomes if o.reason is Reason.CONFLICT for p in o.partitions} - improved
+    _back_off(dict.fromkeys(lost, Reason.CONFLICT), assessment, run)
+
+
 def _back_off(why: Mapping[PartitionKey, Reason], assessment: Assessment, run: Run) -> None:
     now_ms = run.runtime.clock.now_ms()
     histories = {

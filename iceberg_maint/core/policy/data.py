@@ -280,7 +280,7 @@ class WriteAuditPublishPolicy:
 class RetryPolicy:
     """Section `retry`: conflicts, back-off and quarantine."""
 
-    commit_tries: int = _key(5, "attempts at one commit under concurrent writers", minimum=1)
+    commit_tries: int = _key(10, "attempts at one commit under concurrent writers", minimum=1)
     backoff_seconds: int = _key(
         300, "wait after the first failed or ineffective attempt; doubles each time", minimum=0
     )

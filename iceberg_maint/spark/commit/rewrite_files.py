@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate as rules
 from iceberg_maint.core.commits.change import Identity, MetadataReader
 from iceberg_maint.core.commits.intent import Intent, intent_of
+from iceberg_maint.core.commits.remembering import remembering
 from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
@@ -71,8 +73,11 @@ def commit_batch(
     intent = intent_of(batch, written.files)
     properties = summary_of(batch, written, context)
     removals = _delete_files_to_remove(bridge, batch, written, deletes, intent)
+    tries = itertools.count()
+    reader = remembering(reader)
 
     def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
+        has_lost = next(tries) > 0
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:
             # Iceberg would refuse deletes of the other version before the gate checks them.
@@ -90,7 +95,18 @@ def commit_batch(
             context.publish_wait,
             context.installation,
         )
-        failure = _commit_once(bridge, gate, batch, written, intent, sources, outputs, removals, properties)
+        failure = _commit_once(
+            bridge,
+            gate,
+            batch,
+            written,
+            intent,
+            sources,
+            outputs,
+            removals,
+            properties,
+            rehearses=has_lost,
+        )
         return gate, failure
 
     def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
@@ -110,8 +126,11 @@ def _commit_once(
     outputs: Sequence[Any],
     removals: Sequence[Any],
     properties: Mapping[str, str],
+    *,
+    rehearses: bool,
 ) -> Exception | None:
-    """Commits one operation once. Returns the exception that it raised."""
+    """Commits one operation once. With `rehearses` it reads and writes most of what the commit needs before the
+    commit loads its base. Returns the exception that it raised."""
     with bridge.callbacks(), quiet_proxies():
         try:
             table = gate.table(batch.table)
@@ -126,6 +145,9 @@ def _commit_once(
                     assert_never(work)
             for key, value in properties.items():
                 operation.set(key, value)
+            if rehearses:
+                gate.rehearse(operation)
+            gate.begin()
             operation.commit()
         except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
             return why
