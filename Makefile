@@ -158,6 +158,13 @@ test-rest-races: setup  ## races an expiry with a tag on a REST catalog: no file
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
 	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
 
+# A real Prometheus, for example Debian's package or a release of the project.
+PROMETHEUS := prometheus
+
+.PHONY: test-observe
+test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
+	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
+
 KILLS     := 20
 KILL_SEED := 1
 
@@ -201,6 +208,10 @@ bench-native: setup  ## the native strategy against stock rewrite_data_files, an
 	$(PY) -m bench.native
 	$(PY) -m bench.gate
 
+.PHONY: bench-columnar
+bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and native; fails over target
+	$(PY) -m bench.columnar
+
 .PHONY: bench-gate
 bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
 	$(PY) -m bench.gate
@@ -217,6 +228,10 @@ bench-layout: setup  ## a drifted table sorted: files that range queries read, f
 bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table against Iceberg's actions; fails over target
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
+
+.PHONY: bench-conflicts
+bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
+	$(PY) -m bench.conflicts
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
