@@ -24,7 +24,7 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.report.certificate import Certificate, certificate_markdown, certificate_of
 from iceberg_maint.report.progress_line import progress_line
 from iceberg_maint.report.refusals import refusal
-from iceberg_maint.report.table_card import TableView, proof_line, table_card
+from iceberg_maint.report.table_card import MAX_CHARACTERS, TableView, proof_line, table_card
 from iceberg_maint.runner.maintain import Event, Progress, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
@@ -128,7 +128,8 @@ class TableRun(ABC):
         """The certificate of this run so far. It is logged too."""
         text = self._described(lambda: certificate_markdown(self._certificate(table_uuid)))
         self._context.log.info(text.value)
-        return {PROOF: text}
+        # Behind a button, which opens it at its full width.
+        return {PROOF: dg.MetadataValue.md(text.value.ljust(MAX_CHARACTERS + 1))}
 
     def _card_metadata(self, look: Callable[[], TableView], table_uuid: str, event: str = "") -> Metadata:
         """The table card at this moment. `event` says what happened to a partition."""
