@@ -31,6 +31,8 @@ The code applies it, not the op's `retry_policy`: Dagster would then also retry 
 """
 SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
 """Outcomes that are logged without an error."""
+_LOG_SECONDS = 6
+"""Seconds between two lines of progress in Dagster's log, at least. Reports come more often."""
 _TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
@@ -50,6 +52,7 @@ class TableRun(ABC):
         self._context, self._table, self._translator = context, table, translator
         self._runtime = runtime.on_session(session)
         self._requested: frozenset[PartitionKey] | None = None
+        self._logged_seconds = 0.0
 
     def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
         """Maintains these partitions, or all, with the operations of the class.
@@ -101,8 +104,12 @@ class TableRun(ABC):
             self._context.log.warning(f"{self._table}: health not reported: {type(why).__name__}: {why}")
 
     def _report(self, event: Event) -> None:
-        """Reports an event to Dagster. Progress goes to the log."""
+        """Reports an event to Dagster. Progress goes to the log, at most every `_LOG_SECONDS`."""
         if isinstance(event, Progress):
+            now_seconds = self._runtime.clock.monotonic_seconds()
+            if now_seconds - self._logged_seconds < _LOG_SECONDS:
+                return
+            self._logged_seconds = now_seconds
             line = progress_line(event.step, event.batch, event.seconds, event.work)
             self._context.log.info(f"{event.operation}: {line}")
         else:
