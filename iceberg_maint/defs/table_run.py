@@ -42,6 +42,8 @@ _ORIGINS = {
     "dagster/schedule_name": "schedule",
     "dagster/backfill": "backfill",
 }
+_LOG_SECONDS = 6
+"""Seconds between two lines of progress in Dagster's log, at least. Reports come more often."""
 _TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
@@ -65,6 +67,7 @@ class TableRun(ABC):
         self._started_ms = runtime.clock.now_ms()
         self._batch_outcomes: list[tuple[Operation, BatchOutcome]] = []
         omit_missing_outputs(context.log)
+        self._logged_seconds = 0.0
 
     def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
         """Maintains these partitions, or all, with the operations of the class.
@@ -162,8 +165,12 @@ class TableRun(ABC):
         )
 
     def _report(self, event: Event) -> None:
-        """Reports an event to Dagster. Progress goes to the log."""
+        """Reports an event to Dagster. Progress goes to the log, at most every `_LOG_SECONDS`."""
         if isinstance(event, Progress):
+            now_seconds = self._runtime.clock.monotonic_seconds()
+            if now_seconds - self._logged_seconds < _LOG_SECONDS:
+                return
+            self._logged_seconds = now_seconds
             line = progress_line(event.step, event.batch, event.seconds, event.work)
             self._context.log.info(f"{event.operation}: {line}")
         else:

@@ -55,7 +55,7 @@ def vendor_and_catalog(tmp_path: Path) -> Iterator[tuple[Vendor, PyIcebergCatalo
     server = RestServer(tmp_path / "catalog.db")
     with object_server() as (endpoint, bucket), serving(server) as url:
         vendor = Vendor(server, endpoint, bucket)
-        yield vendor, PyIcebergCatalog("lake", {"type": "rest", "uri": url}, lambda: vendor.now_ms)
+        yield vendor, PyIcebergCatalog("lake", {"type": "rest", "uri": url}, now_ms=lambda: vendor.now_ms)
 
 
 def test_store_of_a_long_pass_takes_new_credentials_before_the_old_ones_expire(
