@@ -34,6 +34,8 @@ class LocalStore:
     """The local file system. Locations are paths or `file:` URIs, taken literally: a percent sign is part
     of the name, as in Iceberg and PyIceberg."""
 
+    at_once = 1  # a rename takes less time than a thread needs to begin
+
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every regular file below the prefix, folder by folder. Links are not followed."""
         root = _local(prefix)
@@ -115,6 +117,8 @@ class ArrowStore:
     """Any Arrow file system. `resolve` returns the file system of a location and the path in it. A move
     is a copy and a delete if the store cannot rename. Arrow returns a listing as a whole, so its memory grows
     with the number of files: about 0.8 kB per file."""
+
+    at_once = 16
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
