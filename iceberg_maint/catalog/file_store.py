@@ -20,6 +20,9 @@ from iceberg_maint.ports.storage import Store, StoredFile
 
 _CHUNK_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000
+_LARGEST_COPY_BYTES = 5 << 30
+"""S3 copies larger objects in parts only."""
+_COPY_CHUNK_BYTES = 16 << 20
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 """Names of Arrow file systems that can write a file without creating a folder."""
 
@@ -36,6 +39,8 @@ def open_store(io: FileIO, location: str) -> Store:
 class LocalStore:
     """The local file system. Locations are paths or `file:` URIs, taken literally: a percent sign is part
     of the name, as in Iceberg and PyIceberg."""
+
+    at_once = 1  # a rename takes less time than a thread needs to begin
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every regular file below the prefix, folder by folder. Links are not followed."""
@@ -119,6 +124,8 @@ class ArrowStore:
     is a copy and a delete if the store cannot rename. Arrow returns a listing as a whole, so its memory grows
     with the number of files: about 0.8 kB per file."""
 
+    at_once = 16
+
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
 
@@ -192,9 +199,13 @@ class ArrowStore:
                 system.move(old, new)
             except OSError:
                 # Arrow returns the store's answer as text.
-                if self.stat(source) is None:
+                stored = self.stat(source)
+                if stored is None:
                     raise FileNotFoundError(source) from None
-                raise
+                if system.type_name != "s3" or stored.size_bytes <= _LARGEST_COPY_BYTES:
+                    raise
+                _copy_by_parts(system, old, new, stored.size_bytes)
+                system.delete_file(old)
 
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
@@ -211,6 +222,23 @@ class ArrowStore:
             entries = system.get_file_info(FileSelector(place, allow_not_found=True, recursive=True))
             if entries and all(info.type is FileType.Directory for info in entries):
                 system.delete_dir(place)
+
+
+def _copy_by_parts(system: FileSystem, source: str, target: str, size_bytes: int) -> None:
+    """Copies a file that is too large for one request, through this process: Arrow uploads it in parts. Raises
+    OSError if the copy has not the size of the file; then there is no copy."""
+    try:
+        with system.open_input_stream(source) as data, system.open_output_stream(target) as out:
+            while chunk := data.read(_COPY_CHUNK_BYTES):
+                out.write(chunk)
+        copied_bytes = system.get_file_info(target).size
+        if copied_bytes != size_bytes:
+            raise OSError(f"the copy of {source} has {copied_bytes} bytes, the file {size_bytes}")
+    except BaseException:
+        # Arrow completes the upload of a stream that is closed early.
+        with suppress(OSError):
+            system.delete_file(target)
+        raise
 
 
 def _make_parent(system: FileSystem, path: str) -> None:

@@ -44,6 +44,7 @@ from iceberg_maint.orphans.trash import Moved, move_files, put_back_reached, tid
 from iceberg_maint.orphans.trash_manifest import restored_paths, trashed_file
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
+_RELEASED_BY = " released by the expiry of snapshot "
 _AT_ONCE, _PER_READER = 16, 100
 """The number of files whose facts are read from storage at once, and of files that one reader takes."""
 
@@ -188,7 +189,12 @@ def _move(
         released=True,
     )
     if next(_below(paths, prefix), None) is not None:
-        move_files(header, lambda: _lines(paths, prefix, header.mark_id), store, holds, progress)
+        move_files(header, lambda: _lines(paths, prefix, header.mark_id), store, holds, progress, _kind)
+
+
+def _kind(line: TrashedFile) -> str:
+    """Returns the kind of a released file. A kind that names others moves after all of them."""
+    return line.why.partition(_RELEASED_BY)[0]
 
 
 def _below(paths: PathTables, prefix: str) -> Iterator[Orphan]:
@@ -200,6 +206,4 @@ def _lines(paths: PathTables, prefix: str, mark_id: str) -> Iterator[TrashedFile
     start = prefix.rstrip("/") + "/"
     for file, kind, snapshot_id in paths.taken():
         if file.path.startswith(start):
-            yield trashed_file(
-                file, prefix, mark_id, f"{kind.value} released by the expiry of snapshot {snapshot_id}"
-            )
+            yield trashed_file(file, prefix, mark_id, f"{kind.value}{_RELEASED_BY}{snapshot_id}")

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.parallel import changed
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
 from iceberg_maint.orphans.scan import Scan, Target, check_target, checked_clock, read_reached
@@ -144,19 +146,26 @@ def move_files(
     store: Store,
     holds: Callable[[], bool],
     progress: Moved,
+    stage_of: Callable[[TrashedFile], str] = lambda _: "",
 ) -> None:
-    """Writes the manifest of a trash batch, then moves its files in their order. A file that changed or is
-    gone is skipped. Raises FenceLostError."""
+    """Writes the manifest of a trash batch, then moves its files in their order. Files of one stage may move at once.
+    A file that changed or is gone is skipped. Raises FenceLostError."""
     _require(holds)
     store.create(manifest_location(header), manifest_lines(header, lines()))
     progress.headers.append(header)
-    for line in _while_lease_held(lines(), holds):
+
+    def move(line: TrashedFile) -> bool:
         stored = store.stat(line.path)
         if stored is None or (stored.size_bytes, stored.modified_ms) != (line.size_bytes, line.modified_ms):
-            progress.skipped += 1
-            continue
+            return False
         store.move(line.path, line.trash_path)
-        progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
+        return True
+
+    for line, is_moved in changed(lines(), move, store.at_once, lambda: _require(holds), stage_of):
+        if is_moved:
+            progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
+        else:
+            progress.skipped += 1
 
 
 def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: Moved) -> None:
@@ -282,22 +291,33 @@ def _sweep_one(
 ) -> Emptied:
     done = Emptied(header.mark_id, released=header.released)
     try:
-        for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
-            stored = store.stat(line.trash_path)
-            if stored is None:
-                continue  # never moved, restored, or swept before
-            # A referenced file that is still here could not be restored: another file is at its place.
-            if paths.reaches(line.path) or stored.size_bytes != line.size_bytes:
-                done = replace(done, left_files=done.left_files + 1)
-            else:
-                store.delete(line.trash_path)
-                done = _deleted(done, line, gone=store.stat(line.trash_path) is None)
+        lines = (
+            (line, paths.reaches(line.path)) for line in files_of(store, header, manifest_location(header))
+        )
+        delete = partial(_delete, store)
+        for (line, _), gone in changed(lines, delete, store.at_once, lambda: _require(holds)):
+            if gone is not None:
+                done = _deleted(done, line, gone=gone)
         if not done.left_files:
             store.tidy(files_folder(header.prefix, header.mark_id))
             store.delete(manifest_location(header))
     finally:
         tell(done)
     return done
+
+
+def _delete(store: Store, line_and_reached: tuple[TrashedFile, bool]) -> bool | None:
+    """Deletes a file of the trash unless it is referenced. Returns whether it is gone, None if it was not there: never
+    moved, restored, or swept before."""
+    line, is_reached = line_and_reached
+    stored = store.stat(line.trash_path)
+    if stored is None:
+        return None
+    # A referenced file that is still here could not be restored: another file is at its place.
+    if is_reached or stored.size_bytes != line.size_bytes:
+        return False
+    store.delete(line.trash_path)
+    return store.stat(line.trash_path) is None
 
 
 def _deleted(done: Emptied, line: TrashedFile, *, gone: bool) -> Emptied:

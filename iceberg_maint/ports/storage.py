@@ -24,7 +24,10 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """The files of one table. Raises RefusedError ICM-125 if access is denied."""
+    """The files of one table. Raises RefusedError ICM-125 if access is denied. `at_once` is the number of changes
+    that may run at the same time, from different threads."""
+
+    at_once: int
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Streams every file below the prefix, in no order. Does not follow links. A prefix that does not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,28 @@ def test_released_files_are_those_that_the_removed_snapshots_alone_reference(
     assert (done.released_files, done.released_bytes, done.skipped_files) == (len(released), sizes, 0)
     assert (done.held_files, done.held_bytes, done.deleted_files) == (len(released), sizes, 0)
     assert table.stored() == 0
+
+
+def test_files_that_name_others_move_after_all_of_them_where_many_move_at_once(table: ExpiredTable) -> None:
+    """A manifest in the trash no longer names its files to a run that continues after a crash."""
+    moved: list[str] = []
+    names = {str(path): name for name, path in table.placed.items()}
+
+    def act(what: str, path: str) -> None:
+        name = names.get("/" + path.removeprefix("file:").lstrip("/"))
+        if what == "move" and name is not None:
+            time.sleep(0.03 if name[0] in "fe" else 0.0)
+            moved.append(name)
+
+    expired(table, 1, 2, 3, 5)
+    table.store.at_once = 8
+    table.store.act = act
+    assert table.remove().stopped is None
+    assert sorted(moved) == sorted(ALONE)
+    content, manifests, lists = (
+        [moved.index(name) for name in ALONE if name[0] in kind] for kind in ("fe", "ABDE", "l")
+    )
+    assert max(content) < min(manifests) <= max(manifests) < min(lists)
 
 
 @pytest.mark.parametrize("spelling", ["file:{}", "{}", "file:///{}/", "file://{}"])

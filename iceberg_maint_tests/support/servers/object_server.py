@@ -20,12 +20,13 @@ _PAGE_OBJECTS = 50
 @dataclass
 class Bucket:
     """Objects by key: content and time. `requests` counts what was asked, by method. With a `token`,
-    requests with another one are denied."""
+    requests with another one are denied. Copies of objects above `largest_copy` bytes are refused."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     token: str | None = None
+    largest_copy: int | None = None
 
 
 @contextmanager
@@ -105,6 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
             copied = self.store.objects.get(unquote(source).lstrip("/").partition("/")[2])
             if copied is None:
                 self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+                return
+            largest = self.store.largest_copy
+            if largest is not None and len(copied[0]) > largest:
+                self._answer(400, "<Error><Code>InvalidRequest</Code></Error>")
                 return
             self.store.objects[key] = (copied[0], time.time())
             self._answer(200, "<CopyObjectResult><ETag>1</ETag></CopyObjectResult>")
