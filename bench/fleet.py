@@ -307,7 +307,7 @@ def _bounds(files: int, first: int, last: int) -> Any:
     """Field summaries: the days of the manifest, and every bucket."""
     count = LARGE_DAYS * LARGE_BUCKETS
     days = [20_000 + n % files * count // files // LARGE_BUCKETS for n in (first, last - 1)]
-    return [[day for day in sorted(days)], [0, LARGE_BUCKETS - 1]]
+    return [sorted(days), [0, LARGE_BUCKETS - 1]]
 
 
 def _plain(entry: dict[str, Any]) -> dict[str, Any]:

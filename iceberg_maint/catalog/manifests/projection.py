@@ -129,7 +129,7 @@ def unpack(packed: bytes) -> Projection:
     entries = LiveEntries(
         head["spec"],
         tuple(tuple(_value(v) for v in values) for values in head["partitions"]),
-        **dict(zip(_COLUMNS, arrays, strict=False)),  # type: ignore[arg-type]
+        **dict(zip(_COLUMNS, arrays, strict=False)),
         more=(),
         layout=layout,
     )
