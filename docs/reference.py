@@ -17,6 +17,7 @@ from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 from iceberg_maint.frames.columns import COLUMNS, Column
 from iceberg_maint.telemetry.catalogue import CATALOGUE, DURATION_BUCKETS_SECONDS, RUN, TABLE
+from iceberg_maint.telemetry.dashboards import files
 from iceberg_maint.telemetry.series import Series
 
 DOCS = Path(__file__).resolve().parent
@@ -42,11 +43,11 @@ with the code. A metric has the same name everywhere:
 |---|---|
 | Output of `iceberg-maint observe --json` | `health.METRIC` of the table and of each partition |
 | Output of `iceberg-maint why` | `METRIC`, beside its threshold |
-| Dagster, observation of a partition | `iceberg_maint/METRIC` |
-| Dagster, observation of a table | `iceberg_maint/table_METRIC` |
+| Dagster, observation of a partition | `METRIC` in the entry `partition_metrics` |
+| Dagster, observation of a table | `METRIC` in the entry `metrics` |
 
-Dagster shows times as timestamps, without `_ms` in the name. It does not record sequence numbers, `spec_ids` and
-`size_histogram`. Times are milliseconds since epoch, UTC. A time is `null` where it is not known.
+Dagster plots the few numbers that have an entry of their own, such as `files` and `size_mib`. Times are milliseconds
+since epoch, UTC. A time is `null` where it is not known.
 
 """
 
@@ -259,3 +260,7 @@ def pages() -> dict[str, str]:
 if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / name).write_text(text, "utf-8")
+    for name, text in files().items():
+        path = DOCS.parent / "deploy" / "observability" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from iceberg_maint.catalog.manifests.reader import (
     read_manifest_list,
 )
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
+from iceberg_maint.catalog.vended_credentials import refreshed
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import LiveFile, TableState
@@ -30,13 +32,24 @@ from iceberg_maint.errors import UnknownTableError, UnreadableTableError
 _PIN_TRIES = 3
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
     opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
-    `memo`: a manifest never changes."""
+    `memo`: a manifest never changes. `now_ms` is the clock of vended credentials."""
 
-    def __init__(self, name: str, properties: Mapping[str, str], memo: ManifestMemo | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        memo: ManifestMemo | None = None,
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
         self.name = name
+        self._now_ms = now_ms
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
         self._memo = memo
@@ -124,8 +137,13 @@ class PyIcebergCatalog:
                 f'"{table}" is not a table of catalog {self.name}.',
                 "list the tables with `iceberg-maint tables`.",
             )
-        self._io_by_table[table] = location_and_io[1]
-        return location_and_io
+        location, io = location_and_io
+        io = self._io_by_table[table] = refreshed(io, lambda: self._reload(table), self._now_ms)
+        return location, io
+
+    def _reload(self, table: TableId) -> FileIO | None:
+        location_and_io = self._listing.open(table)
+        return None if location_and_io is None else location_and_io[1]
 
     def _read(self, table: TableId, location: str, io: FileIO) -> TableState:
         state = parse_metadata(

@@ -69,6 +69,14 @@ class CloudwatchSection(_Section):
     endpoint: Reference | None = None
 
 
+class OpenlineageSection(_Section):
+    """`telemetry.openlineage`."""
+
+    url: Reference
+    api_key: Reference | None = None
+    namespace: str = "iceberg_maint"
+
+
 class TelemetrySection(_Section):
     """`telemetry`."""
 
@@ -80,6 +88,15 @@ class TelemetrySection(_Section):
     otlp: OtlpSection | None = None
     dogstatsd: DogstatsdSection | None = None
     cloudwatch: CloudwatchSection | None = None
+    openlineage: OpenlineageSection | None = None
+
+
+class AuditSection(_Section):
+    """`audit`."""
+
+    location: Reference
+    properties: dict[str, Reference] = Field(default_factory=dict)
+    required: bool = False
 
 
 RECEIVERS: dict[str, type[BaseModel]] = {
@@ -87,6 +104,7 @@ RECEIVERS: dict[str, type[BaseModel]] = {
     "otlp": OtlpSection,
     "dogstatsd": DogstatsdSection,
     "cloudwatch": CloudwatchSection,
+    "openlineage": OpenlineageSection,
 }
 """The sections of the receivers of telemetry, by key."""
 
@@ -98,6 +116,7 @@ class Document(_Section):
     catalogs: dict[str, CatalogSection]
     spark: SparkSection = SparkSection()
     telemetry: TelemetrySection | None = None
+    audit: AuditSection | None = None
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -197,6 +216,8 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = CatalogSection
     elif parents[:1] == ["spark"]:
         model = SparkSection
+    elif parents[:1] == ["audit"]:
+        model = AuditSection
     elif parents[:1] == ["telemetry"]:
         model = RECEIVERS.get(parents[1], TelemetrySection) if len(parents) > 1 else TelemetrySection
     return list(model.model_fields)
@@ -209,6 +230,7 @@ def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry",
     keys |= {f"catalogs.NAME.{k}": "catalog" for k in CatalogSection.model_fields}
     keys |= {f"spark.{k}": "spark" for k in SparkSection.model_fields}
     keys |= {f"telemetry.{k}": "telemetry" for k in TelemetrySection.model_fields}
+    keys |= {f"audit.{k}": "receiver" for k in AuditSection.model_fields}
     for name, section in RECEIVERS.items():
         keys |= {f"telemetry.{name}.{k}": "receiver" for k in section.model_fields}
     return keys

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_maint.config import policy_keys
+from iceberg_maint.config.audit import AuditConfig, audit_config
 from iceberg_maint.config.catalogs import (
     CatalogConfig,
     catalog_config,
@@ -75,6 +76,7 @@ class Config:
     patterns: tuple[Pattern, ...]
     secrets: frozenset[str] = field(repr=False)
     telemetry: TelemetryConfig | None = None
+    audit: AuditConfig | None = None
 
     @property
     def only_catalog(self) -> str | None:
@@ -181,6 +183,7 @@ def _checked(
     ledger = f"sqlite:///{home / 'ledger.db'}" if document.ledger is None else document.ledger
     conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
     check_spark_conf(conf, resolver.secrets)
+    audit = None if document.audit is None else audit_config(document.audit, resolver)
     telemetry = None if document.telemetry is None else telemetry_config(document.telemetry, resolver)
     return Config(
         source=source,
@@ -204,6 +207,7 @@ def _checked(
         ),
         secrets=frozenset(resolver.secrets),
         telemetry=telemetry,
+        audit=audit,
     )
 
 

@@ -18,7 +18,12 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from iceberg_maint.core.decisions.applicability import partition_findings
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.publish_waits import publish_wait
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, column_list, unsupported_columns
+from iceberg_maint.core.decisions.unsupported_types import (
+    SPARK_4,
+    column_list,
+    row_readers,
+    unsupported_columns,
+)
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
@@ -363,7 +368,8 @@ def _evaluation(
 
 def _hindrance(measured: Measured, policy: Policy, now_ms: int) -> str:
     """Why no partition of the table is maintained although its check fails."""
-    if columns := unsupported_columns(measured.uncommon_types, SPARK_4):
+    readers = row_readers(Operation.REWRITE_DATA_FILES, policy.rewrite_data_files.strategy, SPARK_4)
+    if columns := unsupported_columns(measured.uncommon_types, readers):
         return f". No operation on data can read column {column_list(columns)} (ICM-134)"
     wait = publish_wait(measured.pending_publishes, policy, now_ms)
     return f". Maintenance waits until {wait.names} is published" if wait is not None else ""

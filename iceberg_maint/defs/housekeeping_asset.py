@@ -123,7 +123,7 @@ class HousekeepingRun(TableRun):
         runtime = self._runtime
         approving = replace(runtime, orphan_files=lambda table: runtime.orphan_files(table).approving(digest))
         request = Request(self._context.run.run_id, force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
-        return maintain(self._table, request, approving, self._observe)
+        return maintain(self._table, request, approving, self._report)
 
     def _observe(self, event: Event) -> None:
         log = self._context.log

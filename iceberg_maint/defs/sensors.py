@@ -34,15 +34,26 @@ REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
 CHANGES_INTERVAL_SECONDS = 60
-"""Seconds between two comparisons of the tables with their catalogs."""
+"""Seconds between two comparisons of the tables with their catalogs at most."""
 AUTOMATION_INTERVAL_SECONDS = 30
-"""Seconds between two evaluations of automation. Each evaluation queries the ledger once per table."""
+"""Seconds between two evaluations of automation at most. Each evaluation queries the ledger once per table."""
+SHORTEST_INTERVAL_SECONDS = 10
+"""Seconds between two ticks of a sensor at least. Dagster's daemon looks for due ticks every five seconds."""
+TABLES_OF_FULL_INTERVAL = 100
+"""A location of this many tables has the longest intervals. One of fewer tables ticks as much more often as it
+has fewer tables, so no location compares more tables per second than one of this size does."""
 
 _UNDER_WAY = "an observe run is queued or running"
 
 Reload = Callable[[str | None, str], str]
 """Requests a reload of the code location of this name, for this cause, and returns the result as a
 sentence."""
+
+
+def tick_interval(longest_seconds: int, tables: int) -> int:
+    """Seconds between two ticks of a sensor over this many tables."""
+    by_tables = longest_seconds * tables // TABLES_OF_FULL_INTERVAL
+    return min(longest_seconds, max(SHORTEST_INTERVAL_SECONDS, by_tables))
 
 
 class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
@@ -87,7 +98,7 @@ def build_automation_sensors(
             ),
             use_user_code_server=True,
             default_status=status,
-            minimum_interval_seconds=AUTOMATION_INTERVAL_SECONDS,
+            minimum_interval_seconds=tick_interval(AUTOMATION_INTERVAL_SECONDS, len(tables)),
             run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
             description="Requests the partitions whose maintenance is due, and the housekeeping that is due.",
         )
@@ -151,7 +162,7 @@ def build_changes_sensor(
             "of the tables that changed."
         ),
         job=job,
-        minimum_interval_seconds=CHANGES_INTERVAL_SECONDS,
+        minimum_interval_seconds=tick_interval(CHANGES_INTERVAL_SECONDS, len(tables)),
         default_status=status,
     )
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -22,9 +22,10 @@ from iceberg_maint.defs.observe import Observation, ReportedRun
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.report.certificate import Certificate, certificate_markdown, certificate_of
+from iceberg_maint.report.progress_line import progress_line
 from iceberg_maint.report.refusals import refusal
-from iceberg_maint.report.table_card import TableView, proof_line, table_card
-from iceberg_maint.runner.maintain import Event, Request, maintain
+from iceberg_maint.report.table_card import MAX_CHARACTERS, TableView, proof_line, table_card
+from iceberg_maint.runner.maintain import Event, Progress, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -88,7 +89,7 @@ class TableRun(ABC):
         measured = self._runtime.ledger.health(self._table)
         self._sizes_before = measured.total().size_histogram if measured is not None else ()
         try:
-            return maintain(self._table, request, self._runtime, self._observe)
+            return maintain(self._table, request, self._runtime, self._report)
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
             message = f"{self._table}: stopped in order: {self._progress()}, the rest resumes"
             context.log.warning(message)
@@ -127,7 +128,8 @@ class TableRun(ABC):
         """The certificate of this run so far. It is logged too."""
         text = self._described(lambda: certificate_markdown(self._certificate(table_uuid)))
         self._context.log.info(text.value)
-        return {PROOF: text}
+        # Behind a button, which opens it at its full width.
+        return {PROOF: dg.MetadataValue.md(text.value.ljust(MAX_CHARACTERS + 1))}
 
     def _card_metadata(self, look: Callable[[], TableView], table_uuid: str, event: str = "") -> Metadata:
         """The table card at this moment. `event` says what happened to a partition."""
@@ -158,6 +160,14 @@ class TableRun(ABC):
             started_ms=self._started_ms,
             ended_ms=self._runtime.clock.now_ms(),
         )
+
+    def _report(self, event: Event) -> None:
+        """Reports an event to Dagster. Progress goes to the log."""
+        if isinstance(event, Progress):
+            line = progress_line(event.step, event.batch, event.seconds, event.work)
+            self._context.log.info(f"{event.operation}: {line}")
+        else:
+            self._observe(event)
 
     @abstractmethod
     def _observe(self, event: Event) -> None:

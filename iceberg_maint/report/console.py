@@ -27,6 +27,7 @@ from iceberg_maint.report.formatting import (
 )
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import draw_housekeeping
+from iceberg_maint.report.why_page import draw_metrics
 from iceberg_maint.report.work import work_of
 
 SHOWN_PARTITIONS = 20
@@ -65,6 +66,18 @@ _BATCHES = (
     Column("time", right=True),
     Column("proof"),
 )
+
+
+_CURSORS = (
+    Column("cursor"),
+    Column("window"),
+    Column("batches done", right=True),
+    Column("batch"),
+    Column("partitions", prose=True),
+    Column("snapshot"),
+    Column("advanced"),
+)
+_POLICY = (Column("policy key"), Column("value"), Column("from"))
 
 
 def word(status: str) -> str:
@@ -139,46 +152,39 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
 
 def draw_explanation(console: Console, why: TableExplanation) -> None:
     """Draws the explanation of a table."""
-    console.print(f"[bold]{escape(why.decision.table)}[/]: {escape(why.truth)}")
-    console.print(f"next run: {word(why.decision.verdict.value)} {why.decision.reason.value}")
+    write(console, f"[bold]{escape(why.decision.table)}[/]: {escape(why.truth)}")
+    write(console, f"next run: {word(why.decision.verdict.value)} {why.decision.reason.value}")
     if why.change:
-        console.print(f"to change the decision: {escape(why.change)}")
+        write(console, f"to change the decision: {escape(why.change)}")
     if why.last is not None:
         o = why.last.outcome
-        console.print(
+        write(
+            console,
             f"last run: {word(o.outcome.value)} {o.reason.value}, {counted(len(o.batches), 'batch', 'batches')}, "
-            f"ended {moment(why.last.ended_ms)} (run {why.last.run_id})"
+            f"ended {moment(why.last.ended_ms)} (run {why.last.run_id})",
         )
     else:
-        console.print("last run: none recorded")
+        write(console, "last run: none recorded")
     draw_cursors(console, why.cursors)
     for p in why.partitions[:SHOWN_PARTITIONS]:
         d = p.decision
-        console.print(
-            f"\n[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
-            f"{sentence(d.reason)} ({d.operation.value})"
+        console.print()
+        write(
+            console,
+            f"[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
+            f"{sentence(d.reason)} ({d.operation.value})",
         )
         if p.last:
-            console.print(f"  last: {escape(p.last)}")
+            write(console, f"  last: {escape(p.last)}")
         if p.history.ineffective or p.history.crashes:
-            console.print(
+            write(
+                console,
                 f"  failures in a row: {p.history.ineffective}, crashes: {p.history.crashes}; "
-                f"{escape(p.history.reason)}"
+                f"{escape(p.history.reason)}",
             )
-        table = grid("  metric", ">value", "", ">threshold", "key", "from")
-        for c in p.comparisons:
-            mark = "[yellow]crossed[/]" if c.crossed else ""
-            table.add_row(
-                f"  {c.metric}",
-                number(c.value),
-                c.rule,
-                f"{number(c.threshold)} {mark}",
-                c.threshold_key,
-                c.source,
-            )
-        console.print(table)
+        draw_metrics(console, p, 2)
         if p.change:
-            console.print(f"  to change the decision: {escape(p.change)}")
+            write(console, f"  to change the decision: {escape(p.change)}")
     _and_more(console, len(why.partitions))
     for operation in why.housekeeping:
         draw_housekeeping(console, operation, _COLOURS)
@@ -190,9 +196,8 @@ def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
     """Draws the last DONE batch of each operation."""
     if not cursors:
         return
-    table = grid("cursor", "window", ">batches done", "batch", "partitions", "snapshot", "advanced")
-    for c in cursors:
-        table.add_row(
+    rows = [
+        [
             c.operation,
             c.plan_id or "",
             f"{number(c.window_done)} of {number(c.window_batches)}" if c.window_batches else "",
@@ -200,16 +205,16 @@ def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
             escape(partitions_text(c.partitions)),
             "" if c.snapshot_id is None else str(c.snapshot_id),
             moment(c.advanced_ms),
-        )
-    console.print(table)
+        ]
+        for c in cursors
+    ]
+    draw_grid(console, _CURSORS, rows)
 
 
 def draw_policy(console: Console, values: Mapping[str, object], sources: Mapping[str, str]) -> None:
     """Draws effective policy values and their sources."""
-    table = grid("policy key", "value", "from")
-    for key, value in values.items():
-        table.add_row(key, escape(number(value)), escape(sources[key]))
-    console.print(table)
+    rows = [[key, escape(number(value)), escape(sources[key])] for key, value in values.items()]
+    draw_grid(console, _POLICY, rows)
 
 
 def draw_rows(console: Console, columns: list[str], rows: list[list[Any]]) -> None:

@@ -66,7 +66,8 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 def share(count: int, total: int, noun: str, verb: str = "") -> str:
     """A part of a total with its noun and verb: `1 of 3 partitions is`, `2 of 3 partitions are`."""
-    does = {"": "is" if count == 1 else "are"}.get(verb, f"{verb}s" if count == 1 else verb)
+    one = count == 1 or total == 1
+    does = {"": "is" if one else "are"}.get(verb, f"{verb}s" if one else verb)
     return f"{number(count)} of {counted(total, noun)} {does}"
 
 

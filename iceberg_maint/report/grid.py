@@ -41,6 +41,7 @@ def draw_grid(
     widths = _widths(columns, texts, shown, width)
     margin = " " * indent
     if widths is None:
+        shown = [n for n in range(len(columns)) if not _is_dropped(columns, texts, n)]
         _draw_blocks(console, columns, texts, shown, margin)
     else:
         header = [Text(columns[n].title, style="bold") for n in shown]

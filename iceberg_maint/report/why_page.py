@@ -27,11 +27,11 @@ _METRICS = (
     Column("value", right=True),
     Column("threshold", right=True),
 )
-_ALL_METRICS = (
+ALL_METRICS = (
     Column("metric", prose=True),
     Column("value", right=True),
     Column("threshold", right=True),
-    Column("", priority=2),
+    Column("state", priority=2),
     Column("key"),
     Column("from", priority=1, is_constant_shown=False),
 )
@@ -139,17 +139,8 @@ def _row(
     return [*head, comparison.metric, number(comparison.value), limit], comparison
 
 
-def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
-    console.print()
-    past = partition.history
-    if partition.last:
-        _line(console, "last", partition.last)
-    if past.ineffective or past.crashes:
-        _line(
-            console,
-            "failures in a row",
-            f"{past.ineffective}, crashes: {past.crashes}; {escape(past.reason)}",
-        )
+def draw_metrics(console: Console, partition: PartitionExplanation, indent: int = 0) -> None:
+    """Draws every metric of a partition beside its threshold."""
     rows = [
         [
             c.metric,
@@ -161,7 +152,21 @@ def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
         ]
         for c in partition.comparisons
     ]
-    draw_grid(console, _ALL_METRICS, rows)
+    draw_grid(console, ALL_METRICS, rows, indent)
+
+
+def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
+    console.print()
+    past = partition.history
+    if partition.last:
+        _line(console, "last", partition.last)
+    if past.ineffective or past.crashes:
+        _line(
+            console,
+            "failures in a row",
+            f"{past.ineffective}, crashes: {past.crashes}; {escape(past.reason)}",
+        )
+    draw_metrics(console, partition)
 
 
 def _housekeeping(why: HousekeepingExplanation) -> list[str]:

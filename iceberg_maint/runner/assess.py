@@ -272,6 +272,7 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
         assessment.policy,
         assessment.measured.target_file_size_bytes,
         memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
+        readers=runtime.row_types,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from iceberg_maint.core.model.codec import digest
 from iceberg_maint.core.model.ids import PartitionKey, TableId
@@ -14,6 +15,8 @@ from iceberg_maint.core.outcomes.outcome import (
     operation_status,
 )
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.ports.audit import Intent
 from iceberg_maint.runner.assess import Assessment, stored_observation
 from iceberg_maint.runner.clocks import clock_refusal
 from iceberg_maint.runner.request import Run
@@ -104,6 +107,30 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
         ),
         run.runtime,
     )
+
+
+def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> None:
+    """Writes what the run is going to do to the audit log, and reports it. Raises RefusedError ICM-144 if the log is required and
+    cannot be written."""
+    if not batches:
+        return
+    intent = Intent(
+        run_id=run.request.run_id,
+        table=str(assessment.state.table),
+        table_uuid=assessment.state.uuid,
+        operation=run.operation,
+        plan_id=run.plan_id,
+        batch_ids=tuple(b.batch_id for b in batches),
+        reasons=tuple(sorted({r.value for b in batches for r in b.reasons})),
+        partitions=len({p for b in batches for p in b.partitions}),
+        input_files=sum(b.input_files for b in batches),
+        input_bytes=sum(b.input_bytes for b in batches),
+        snapshot_before=assessment.decision.snapshot_id,
+        policy_digest=digest(assessment.policy),
+        started_ms=run.started_ms,
+    )
+    run.runtime.audit.begin(intent)
+    run.runtime.telemetry.operation_started(intent)
 
 
 def append_record(record: Record, runtime: Runtime) -> None:

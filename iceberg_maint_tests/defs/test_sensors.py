@@ -33,6 +33,7 @@ from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
     build_automation_sensors,
     follow_table_list,
+    tick_interval,
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
@@ -329,6 +330,25 @@ def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
         instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             assert requested(schedule.evaluate_tick(context)) == []
+
+
+@pytest.mark.parametrize(
+    ("longest", "tables", "seconds"),
+    [
+        (60, 0, 10),
+        (60, 10, 10),
+        (60, 50, 30),
+        (60, 99, 59),
+        (60, 100, 60),
+        (60, 2000, 60),
+        (30, 50, 15),
+        (5, 10, 5),
+    ],
+)
+def test_interval_of_a_tick_grows_with_the_tables_up_to_the_longest(
+    longest: int, tables: int, seconds: int
+) -> None:
+    assert tick_interval(longest, tables) == seconds
 
 
 def test_run_of_the_automation_has_a_tag_with_its_table(world: World) -> None:

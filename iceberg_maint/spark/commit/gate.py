@@ -12,6 +12,7 @@ file because of it. The gate keeps the exception that it or the catalog raised, 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -66,7 +67,8 @@ class Gate:
     ref of the base has moved or gone. The order at the swap is: rules, fence, record, swap.
     After the commit, `violations` are the broken rules, `moved` says whether another commit came before the
     check of the rules, `error` is the exception that was raised in the gate, `tried` says whether the swap was
-    recorded and may have happened, and `base_snapshot_id` is the head of the base metadata.
+    recorded and may have happened, `base_snapshot_id` is the head of the base metadata, and `window_seconds` is the
+    time from `begin` to the swap, in which any other commit wins.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class Gate:
         self._record_try = record_try
         self._requires_refs = requires_refs
         self._used = False
+        self._began_seconds = 0.0
+        self.window_seconds = 0.0
         self.violations: tuple[Violation, ...] = ()
         self.moved = False
         self.error: BaseException | None = None
@@ -95,6 +99,19 @@ class Gate:
     def table(self, name: str) -> Any:
         """A Java `Table` whose commits pass this gate."""
         return self._bridge.iceberg.BaseTable(self._guarded_operations.java, name)
+
+    def rehearse(self, operation: Any) -> None:
+        """Applies an operation and checks the rules, without a commit. The operation and the metadata reader keep
+        what they have read and written, so that the commit reads only what comes after this. Broken rules are left to
+        the commit. Raises what Iceberg's validation raises."""
+        snapshot = operation.apply()
+        base = self._delegate.current()
+        builder = self._bridge.iceberg.TableMetadata.buildFrom(base)
+        self._inspect(base, builder.setBranchSnapshot(snapshot, "main").build())
+
+    def begin(self) -> None:
+        """The operation loads its base after this call."""
+        self._began_seconds = time.monotonic()
 
     def showing(self, properties: Mapping[str, str]) -> AbstractContextManager[None]:
         """Inside the block the table has these properties too, unless it sets them. An operation that is
@@ -142,6 +159,7 @@ class Gate:
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
+        self.window_seconds = time.monotonic() - self._began_seconds if self._began_seconds else 0.0
         commit_with_requirements(self._bridge, self._delegate, base, metadata, all_refs=self._requires_refs)
 
 

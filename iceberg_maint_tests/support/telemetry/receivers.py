@@ -5,6 +5,7 @@ Every receiver gives its numbers as `(series name, labels) -> value`; a histogra
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -206,6 +207,7 @@ def fake_aws() -> Iterator[str]:
     """The endpoint of moto's AWS on loopback. The environment has credentials of nobody."""
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -1,0 +1,148 @@
+"""The audit log of the real loop: what runs write to it, and what `audit verify` and `history --audit` say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.audit.folder import LocalFolder
+from iceberg_maint.audit.log import AuditLog
+from iceberg_maint.config import load_config
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.wiring import audit_log
+from iceberg_maint_tests.cli.conftest import Lake
+
+SICK = "lake.db.sick"
+
+
+@pytest.fixture
+def audited(lake: Lake, tmp_path: Path) -> Iterator[Lake]:
+    lake.configure(f"audit: {{location: 'file://{tmp_path}/audit'}}\n")
+    lake.runtime = replace(lake.runtime, audit=audit_log(lake.config, lake.runtime.ledger))
+    return lake
+
+
+def entries(lake: Lake) -> list[Path]:
+    (folder,) = (f for f in (lake.home / "audit").iterdir() if SICK in next(f.iterdir()).read_text())
+    return sorted(folder.iterdir())
+
+
+def test_run_writes_intents_and_records_and_verify_finds_no_fault(audited: Lake) -> None:
+    assert audited("run").exit_code == 0
+    records = audited.json("history", SICK)["records"]
+    tables = {t["table"]: t for t in audited.json("audit", "verify")["tables"]}
+    assert tables[SICK]["records"] == len(records) > 0
+    assert (tables[SICK]["faults"], tables[SICK]["open_intents"]) == ([], [])
+    documents = [json.loads(f.read_text()) for f in entries(audited)]
+    intent = next(d for d in documents if d["kind"] == "intent")
+    assert intent["body"]["table"] == SICK
+    assert intent["body"]["reasons"] == ["small_files"]
+    assert intent["body"]["input_files"] == 18
+    assert documents.index(intent) < next(n for n, d in enumerate(documents) if d["kind"] == "record")
+
+
+def test_history_reads_the_same_records_from_the_log(audited: Lake) -> None:
+    audited("run", SICK)
+    shown = audited.json("history", SICK, "--audit")["records"]
+    ledger = audited.json("history", SICK)["records"]
+    assert sorted(shown, key=lambda r: r["record_id"]) == sorted(ledger, key=lambda r: r["record_id"])
+
+
+def test_edited_entry_is_named_and_exits_1(audited: Lake) -> None:
+    audited("run", SICK)
+    changed = entries(audited)[0]
+    changed.write_text(changed.read_text().replace("small_files", "large_files"))
+    result = audited("audit", "verify")
+    assert result.exit_code == 1
+    assert f"ICM-143 {SICK}: changed: {changed.name}: the entry was changed" in result.stderr
+
+
+def test_removed_entry_is_named_and_exits_1(audited: Lake) -> None:
+    audited("run", SICK)
+    entries(audited)[0].unlink()
+    result = audited("audit", "verify", SICK)
+    assert result.exit_code == 1
+    assert f"ICM-143 {SICK}: missing: 000000000001.json: 1 entry is gone." in result.stderr
+
+
+def test_end_that_was_cut_is_named_by_the_ledger(audited: Lake) -> None:
+    audited("run", SICK, "--operation", "rewrite_data_files")
+    entries(audited)[-1].unlink()
+    (record,) = audited.json("history", SICK)["records"]
+    document = audited.json("audit", "verify", SICK, exit_code=1)
+    (fault,) = document["tables"][0]["faults"]
+    assert (fault["kind"], fault["name"]) == ("cut", record["record_id"])
+
+
+def test_configuration_without_an_audit_log_is_refused(lake: Lake) -> None:
+    result = lake("audit", "verify")
+    assert result.exit_code == 2
+    assert "ICM-100 the configuration has no section audit." in result.stderr
+
+
+@pytest.mark.parametrize("location", ["/var/audit", "audit", "s3://", "file:///a/../b", "file://"])
+def test_location_without_scheme_or_with_dots_is_refused(location: str, tmp_path: Path) -> None:
+    file = tmp_path / "maint.yaml"
+    file.write_text(
+        "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n"
+        f"audit: {{location: '{location}'}}\n"
+    )
+    with pytest.raises(ConfigurationError, match=r"ICM-100.*audit\.location"):
+        load_config(file, {}, "")
+
+
+class Death(BaseException):
+    """The process ends here."""
+
+
+class DyingFolder(LocalFolder):
+    """Ends the process after the given number of entries, before or after the last one is there."""
+
+    left = 0
+    after = False
+
+    def create(self, name: str, data: bytes) -> None:
+        DyingFolder.left -= 1
+        if DyingFolder.left == 0 and not DyingFolder.after:
+            raise Death
+        super().create(name, data)
+        if DyingFolder.left == 0:
+            raise Death
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("entries_before", [1, 2, 3, 4])
+def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(
+    entries_before: int, after: bool, audited: Lake
+) -> None:
+    DyingFolder.left, DyingFolder.after = entries_before, after
+    dying = AuditLog(lambda uuid: DyingFolder(audited.home / "audit" / uuid), audited.runtime.ledger)
+    whole, audited.runtime = audited.runtime, replace(audited.runtime, audit=dying)
+    with suppress(Death):
+        audited("run", SICK)
+    assert DyingFolder.left == 0
+    audited.runtime = whole
+    audited("run", SICK, "--force")
+    (table,) = audited.json("audit", "verify", SICK)["tables"]
+    assert (table["faults"], table["waiting_records"], table["open_intents"]) == ([], [], [])
+    ledger = [r["record_id"] for r in audited.json("history", SICK)["records"]]
+    logged = [r["record_id"] for r in audited.json("history", SICK, "--audit")["records"]]
+    assert sorted(logged) == sorted(ledger)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: Lake) -> None:
+    pruned: list[str] = []
+    ledger = audited.runtime.ledger
+    inner = ledger.prune
+    ledger.prune = lambda uuid, days: (pruned.append(uuid), inner(uuid, days))[1]  # type: ignore[method-assign]
+    if not writable:
+        (audited.home / "audit").write_text("a file where the folder should be")
+    result = audited("run", SICK)
+    assert result.exit_code == 0
+    assert bool(pruned) is writable
