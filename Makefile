@@ -207,6 +207,10 @@ check: lint types test-fast  ## the quick loop: lint, types, fast tests
 bench-health: setup  ## health of 200,000 files from metadata against Spark's metadata tables; fails over target
 	$(PY) -m bench.health
 
+.PHONY: bench-fleet
+bench-fleet: setup  ## a fleet of 1,000 small tables and one of many files: cold, unchanged, after commits; fails over target
+	$(PY) -m bench.fleet
+
 .PHONY: bench-native
 bench-native: setup  ## the native strategy against stock rewrite_data_files, and the gate; fails over target
 	$(PY) -m bench.native

@@ -381,3 +381,64 @@ def test_name_in_the_configuration_that_no_catalog_lists_is_told(lake: Lake, com
     )
     told = [line for line in lake(command).stderr.splitlines() if line.startswith("warning")]
     assert told == ["warning: tables.'db.sik' in the configuration is no table of any catalog."]
+
+
+def counted_pins(lake: Lake) -> list[TableId]:
+    """The tables that are pinned from now on."""
+    pinned: list[TableId] = []
+    pin = lake.catalog.pin
+
+    def counted(table: TableId) -> Any:
+        pinned.append(table)
+        return pin(table)
+
+    lake.catalog.pin = counted  # type: ignore[method-assign]
+    return pinned
+
+
+def test_observe_of_unchanged_tables_reads_none_and_says_the_same(lake: Lake) -> None:
+    first, listed = lake.json("observe"), lake.json("tables")
+    pinned = counted_pins(lake)
+    assert lake.json("observe") == first
+    assert lake.json("tables") == listed
+    assert pinned == []
+
+
+def test_observe_reads_the_table_whose_pointer_changed(lake: Lake) -> None:
+    lake.json("observe")
+    table = lake.catalog.content[SICK]
+    lake.catalog.put(replace(table, state=replace(table.state, metadata_location="mem://next.json")))
+    pinned = counted_pins(lake)
+    lake.json("observe")
+    assert pinned == [SICK]
+
+
+def test_observe_reads_again_after_a_change_of_the_file_sizes_of_the_policy(lake: Lake) -> None:
+    lake.json("observe")
+    lake.configure("tables: {'lake.db.sick': {rewrite_data_files: {target_file_size_bytes: 1100}}}\n")
+    pinned = counted_pins(lake)
+    sick = lake.json("observe")["tables"][1]
+    assert (sick["health"]["small_files"], pinned) == (0, [SICK])
+    assert lake.json("observe")["tables"][1] == sick
+    assert pinned == [SICK]
+
+
+def test_observe_reads_again_what_another_version_measured(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from iceberg_maint.core.health import basis
+
+    lake.json("observe")
+    monkeypatch.setattr(basis, "MEASUREMENT_VERSION", basis.MEASUREMENT_VERSION + 1)
+    basis._basis.cache_clear()
+    pinned = counted_pins(lake)
+    lake.json("observe")
+    basis._basis.cache_clear()
+    assert len(pinned) == 2
+
+
+def test_observe_of_an_unchanged_table_tells_its_error_after_a_wrong_policy(lake: Lake) -> None:
+    lake.json("observe")
+    lake.configure("tables: {'lake.db.sick': {layout: {sort_by: [nothing]}}}\n")
+    (healthy, sick) = lake.json("observe", exit_code=2)["tables"]
+    assert ("error" in healthy, sick["error"]["code"]) == (False, "ICM-100")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import event
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import KnownTable
+from iceberg_maint.ports.ledger import KnownTable, StoredMeasurement
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import NAME, OTHER_UUID, TABLE, UUID, measured
 
@@ -197,3 +199,34 @@ def test_health_of_many_partitions_takes_no_more_statements(ledger: SqlLedger) -
     few = statements(ledger, measured("day=1", sequence_number=2))
     ledger.put_health(measured(*many, sequence_number=3))
     assert statements(ledger, measured(*many, sequence_number=4)) == few > 0
+
+
+def test_healths_and_measurements_are_of_the_given_tables(ledger):
+    health = replace(measured("day=1", sequence_number=3), basis="b", maintenance_properties={"k": "v"})
+    ledger.put_health(health)
+    ledger.put_health(measured("day=1", table_uuid=OTHER_UUID, table=RENAMED))
+    unknown = TableId("lake", ("db",), "unknown")
+    assert ledger.healths([TABLE, unknown]) == {TABLE: health}
+    assert ledger.measurements([TABLE, unknown]) == (
+        StoredMeasurement(TABLE, UUID, health.metadata_location, "b", {"k": "v"}),
+    )
+
+
+def test_confirm_counts_an_observation_as_storing_equal_health_does(ledger):
+    observe(ledger, ("a", "b"), ("a",))
+    pointer = ledger.health(TABLE).metadata_location
+    ledger.confirm_health({UUID: "another.json"})
+    assert ledger.retired_partitions(TABLE) == ()
+    ledger.confirm_health({UUID: pointer, OTHER_UUID: "unknown.json"})
+    assert ledger.retired_partitions(TABLE) == ("b",)
+
+
+def test_confirm_of_health_without_partitions_is_no_evidence(ledger):
+    observe(ledger, ("a", "b"), ())
+    for _ in range(3):
+        ledger.confirm_health({UUID: ledger.health(TABLE).metadata_location})
+    assert ledger.retired_partitions(TABLE) == ()
+    observe(ledger, ("a",))
+    assert ledger.retired_partitions(TABLE) == ()
+    ledger.confirm_health({UUID: ledger.health(TABLE).metadata_location})
+    assert ledger.retired_partitions(TABLE) == ("b",)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -235,3 +236,34 @@ def test_back_off_stored_with_a_former_reason_shows_the_renamed_one(ledger: SqlL
     history = PartitionHistory(ineffective=4, quarantined=True, reason="proof")
     ledger.set_partition_history(UUID, REWRITE, {"day=1": history})
     assert ledger.history(UUID, NAME, REWRITE).of("day=1").reason == "proof_mismatch"
+
+
+def test_histories_of_many_tables_are_those_of_each(ledger: SqlLedger, lease: Lease) -> None:
+    run(ledger, lease, "a", BatchStatus.DONE)
+    run(ledger, lease, "b", BatchStatus.UNKNOWN)
+    run(ledger, lease, "c", BatchStatus.FAILED)
+    ledger.set_partition_history(UUID, REWRITE, {"a": PartitionHistory(ineffective=2, not_before_ms=5)})
+    ledger.set_partition_history(OTHER_UUID, REWRITE, {"z": PartitionHistory(quarantined=True)})
+    ledger.put_health(measured("a"))
+    names = {UUID: NAME, OTHER_UUID: "lake.db.other", "unknown": "lake.db.unknown"}
+    for paused in ((), (NAME,), ("lake.db.other",), (NAME, "*")):
+        for name in paused:
+            ledger.pause(name, f"of {name}")
+        histories = ledger.histories(names)
+        assert histories == {
+            (uuid, o): ledger.history(uuid, name, o) for uuid, name in names.items() for o in DATA_OPERATIONS
+        }
+        for name in paused:
+            ledger.resume(name)
+    assert histories[UUID, REWRITE].lease_owner == "run-1"
+    assert histories[UUID, REWRITE].unknown_commits == 1
+    assert histories[OTHER_UUID, REWRITE].partitions == {"z": PartitionHistory(quarantined=True)}
+
+
+def test_histories_of_more_tables_take_no_statement_for_each(ledger: SqlLedger) -> None:
+    ledger.now_ms()
+    statements: list[str] = []
+    engine = ledger._database._open()
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    ledger.histories({f"uuid-{n}": f"lake.db.t{n}" for n in range(400)})
+    assert len([s for s in statements if s.startswith("SELECT")]) == 6

@@ -18,6 +18,7 @@ from pyiceberg.types import BinaryType, DecimalType, DoubleType, LongType, Neste
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
@@ -51,13 +52,29 @@ def catalog(spark: SparkSession, lake_dir: Path) -> PyIcebergCatalog:
 
 
 @pytest.fixture(scope="module")
-def measured(spark: SparkSession, catalog: PyIcebergCatalog) -> Callable[[str], tuple[TableState, Measured]]:
-    """State and health of a table, which both implementations agree on."""
+def with_memo(lake_dir: Path) -> PyIcebergCatalog:
+    """The same catalog with a memo of every manifest."""
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{lake_dir / 'catalog.db'}",
+        "warehouse": lake_dir.as_uri(),
+    }
+    return PyIcebergCatalog("lake", properties, ManifestMemo(lake_dir / "manifests.db", min_files=1))
+
+
+@pytest.fixture(scope="module")
+def measured(
+    spark: SparkSession, catalog: PyIcebergCatalog, with_memo: PyIcebergCatalog
+) -> Callable[[str], tuple[TableState, Measured]]:
+    """State and health of a table, which both implementations agree on, without the memo and with it."""
 
     def both(name: str) -> tuple[TableState, Measured]:
         state = catalog.pin(TableId.parse(name))
         ours = catalog.measure(state, POLICY)
         assert SparkHealthSource(spark).measure(state, POLICY) == ours
+        assert [with_memo.measure(state, POLICY) for _ in range(2)] == [ours, ours]
+        for key in ours.partitions:
+            assert with_memo.live_files(state, [key]) == catalog.live_files(state, [key])
         return state, ours
 
     return both
