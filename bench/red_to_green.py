@@ -47,10 +47,13 @@ def follow(instance: dg.DagsterInstance, table: TableId, since: float) -> dict[s
 
     def evaluated(*, passed: bool) -> float | None:
         history = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+        # A record is created when a run plans the check; its event is the evaluation.
         times = [
-            r.create_timestamp
+            r.event.timestamp
             for r in history
-            if isinstance(r.evaluation, dg.AssetCheckEvaluation) and r.evaluation.passed is passed
+            if r.event is not None
+            and isinstance(r.evaluation, dg.AssetCheckEvaluation)
+            and r.evaluation.passed is passed
         ]
         return next((t for t in reversed(times) if t > since), None)
 
