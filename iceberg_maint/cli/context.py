@@ -169,7 +169,7 @@ class Session:
         """Runs a command's body. An error becomes one line, a document and an exit code."""
         with self.only_json_on_stdout():
             try:
-                return body() or EXIT_DONE
+                return self._delivered(body)
             except IcebergMaintError as error:
                 self.refuse(error)
                 return error.exit_code
@@ -180,6 +180,14 @@ class Session:
                 line = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 self._fail(None, line, "", f"unexpected {line}")
                 return EXIT_FAILED
+
+    def _delivered(self, body: Callable[[], int | None]) -> int:
+        """Runs the body, then waits a limited time for the receivers of telemetry."""
+        try:
+            return body() or EXIT_DONE
+        finally:
+            if self._runtime is not None:
+                self._runtime.telemetry.close()
 
     def refuse(self, error: IcebergMaintError) -> None:
         """Reports an error as one line on stderr and, with `--json`, as the document."""

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Newest records shown."
 )
+@click.option("--audit", is_flag=True, help="Read the records from the audit log, not from the ledger.")
 @command
-def history(session: Session, name: str | None, limit: int) -> int:
+def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
     """Show the records of maintenance, newest first. TABLE may have been dropped.
 
     A TABLE without records that no catalog lists is an error.
@@ -35,7 +36,12 @@ def history(session: Session, name: str | None, limit: int) -> int:
 
     runtime = session.runtime()
     table = None if name is None else str(runtime.parse(name))
-    records = runtime.ledger.records(table, limit)
+    if audit:
+        from iceberg_maint.cli.audit import audited_records
+
+        records = audited_records(session, table)[:limit]
+    else:
+        records = runtime.ledger.records(table, limit)
     if name is not None and not records:
         runtime.find(name)
     session.emit(

@@ -85,7 +85,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.runner.assess import assess
+    from iceberg_maint.runner.assess import assess, report_observed
 
     runtime = session.runtime(overrides)
     chosen = [runtime.find(name) for name in names] or list(runtime.tables())
@@ -98,6 +98,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.note(str(table))
             try:
                 assessment = assess(table, runtime)
+                report_observed(assessment, runtime)
                 health.append(assessment.measured)
                 shown.append(health_document(assessment.measured))
             except IcebergMaintError as error:

@@ -30,6 +30,7 @@ from iceberg_maint.errors import (
 )
 from iceberg_maint.orphans.orphan_pass import Scope
 from iceberg_maint.runner.maintain import Event, PlanReady, Request, maintain
+from iceberg_maint.runner.record_outcome import append_record
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,8 +154,8 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
                 tell=emptied.append,
             )
         finally:
-            runtime.ledger.append_record(
-                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), emptied)
+            append_record(
+                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), emptied), runtime
             )
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}

@@ -44,7 +44,8 @@ class Written:
     """The output of one batch with its proof. Nothing is committed yet.
 
     `memory` is None if no equality deletes were applied. `scratch_bytes` is the size of temporary files,
-    which are deleted before the commit. `adopted`: another process wrote the files.
+    which are deleted before the commit. `adopted`: another process wrote the files. `note` says why another strategy
+    than the planned one wrote them.
     """
 
     files: tuple[WrittenFile, ...]
@@ -52,6 +53,7 @@ class Written:
     memory: MemoryUse | None = None
     scratch_bytes: int = 0
     adopted: bool = False
+    note: str = ""
 
     @property
     def output_bytes(self) -> int:

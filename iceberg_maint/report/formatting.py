@@ -79,6 +79,12 @@ def partitions_text(partitions: Sequence[str]) -> str:
     return ", ".join(partitions[:3]) + more
 
 
+def shortened(names: Sequence[str], limit: int = 5) -> str:
+    """The first names and the number of the others."""
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {number(rest)} more" if rest > 0 else "")
+
+
 def escape_control_chars(text: str, *, styled: bool = False) -> str:
     """Replaces characters that steer a terminal or change the text direction by their escapes.
 

@@ -20,6 +20,7 @@ from iceberg_maint.core.planning.work import (
     RewriteManifests,
     RewritePositionDeleteFiles,
     table_work,
+    writer_reason,
 )
 from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, write
@@ -105,6 +106,10 @@ def draw_plans(
         console.print()
         draw_grid(console, _BATCHES, rows[:SHOWN_BATCHES])
         _more(console, len(rows) - SHOWN_BATCHES)
+    for line in dict.fromkeys(
+        f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := writer_reason(batch.work))
+    ):
+        write(console, escape(line), "  ")
     chores = [(plan, b) for plan, b in batches if plan.operation in HOUSEKEEPING_OPERATIONS]
     if chores:
         console.print()

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
-from iceberg_maint.core.decisions.unsupported_types import type_stop
+from iceberg_maint.core.decisions.unsupported_types import row_readers, type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
@@ -28,7 +28,7 @@ from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.runner.progress import progress_reports
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
-from iceberg_maint.runner.record_outcome import finish_operation
+from iceberg_maint.runner.record_outcome import begin_audit, finish_operation
 from iceberg_maint.runner.request import (
     BatchEnded,
     BatchStarted,
@@ -42,6 +42,7 @@ from iceberg_maint.runner.request import (
 )
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.select_batches import (
+    back_off_conflicts,
     back_off_stale,
     backs_off_now,
     select_batches,
@@ -159,8 +160,9 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
             raise
         # Record while holding the lease. Otherwise the next holder treats this run as crashed.
         outcome = finish_operation(assessment, decision, run)
-        if assessment.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
-            _prune(assessment, assessment.policy.ledger_keep_days, runtime)
+        audited = runtime.audit.settle(str(table), assessment.state.uuid)
+        if audited and run.stopped_by is not Reason.LEASE_HELD:
+            _prune(assessment, runtime)
         return outcome
 
 
@@ -174,8 +176,11 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     return f"ended by {type(why).__name__}: {len(done)} of {len(total)} partitions done, the rest resumes"
 
 
-def _prune(assessment: Assessment, keep_days: int, runtime: Runtime) -> None:
-    """Deletes old ledger rows of the table, unless clocks disagree."""
+def _prune(assessment: Assessment, runtime: Runtime) -> None:
+    """Deletes old ledger rows of the table, unless the policy keeps all or clocks disagree."""
+    keep_days = assessment.policy.ledger_keep_days
+    if keep_days is None:
+        return
     doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
     if doubt is not None:
         _log.warning(
@@ -237,8 +242,10 @@ def _is_halted(decision: Decision) -> bool:
 def _is_held(assessment: Assessment, run: Run) -> bool:
     """Whether stored batches must not be resumed either: they would read rows or commit to main."""
     measured, now_ms = assessment.measured, run.runtime.clock.now_ms()
+    strategy = assessment.policy.rewrite_data_files.strategy
+    readers = row_readers(run.operation, strategy, run.runtime.row_types)
     return (
-        type_stop(run.operation, measured.uncommon_types, run.runtime.row_types) is not None
+        type_stop(run.operation, measured.uncommon_types, readers) is not None
         or publish_stop(run.operation, measured.pending_publishes, assessment.policy, now_ms) is not None
     )
 
@@ -249,6 +256,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
     while not _is_halted(assessment.decision) and not _is_held(assessment, run):
         run.enter("planning")
         batches = select_batches(assessment, run, lease)
+        begin_audit(batches, assessment, run)
         stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:
             break
@@ -259,6 +267,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
             break
         run.replanned = len(run.outcomes)
         assessment = with_smaller_batches(_reassess(table, run, lease), replans, batches)
+    back_off_conflicts(assessment, run)
     return assessment
 
 

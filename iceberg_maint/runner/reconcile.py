@@ -31,6 +31,7 @@ from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease, Ledger
 from iceberg_maint.runner.attempt_result import one_line
 from iceberg_maint.runner.housekeeping import lost_error
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+from iceberg_maint.runner.record_outcome import append_record
 from iceberg_maint.runner.runtime import Runtime
 
 
@@ -101,7 +102,7 @@ def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> t
         )
     settled_attempts.reverse()
     for run in runtime.ledger.unrecorded_runs(lease):
-        runtime.ledger.append_record(record_of(run, state))
+        append_record(record_of(run, state), runtime)
     return tuple(settled_attempts)
 
 

@@ -341,7 +341,7 @@ COMMITTING = (
         "Failures of the environment leave the history of a partition as it was",
         off(
             "runner/execute.py",
-            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):\n",
+            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):\n",
             "    if attempt_result.reason is Reason.STALE:\n",
             "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
             "runner/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
@@ -442,6 +442,34 @@ COMMITTING = (
             "                tuple([of_columns or () for of_columns in statistics]),\n",
             "                (),\n",
             "catalog/manifests/test_entries.py::test_entries_have_bounds_of_all_columns_ordered_by_column",
+        ),
+    ),
+    Regression(
+        "fast-writer-wins-every-try",
+        "found in review",
+        "A writer that commits every second wins every try: each one reads the manifests of the table between its "
+        "base and its swap",
+        "After a lost try the operation is applied and checked once before the commit loads its base. Files that were "
+        "read are kept in memory",
+        off(
+            "spark/commit/rewrite_files.py",
+            "            if rehearses:\n",
+            "            if False:\n",
+            "spark/commit/test_rewrite_files.py::"
+            "test_commit_after_a_lost_swap_reads_one_manifest_list_between_base_and_swap",
+        ),
+    ),
+    Regression(
+        "conflict-stops-an-unpartitioned-table",
+        "found in review",
+        "One lost batch stops all other batches of its partition in the run, and four are a quarantine",
+        "A run counts a conflict once per partition, at its end, and only if it committed nothing there",
+        off(
+            "runner/execute.py",
+            "(Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT)",
+            "(Reason.STALE, Reason.ENVIRONMENT)",
+            "runner/test_maintain.py::"
+            "test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_counts_once",
         ),
     ),
 )

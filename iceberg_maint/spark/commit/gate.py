@@ -12,6 +12,7 @@ file because of it. The gate keeps the exception that it or the catalog raised, 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -33,6 +34,7 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import STAGED_PROPERTY, PendingPublish, pending_publishes_of
 from iceberg_maint.core.model.table_state import Manifest, made_by
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.spark.commit.rest_requirements import commit_with_requirements
 from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
@@ -61,10 +63,12 @@ Raises BaseMovedError."""
 class Gate:
     """Checks the commit of a table's operations. A gate serves one commit of one operation object.
 
-    `lease_is_held` and `record_try` are the context's. The order at the swap is: rules, fence, record, swap.
+    `lease_is_held` and `record_try` are the context's. `requires_refs`: a REST catalog must refuse the commit if any
+    ref of the base has moved or gone. The order at the swap is: rules, fence, record, swap.
     After the commit, `violations` are the broken rules, `moved` says whether another commit came before the
     check of the rules, `error` is the exception that was raised in the gate, `tried` says whether the swap was
-    recorded and may have happened, and `base_snapshot_id` is the head of the base metadata.
+    recorded and may have happened, `base_snapshot_id` is the head of the base metadata, and `window_seconds` is the
+    time from `begin` to the swap, in which any other commit wins.
     """
 
     def __init__(
@@ -74,13 +78,18 @@ class Gate:
         inspect: Inspect,
         lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
+        *,
+        requires_refs: bool = False,
     ) -> None:
         self._bridge = bridge
         self._delegate = operations
         self._inspect = inspect
         self._lease_is_held = lease_is_held
         self._record_try = record_try
+        self._requires_refs = requires_refs
         self._used = False
+        self._began_seconds = 0.0
+        self.window_seconds = 0.0
         self.violations: tuple[Violation, ...] = ()
         self.moved = False
         self.error: BaseException | None = None
@@ -90,6 +99,19 @@ class Gate:
     def table(self, name: str) -> Any:
         """A Java `Table` whose commits pass this gate."""
         return self._bridge.iceberg.BaseTable(self._guarded_operations.java, name)
+
+    def rehearse(self, operation: Any) -> None:
+        """Applies an operation and checks the rules, without a commit. The operation and the metadata reader keep
+        what they have read and written, so that the commit reads only what comes after this. Broken rules are left to
+        the commit. Raises what Iceberg's validation raises."""
+        snapshot = operation.apply()
+        base = self._delegate.current()
+        builder = self._bridge.iceberg.TableMetadata.buildFrom(base)
+        self._inspect(base, builder.setBranchSnapshot(snapshot, "main").build())
+
+    def begin(self) -> None:
+        """The operation loads its base after this call."""
+        self._began_seconds = time.monotonic()
 
     def showing(self, properties: Mapping[str, str]) -> AbstractContextManager[None]:
         """Inside the block the table has these properties too, unless it sets them. An operation that is
@@ -137,7 +159,8 @@ class Gate:
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
-        self._delegate.commit(base, metadata)
+        self.window_seconds = time.monotonic() - self._began_seconds if self._began_seconds else 0.0
+        commit_with_requirements(self._bridge, self._delegate, base, metadata, all_refs=self._requires_refs)
 
 
 class CommitGate(Gate):

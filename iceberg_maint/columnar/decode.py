@@ -1,0 +1,191 @@
+"""Decodes the live rows of data files as tables in the table's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from iceberg_maint.columnar.positions import Positions
+from iceberg_maint.columnar.projection import Source, file_columns, projection
+from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
+from iceberg_maint.columnar.storage import Storage
+from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
+
+_BATCH_ROWS = 65_536
+
+
+class Decoder:
+    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        table: Struct,
+        name_mapping: str | None,
+        *,
+        dictionaries: Collection[int] = (),
+    ) -> None:
+        self.table = table
+        self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
+        self._storage = storage
+        self._name_mapping = name_mapping
+        self._dictionaries = frozenset(dictionaries)
+        self._positions = Positions(storage)
+        self._last: tuple[pa.Schema, Mapping[int, object], list[Source]] | None = None
+
+    def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
+        """Returns the live rows of a file and the number of its deleted rows."""
+        parquet = self._open(file, contents)
+        sources = self._sources(file, parquet.schema_arrow)
+        needed = _needed(parquet.schema_arrow, sources)
+        rows = parquet.read(columns=needed, use_threads=False)
+        return self._live(file, rows, _renumbered(sources, needed is not None), 0, self._positions.of(file))
+
+    def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
+        """Yields the live rows of a file and the number of deleted rows among them, part by part."""
+        parquet = self._open(file, contents)
+        sources = self._sources(file, parquet.schema_arrow)
+        needed = _needed(parquet.schema_arrow, sources)
+        renumbered = _renumbered(sources, needed is not None)
+        positions, start = self._positions.of(file), 0
+        if needed == []:
+            yield self.table_of(file, contents)
+            return
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False):
+            rows = pa.Table.from_batches([batch])
+            yield self._live(file, rows, renumbered, start, positions)
+            start += rows.num_rows
+
+    def _open(self, file: InputFile, contents: pa.Buffer) -> pq.ParquetFile:
+        if len(contents) != file.size_bytes:
+            raise WrongInputError(
+                f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
+            )
+        try:
+            parquet = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
+            names = self._dictionary_names(parquet.schema_arrow, file.path) if self._dictionaries else []
+            if names:
+                parquet = pq.ParquetFile(
+                    pa.BufferReader(contents),
+                    metadata=parquet.metadata,
+                    read_dictionary=names,
+                    pre_buffer=False,
+                )
+        except (pa.ArrowException, OSError) as why:
+            raise WrongInputError(f"{file.path} cannot be read as Parquet: {why}") from why
+        if parquet.metadata.num_rows != file.record_count:
+            raise WrongInputError(
+                f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
+            )
+        return parquet
+
+    def _dictionary_names(self, schema: pa.Schema, path: str) -> list[str]:
+        columns = file_columns(schema, self._name_mapping, path)
+        return [
+            c.field.name
+            for c in columns
+            if c.field_id in self._dictionaries
+            and pa.types.is_string(c.field.type)
+            and "." not in c.field.name
+        ]
+
+    def _sources(self, file: InputFile, schema: pa.Schema) -> list[Source]:
+        """Returns the sources of the table's columns. Files of one writer share their schema, so the last ones are
+        kept."""
+        if self._last is not None:
+            last_schema, constants, sources = self._last
+            if constants == file.constants and last_schema.equals(schema, check_metadata=True):
+                return sources
+        columns = file_columns(schema, self._name_mapping, file.path)
+        sources = projection(columns, self.table, file.constants)
+        self._last = schema, file.constants, sources
+        return sources
+
+    def _live(
+        self,
+        file: InputFile,
+        rows: pa.Table,
+        sources: Sequence[Source],
+        start: int,
+        positions: np.ndarray[Any, Any] | None,
+    ) -> tuple[pa.Table, int]:
+        arrays = []
+        for column, field, source in zip(self.table.columns, self.schema, sources, strict=True):
+            found = _column(rows, source)
+            if column.field_id in {ROW_ID, LAST_UPDATED}:
+                found = _lineage(column.field_id, found, file, start)
+            if column.required and found.null_count:
+                raise WrongInputError(f"{file.path}: the required column {column.path} has a null.")
+            if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(found.type):
+                found = found.dictionary_encode()
+            arrays.append(found)
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        if positions is None:
+            return table, 0
+        low, high = np.searchsorted(positions, [start, start + table.num_rows])
+        if low == high:
+            return table, 0
+        keep = np.ones(table.num_rows, dtype=bool)
+        keep[positions[low:high] - start] = False
+        return table.filter(pa.array(keep)), int(high - low)
+
+
+def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collection[int]) -> pa.Schema:
+    for index, column in enumerate(table.columns):
+        if column.field_id in dictionaries:
+            schema = schema.set(index, schema.field(index).with_type(pa.dictionary(pa.int32(), pa.string())))
+    return schema
+
+
+def _needed(schema: pa.Schema, sources: Sequence[Source]) -> list[str] | None:
+    """Returns the names of the columns to read, None for all. A name with a dot or a name of two columns cannot be
+    asked for."""
+    if any("." in name for name in schema.names) or len(set(schema.names)) != len(schema.names):
+        return None
+    positions = sorted({s.position for s in sources if s.position is not None})
+    return None if len(positions) == len(schema) else [schema.names[i] for i in positions]
+
+
+def _renumbered(sources: Sequence[Source], only_needed: bool) -> Sequence[Source]:
+    """Returns the sources with positions among the columns that were read."""
+    if not only_needed:
+        return sources
+    positions = sorted({s.position for s in sources if s.position is not None})
+    index = {position: i for i, position in enumerate(positions)}
+    return [s if s.position is None else Source(index[s.position], s.convert) for s in sources]
+
+
+def _column(rows: pa.Table, source: Source) -> pa.ChunkedArray:
+    if source.position is None:
+        assert source.convert is not None
+        return pa.chunked_array([source.convert(pa.nulls(rows.num_rows))])
+    column = rows.column(source.position)
+    if source.convert is None:
+        return column
+    if column.num_chunks == 0:
+        return pa.chunked_array([source.convert(column.combine_chunks())])
+    return pa.chunked_array([source.convert(chunk) for chunk in column.chunks])
+
+
+def _lineage(field: int, found: pa.ChunkedArray, file: InputFile, start: int) -> pa.ChunkedArray:
+    """Returns row ids or sequence numbers: those in the file, and inherited ones for its nulls (spec: "Row Lineage").
+    A file without `first_row_id` has none."""
+    if file.first_row_id is None:
+        if found.null_count != len(found):
+            raise UnsupportedColumnError(
+                "_row_id", f"{file.path} has row ids and its manifest states no first row id"
+            )
+        return found
+    if not found.null_count:
+        return found
+    if field == LAST_UPDATED:
+        return found.fill_null(file.data_sequence_number)
+    first = file.first_row_id + start
+    return pc.coalesce(
+        found, pa.chunked_array([pa.array(np.arange(first, first + len(found), dtype=np.int64))])
+    )

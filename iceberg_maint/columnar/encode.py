@@ -1,0 +1,74 @@
+"""Encodes rows as Parquet, as Iceberg's writer does: field ids, integers for decimals, page index, dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from iceberg_maint.columnar.leaves import leaves_of, values_of
+from iceberg_maint.columnar.schema import Struct
+from iceberg_maint.columnar.task import Encoding
+
+_CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
+"""Arrow's names of codecs, where they differ. Iceberg's lz4 of old properties is written as lz4_raw."""
+_LEVELS = frozenset({"zstd", "gzip", "brotli"})
+_SAMPLE_ROWS = 20_000
+_DISTINCT_SHARE = 0.5
+"""A column whose sample has a smaller share of distinct values gets a dictionary."""
+
+
+def open_writer(
+    sink: Any, schema: pa.Schema, schema_text: str, encoding: Encoding, dictionaries: Collection[str]
+) -> pq.ParquetWriter:
+    """Returns a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary."""
+    codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
+    writer = pq.ParquetWriter(
+        sink,
+        schema,
+        compression=codec,
+        compression_level=encoding.level if codec in _LEVELS else None,
+        use_dictionary=sorted(dictionaries) or False,
+        dictionary_pagesize_limit=encoding.dictionary_bytes,
+        data_page_size=encoding.page_bytes,
+        max_rows_per_page=encoding.page_row_limit,
+        store_decimal_as_integer=True,
+        store_schema=False,
+        write_page_index=True,
+    )
+    writer.add_key_value_metadata({"iceberg.schema": schema_text})
+    return writer
+
+
+def sampled_dictionaries(rows: pa.Table, table: Struct, of_source: dict[int, bool]) -> set[str]:
+    """Returns the Parquet paths of the columns that get a dictionary. `of_source` has, by field id, whether all input
+    files have one, where they agree. The others are chosen by a sample of the rows."""
+    head = rows.slice(0, _SAMPLE_ROWS)
+    chosen = set()
+    for leaf in leaves_of(table):
+        if leaf.primitive.base == "boolean":
+            continue
+        wanted = of_source.get(leaf.column.field_id)
+        if wanted is None:
+            wanted = _repeats(values_of(head, leaf))
+        if wanted:
+            chosen.add(leaf.path)
+    return chosen
+
+
+def _repeats(chunks: Sequence[pa.Array]) -> bool:
+    if any(pa.types.is_dictionary(c.type) for c in chunks):
+        chunks = [c.dictionary_decode() for c in chunks]
+    values = pa.chunked_array(chunks).drop_null() if chunks else []
+    if not len(values):
+        return True
+    return bool(pc.count_distinct(values).as_py() < _DISTINCT_SHARE * len(values))
+
+
+def write_group(writer: pq.ParquetWriter, rows: pa.Table) -> None:
+    """Writes rows as one row group."""
+    if rows.num_rows:
+        writer.write_table(rows, row_group_size=rows.num_rows)

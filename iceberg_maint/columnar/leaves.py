@@ -1,0 +1,152 @@
+"""Leaf columns: their paths in the file, their values with the nulls of all structs around them, their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct
+
+Value = int | float | bytes
+"""A value as it is stored: dates and times as numbers, decimals unscaled, text as bytes. Values of a column compare
+as Iceberg orders them."""
+FLOATS = frozenset({"float", "double"})
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf column. `steps` are the positions to it from the table down. `repeated`: inside a list or a map."""
+
+    column: Column
+    path: str
+    steps: tuple[int, ...]
+    repeated: bool
+
+    @property
+    def primitive(self) -> Primitive:
+        """Its type."""
+        assert isinstance(self.column.kind, Primitive)
+        return self.column.kind
+
+
+def leaves_of(table: Struct) -> list[Leaf]:
+    """Returns the leaf columns of a table in the order of the file's column chunks."""
+    return [leaf for i, c in enumerate(table.columns) for leaf in _leaves(c, c.name, (i,), False)]
+
+
+def _leaves(column: Column, path: str, steps: tuple[int, ...], repeated: bool) -> Iterator[Leaf]:
+    match column.kind:
+        case Struct(columns):
+            for index, child in enumerate(columns):
+                yield from _leaves(child, f"{path}.{child.name}", (*steps, index), repeated)
+        case ListOf(element):
+            yield from _leaves(element, f"{path}.list.element", (*steps, 0), True)
+        case MapOf(key, value):
+            yield from _leaves(key, f"{path}.key_value.key", (*steps, 0), True)
+            yield from _leaves(value, f"{path}.key_value.value", (*steps, 1), True)
+        case Primitive():
+            yield Leaf(column, path, steps, repeated)
+
+
+def values_of(rows: pa.Table, leaf: Leaf) -> list[pa.Array]:
+    """Returns the values of a leaf column, chunk by chunk. A null struct makes a null; a null or empty list makes
+    nothing."""
+    return [_descend(chunk, leaf.steps[1:]) for chunk in rows.column(leaf.steps[0]).chunks]
+
+
+def _descend(array: pa.Array, steps: Sequence[int]) -> pa.Array:
+    for step in steps:
+        if pa.types.is_map(array.type):
+            array = pc.list_flatten(array.cast(_entries(array.type))).flatten()[step]
+        elif pa.types.is_struct(array.type):
+            array = array.flatten()[step]
+        else:
+            array = array.flatten()
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _entries(kind: pa.MapType) -> pa.DataType:
+    return pa.list_(pa.field("key_value", pa.struct([kind.key_field, kind.item_field]), nullable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Counts and bounds of values. NaN is in no bound. No bounds: every value is null or NaN."""
+
+    values: int
+    nulls: int
+    nans: int
+    lower: Value | None
+    upper: Value | None
+
+
+def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive) -> Statistics:
+    """Returns the statistics of values."""
+    nulls = sum(c.null_count for c in chunks)
+    values = sum(len(c) for c in chunks)
+    if primitive.base in FLOATS:
+        nans, lower, upper = _float_bounds(chunks)
+        return Statistics(values, nulls, nans, lower, upper)
+    if values == nulls:
+        return Statistics(values, nulls, 0, None, None)
+    lows, highs = [], []
+    for chunk in _used_values(chunks):
+        if chunk.null_count < len(chunk):
+            found = pc.min_max(chunk)
+            lows.append(_stored(found["min"]))
+            highs.append(_stored(found["max"]))
+    return Statistics(values, nulls, 0, min(lows), max(highs))
+
+
+def _used_values(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
+    for chunk in chunks:
+        if pa.types.is_dictionary(chunk.type):
+            used = np.zeros(len(chunk.dictionary), dtype=bool)
+            used[np.asarray(chunk.indices.drop_null())] = True
+            values = chunk.dictionary.filter(pa.array(used))
+        else:
+            values = chunk
+        yield values.cast(pa.large_binary()) if pa.types.is_string(values.type) else values
+
+
+def _float_bounds(chunks: Sequence[pa.Array]) -> tuple[int, float | None, float | None]:
+    nans, lows, highs = 0, [], []
+    for chunk in chunks:
+        numbers = np.asarray(chunk.drop_null())
+        not_a_number = np.isnan(numbers)
+        count = int(np.count_nonzero(not_a_number))
+        nans += count
+        if count == len(numbers):
+            continue
+        finite = numbers[~not_a_number] if count else numbers
+        lows.append(_with_sign(finite, float(finite.min()), negative=True))
+        highs.append(_with_sign(finite, float(finite.max()), negative=False))
+    return nans, min(lows, key=_java_order, default=None), max(highs, key=_java_order, default=None)
+
+
+def _with_sign(numbers: np.ndarray[Any, Any], bound: float, *, negative: bool) -> float:
+    """Java orders -0.0 before 0.0."""
+    if bound != 0.0:
+        return bound
+    signs = np.signbit(numbers[numbers == 0.0])
+    return -0.0 if (signs.any() if negative else signs.all()) else 0.0
+
+
+def _java_order(number: float) -> tuple[float, bool]:
+    return number, not np.signbit(number)
+
+
+def _stored(scalar: pa.Scalar) -> Value:
+    if isinstance(scalar, pa.Decimal128Scalar):
+        sign, digits, _ = scalar.as_py().as_tuple()
+        number = int("".join(map(str, digits)))
+        return -number if sign else number
+    if pa.types.is_temporal(scalar.type):
+        return int(scalar.value)
+    value = scalar.as_py()
+    return int(value) if isinstance(value, bool) else value

@@ -1,0 +1,244 @@
+"""Parquet's footer, page headers and page index as values (parquet-format's `parquet.thrift`).
+
+Only what a splice needs has a name here. The rest stays in the Thrift structs and is copied.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from iceberg_maint.columnar.thrift import Reader, Struct, ThriftError
+
+MAGIC = b"PAR1"
+TAIL_BYTES = 8
+# Physical types.
+BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
+# Encodings of data pages that need a dictionary.
+DICTIONARY_ENCODINGS = frozenset({2, 8})
+DATA_PAGE, DATA_PAGE_V2 = 0, 3
+_DECIMAL = 5
+
+
+class MetadataError(Exception):
+    """The metadata of a Parquet file are damaged, or have a form that a splice does not copy."""
+
+
+def get(fields: Struct, number: int, default: Any = None) -> Any:
+    """The value of a field, `default` if the struct lacks it."""
+    return fields[number][1] if number in fields else default
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column at the top level without children: its schema element."""
+
+    element: Struct
+
+    @cached_property
+    def field_id(self) -> int | None:
+        """Iceberg's field id. None: the column has none."""
+        value: int | None = get(self.element, 9)
+        return value
+
+    @cached_property
+    def form(self) -> tuple[Any, ...]:
+        """What two columns must have in common so that the pages of one are valid in the other: physical type,
+        length, repetition, decimal scale and precision, and logical type."""
+        e = self.element
+        return get(e, 1), get(e, 2), get(e, 3), self._logical()
+
+    def _logical(self) -> Any:
+        if 10 in self.element:
+            return repr(sorted(get(self.element, 10).items()))
+        return tuple(get(self.element, n) for n in (6, 7, 8))
+
+    @property
+    def is_decimal(self) -> bool:
+        """Whether the values are decimal numbers."""
+        return get(self.element, 6) == _DECIMAL or _DECIMAL in get(self.element, 10, {})
+
+    @property
+    def physical_type(self) -> int:
+        """Parquet's physical type."""
+        value: int = get(self.element, 1)
+        return value
+
+
+@dataclass(frozen=True)
+class Page:
+    """A data page: the offset of its header in the file, its bytes with the header, its number of values."""
+
+    offset: int
+    size: int
+    values: int
+
+
+@dataclass(frozen=True)
+class ParquetBytes:
+    """The bytes of a Parquet file and its footer."""
+
+    data: memoryview
+    footer: Struct
+
+    @classmethod
+    def of(cls, buffer: Any) -> ParquetBytes:
+        """Parses the footer. Raises MetadataError if the bytes are not an unencrypted Parquet file."""
+        data = memoryview(buffer).cast("B")
+        if len(data) < len(MAGIC) + TAIL_BYTES or data[-4:] != MAGIC or data[:4] != MAGIC:
+            raise MetadataError("the bytes do not start and end with PAR1")
+        start = len(data) - TAIL_BYTES - int.from_bytes(data[-8:-4], "little")
+        if start < len(MAGIC):
+            raise MetadataError("the footer is longer than the file")
+        return cls(data, _struct(data[start:-TAIL_BYTES], 0))
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of rows."""
+        value: int = get(self.footer, 3)
+        return value
+
+    @cached_property
+    def row_groups(self) -> Sequence[Struct]:
+        """The row groups."""
+        groups: Sequence[Struct] = get(self.footer, 4)[1]
+        return groups
+
+    @cached_property
+    def leaves(self) -> Mapping[int, Leaf]:
+        """The columns at the top level without children, by their index among the leaf columns."""
+        elements = get(self.footer, 2)[1]
+        leaves: dict[int, Leaf] = {}
+        index, open_children = 0, [get(elements[0], 5, 0)]
+        for element in elements[1:]:
+            open_children[-1] -= 1
+            children = get(element, 5, 0)
+            if children:
+                open_children.append(children)
+            else:
+                if len(open_children) == 1:
+                    leaves[index] = Leaf(element)
+                index += 1
+            while len(open_children) > 1 and not open_children[-1]:
+                open_children.pop()
+        return leaves
+
+    @cached_property
+    def leaf_by_id(self) -> Mapping[int, int]:
+        """The index of each top-level leaf column by its field id. Raises MetadataError if two have one id."""
+        found: dict[int, int] = {}
+        for index, leaf in self.leaves.items():
+            if leaf.field_id is not None:
+                if leaf.field_id in found:
+                    raise MetadataError(f"field id {leaf.field_id} occurs twice")
+                found[leaf.field_id] = index
+        return found
+
+    def chunk(self, group: int, column: int) -> Chunk:
+        """The chunk of a leaf column in a row group."""
+        return Chunk(self.data, get(self.row_groups[group], 1)[1][column])
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column chunk: the bytes of its file, and its Thrift struct."""
+
+    data: memoryview
+    struct: Struct
+
+    @cached_property
+    def metadata(self) -> Struct:
+        """The chunk's `ColumnMetaData`."""
+        if 3 not in self.struct or 8 in self.struct or 9 in self.struct or get(self.struct, 1):
+            raise MetadataError("the chunk is encrypted or in another file")
+        found: Struct = get(self.struct, 3)
+        return found
+
+    @property
+    def start(self) -> int:
+        """The offset of the first page."""
+        md = self.metadata
+        dictionary = get(md, 11)
+        value: int = min(get(md, 9), dictionary) if dictionary else get(md, 9)
+        return value
+
+    @property
+    def size(self) -> int:
+        """The bytes of all pages with their headers."""
+        value: int = get(self.metadata, 7)
+        return value
+
+    @property
+    def values(self) -> int:
+        """The number of values with nulls."""
+        value: int = get(self.metadata, 5)
+        return value
+
+    @property
+    def pages_bytes(self) -> memoryview:
+        """The bytes of all pages. Raises MetadataError if they are outside of the file."""
+        if self.start < len(MAGIC) or self.size < 0 or self.start + self.size > len(self.data) - TAIL_BYTES:
+            raise MetadataError("the pages of a chunk are outside of its file")
+        return self.data[self.start : self.start + self.size]
+
+    @property
+    def statistics(self) -> Struct:
+        """The statistics, {} if the chunk has none."""
+        found: Struct = get(self.metadata, 12, {})
+        return found
+
+    def column_index(self) -> Struct | None:
+        """The chunk's `ColumnIndex`. None: it has none."""
+        return self._index(6, 7)
+
+    def offset_index(self) -> Struct | None:
+        """The chunk's `OffsetIndex`. None: it has none."""
+        return self._index(4, 5)
+
+    def _index(self, offset: int, length: int) -> Struct | None:
+        if offset not in self.struct or length not in self.struct:
+            return None
+        start, size = get(self.struct, offset), get(self.struct, length)
+        if start < len(MAGIC) or size <= 0 or start + size > len(self.data) - TAIL_BYTES:
+            raise MetadataError("a page index is outside of its file")
+        return _struct(self.data[start : start + size], 0)
+
+    def pages(self) -> tuple[Page, ...]:
+        """The data pages, from their headers. Raises MetadataError for a page with a dictionary, a page with
+        another checksum than its header states, and pages that do not fill the chunk."""
+        data, position, end = self.pages_bytes, 0, self.size
+        found: list[Page] = []
+        while position < end:
+            reader = Reader(data, position)
+            header = _read(reader)
+            kind = get(header, 1)
+            detail = get(header, {DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, -1))
+            if detail is None:
+                raise MetadataError(f"a page has type {kind}, not a data page")
+            if get(detail, 2 if kind == DATA_PAGE else 4) in DICTIONARY_ENCODINGS:
+                raise MetadataError("a data page needs a dictionary")
+            finish = reader.position + get(header, 3)
+            if not reader.position <= finish <= end:
+                raise MetadataError("a page ends after its chunk")
+            checksum = get(header, 4)
+            if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:
+                raise MetadataError("a page has another checksum than its header states")
+            found.append(Page(self.start + position, finish - position, get(detail, 1)))
+            position = finish
+        if sum(p.values for p in found) != self.values:
+            raise MetadataError("the pages of a chunk have another number of values than its metadata")
+        return tuple(found)
+
+
+def _struct(data: memoryview, position: int) -> Struct:
+    return _read(Reader(data, position))
+
+
+def _read(reader: Reader) -> Struct:
+    try:
+        return reader.struct()
+    except ThriftError as why:
+        raise MetadataError(f"damaged metadata: {why}") from why

@@ -1,0 +1,85 @@
+"""Deleted positions of data files, from position delete files (v2) and deletion vectors (v3)."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iceberg_maint.columnar.storage import Storage
+from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError
+
+_MAGIC = b"\xd1\xd3\x39\x64"
+_FRAME_BYTES = 4
+
+
+class Positions:
+    """The deleted positions of the data files of a task. A position delete file is read once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._files: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+
+    def of(self, file: InputFile) -> np.ndarray[Any, Any] | None:
+        """Returns the distinct deleted positions of a file in their order, None if it has none."""
+        parts = [self._read(reference, file.path) for reference in file.deletes]
+        marks = [p for p in parts if len(p)]
+        return np.unique(np.concatenate(marks)) if marks else None
+
+    def _read(self, reference: DeleteReference, data_file: str) -> np.ndarray[Any, Any]:
+        if reference.kind is DeleteKind.DELETION_VECTOR:
+            if reference.offset is None:
+                raise WrongInputError(f"The deletion vector in {reference.path} has no offset.")
+            blob = self._storage.read_range(reference.path, reference.offset, reference.size_bytes)
+            found = vector_positions(blob, reference.path)
+            if reference.record_count is not None and reference.record_count != len(found):
+                raise WrongInputError(
+                    f"The deletion vector in {reference.path} at {reference.offset} has {len(found)} positions; its "
+                    f"manifest states {reference.record_count}."
+                )
+            return found
+        if reference.path not in self._files:
+            self._files[reference.path] = self._delete_file(reference)
+        return self._files[reference.path].get(data_file, np.empty(0, np.int64))
+
+    def _delete_file(self, reference: DeleteReference) -> dict[str, np.ndarray[Any, Any]]:
+        buffer = self._storage.read(reference.path)
+        file = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=["file_path"])
+        rows = file.read(columns=["file_path", "pos"], use_threads=False).combine_chunks()
+        if reference.record_count is not None and reference.record_count != rows.num_rows:
+            raise WrongInputError(
+                f"The delete file {reference.path} has {rows.num_rows} rows; its manifest states "
+                f"{reference.record_count}."
+            )
+        if rows.column("file_path").null_count or rows.column("pos").null_count:
+            raise WrongInputError(f"The delete file {reference.path} has a null path or position.")
+        if rows.num_rows == 0:
+            return {}
+        paths = rows.column("file_path").unify_dictionaries().combine_chunks()
+        codes, positions = np.asarray(paths.indices), np.asarray(rows.column("pos").combine_chunks())
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(len(paths.dictionary) + 1))
+        sorted_positions = positions[order]
+        return {
+            name: sorted_positions[starts[i] : starts[i + 1]]
+            for i, name in enumerate(paths.dictionary.to_pylist())
+        }
+
+
+def vector_positions(blob: bytes, path: str) -> np.ndarray[Any, Any]:
+    """Returns the positions of a `deletion-vector-v1` blob (Puffin spec): length, magic, bitmap, CRC-32. The numbers
+    of the frame are big-endian."""
+    length = int.from_bytes(blob[:_FRAME_BYTES], "big")
+    content = blob[_FRAME_BYTES : _FRAME_BYTES + length]
+    crc = int.from_bytes(blob[_FRAME_BYTES + length : 2 * _FRAME_BYTES + length], "big")
+    if len(blob) != length + 2 * _FRAME_BYTES or not content.startswith(_MAGIC):
+        raise WrongInputError(f"A blob of {path} is no deletion vector.")
+    if zlib.crc32(content) != crc:
+        raise WrongInputError(f"A deletion vector of {path} has a wrong checksum.")
+    from pyroaring import BitMap64
+
+    bitmap = BitMap64.deserialize(content[len(_MAGIC) :])
+    return np.asarray(bitmap.to_array(), dtype=np.int64)

@@ -1,0 +1,265 @@
+"""The proof of an output file: the file, read back from storage, against the decoded and filtered input.
+
+The rewrite keeps the order of rows, so columns are compared value by value, floats as bits. The statistics of footer
+and manifest are compared with the rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iceberg_maint.columnar.leaves import (
+    FLOATS,
+    Leaf,
+    Statistics,
+    Value,
+    leaves_of,
+    row_statistics,
+    values_of,
+)
+from iceberg_maint.columnar.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
+from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
+from iceberg_maint.columnar.task import OutputMetrics
+from iceberg_maint.core.model.column_bounds import INTEGERS
+
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+class Comparison:
+    """Compares an output file with the row groups that were written. Methods return the first difference, "" if there
+    is none. `contents` is the file as read back from storage."""
+
+    def __init__(
+        self, table: Struct, contents: pa.Buffer, metrics: OutputMetrics, modes: Mapping[int, str]
+    ) -> None:
+        self._table = table
+        self._metrics = metrics
+        self._modes = modes
+        self._leaves = leaves_of(table)
+        self._contents = contents
+        self._totals: dict[int, list[Statistics]] = {}
+        self._problem = ""
+        try:
+            self._file = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
+        except (pa.ArrowException, OSError) as why:
+            self._problem = f"the output cannot be read: {why}"
+
+    def footer_difference(self, rows: int) -> str:
+        """Compares row count, schema with field ids, and split offsets."""
+        if self._problem:
+            return self._problem
+        footer = self._file.metadata
+        if footer.num_rows != rows:
+            return f"the footer states {footer.num_rows} rows; {rows} were written"
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        if sum(g.num_rows for g in groups) != rows:
+            return f"the row groups state {sum(g.num_rows for g in groups)} rows; {rows} were written"
+        wanted, found = arrow_schema(self._table), self._file.schema_arrow.remove_metadata()
+        if len(wanted) != len(found):
+            return f"the file has {len(found)} columns; the schema has {len(wanted)}"
+        for column, field, other in zip(self._table.columns, wanted, found, strict=True):
+            if not same_field(field, other):
+                return f"column {column.path}: the file states {other} with {other.metadata}"
+        if split_offsets(groups) != self._metrics.split_offsets:
+            return f"split offsets are {self._metrics.split_offsets}; row groups start at {split_offsets(groups)}"
+        return ""
+
+    def group_difference(self, number: int, group: pa.Table, *, values: bool) -> str:
+        """Compares a row group with its rows: its statistics, and with `values` every value."""
+        if number >= self._file.metadata.num_row_groups:
+            return f"the file has {self._file.metadata.num_row_groups} row groups"
+        footer = self._file.metadata.row_group(number)
+        if footer.num_rows != group.num_rows:
+            return f"row group {number} states {footer.num_rows} rows; {group.num_rows} were written"
+        if values:
+            for column in self._table.columns:
+                if difference := self._value_difference(number, column, group.column(column.name)):
+                    return difference
+        for index, leaf in enumerate(self._leaves):
+            if difference := self._chunk_difference(number, index, leaf, group):
+                return difference
+        return ""
+
+    def _value_difference(self, number: int, column: Column, rows: pa.ChunkedArray) -> str:
+        try:
+            kept = [column.name] if pa.types.is_dictionary(rows.type) else []
+            file = self._file
+            if kept:
+                file = pq.ParquetFile(
+                    pa.BufferReader(self._contents),
+                    metadata=self._file.metadata,
+                    read_dictionary=kept,
+                    pre_buffer=False,
+                )
+            found = file.read_row_group(number, columns=[column.name], use_threads=False).column(column.name)
+        except (pa.ArrowException, OSError, KeyError) as why:
+            return f"column {column.path}, row group {number}: it cannot be read: {why}"
+        if same_values(rows, found):
+            return ""
+        return f"column {column.path}, row group {number}: values differ{_position(rows, found)}"
+
+    def _chunk_difference(self, number: int, index: int, leaf: Leaf, group: pa.Table) -> str:
+        chunk = self._file.metadata.row_group(number).column(index)
+        place = f"column {leaf.column.path}, row group {number}"
+        if chunk.path_in_schema != leaf.path:
+            return f"{place}: the chunk states path {chunk.path_in_schema}"
+        stated = chunk_statistics(chunk, leaf.primitive)
+        rows = row_statistics(values_of(group, leaf), leaf.primitive)
+        if not leaf.repeated:
+            self._totals.setdefault(leaf.column.field_id, []).append(rows)
+            if stated.values != rows.values:
+                return f"{place}: the footer states {stated.values} values; the rows have {rows.values}"
+            if stated.nulls != rows.nulls:
+                return f"{place}: the footer states {stated.nulls} nulls; the rows have {rows.nulls}"
+        return _bound_difference(place, "the footer", stated.lower, stated.upper, rows)
+
+    def end_difference(self) -> str:
+        """Compares the metrics of the manifest with all rows. Call it after all row groups."""
+        stated = self._metrics
+        for leaf in self._leaves:
+            key, place = leaf.column.field_id, f"column {leaf.column.path}"
+            mode = mode_of(self._modes, leaf)
+            if leaf.repeated or mode == NONE:
+                if key in {*stated.value_counts, *stated.lower_bounds, *stated.upper_bounds}:
+                    return f"{place}: the manifest states counts or bounds"
+                continue
+            parts = self._totals.get(key, [])
+            counts = [
+                ("values", stated.value_counts.get(key), sum(p.values for p in parts)),
+                ("nulls", stated.null_value_counts.get(key), sum(p.nulls for p in parts)),
+            ]
+            if leaf.primitive.base in FLOATS:
+                counts.append(("NaNs", stated.nan_value_counts.get(key), sum(p.nans for p in parts)))
+            for name, count, rows in counts:
+                if count != rows:
+                    return f"{place}: the manifest states {count} {name}; the rows have {rows}"
+            lower, upper = stated.lower_bounds.get(key), stated.upper_bounds.get(key)
+            if mode == COUNTS and (lower is not None or upper is not None):
+                return f"{place}: the manifest states bounds"
+            low = None if lower is None else value_of(lower, leaf.primitive)
+            high = None if upper is None else value_of(upper, leaf.primitive)
+            for part in parts:
+                if difference := _bound_difference(place, "the manifest", low, high, part):
+                    return difference
+        return ""
+
+
+def _bound_difference(
+    place: str, source: str, lower: Value | None, upper: Value | None, rows: Statistics
+) -> str:
+    # A bound that is NaN is not at most any value.
+    if rows.lower is not None and lower is not None and not lower <= rows.lower:  # type: ignore[operator]
+        return f"{place}: {source} states lower bound {lower!r}; a row has {rows.lower!r}"
+    if rows.upper is not None and upper is not None and not upper >= rows.upper:  # type: ignore[operator]
+        return f"{place}: {source} states upper bound {upper!r}; a row has {rows.upper!r}"
+    return ""
+
+
+def same_field(field: pa.Field, other: pa.Field) -> bool:
+    """Whether two columns have the same names, field ids, types and optionality at each level."""
+    if (field.name, field.nullable, field_id(field)) != (other.name, other.nullable, field_id(other)):
+        return False
+    children, others = child_fields(field.type), child_fields(other.type)
+    if not children or len(children) != len(others) or field.type.id != other.type.id:
+        return bool(field.type == other.type)
+    return all(same_field(a, b) for a, b in zip(children, others, strict=True))
+
+
+def value_of(stored: bytes, primitive: Primitive) -> Value:
+    """Reads a binary single value (spec: Appendix D) as it compares."""
+    if primitive.base in INTEGERS:
+        return int.from_bytes(stored, "little", signed=True)
+    if primitive.base in FLOATS:
+        return float(struct.unpack("<f" if primitive.base == "float" else "<d", stored)[0])
+    if primitive.base == "decimal":
+        return int.from_bytes(stored, "big", signed=True)
+    return stored
+
+
+def same_values(rows: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Whether two columns hold the same values in the same order. Floats are compared as bits."""
+    if pa.types.is_dictionary(rows.type) and pa.types.is_dictionary(other.type):
+        if (
+            not (one := _only_dictionary(rows))
+            or not (two := _only_dictionary(other))
+            or not one[0].equals(two[0])
+        ):
+            return same_values(rows.cast(pa.string()), other.cast(pa.string()))
+        return bool(_indices(rows).equals(_indices(other)))
+    if pa.types.is_dictionary(rows.type):
+        rows = rows.cast(rows.type.value_type)
+    if pa.types.is_dictionary(other.type):
+        other = other.cast(other.type.value_type)
+    return bool(_as_bits(rows).equals(_as_bits(other)))
+
+
+def _only_dictionary(column: pa.ChunkedArray) -> list[pa.Array]:
+    first = [c.dictionary for c in column.chunks[:1]]
+    return first if all(c.dictionary.equals(first[0]) for c in column.chunks) else []
+
+
+def _indices(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([c.indices for c in column.chunks], pa.int32())
+
+
+def bit_type(kind: pa.DataType) -> pa.DataType:
+    """Returns a type with integers in place of floats, and the same layout."""
+    if kind in _BITS:
+        return _BITS[kind]
+    if isinstance(kind, pa.BaseExtensionType):
+        return bit_type(kind.storage_type)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([f.with_type(bit_type(f.type)) for f in fields])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        entries = [key.with_type(bit_type(key.type)), item.with_type(bit_type(item.type))]
+        return pa.list_(pa.field("key_value", pa.struct(entries), nullable=False))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(bit_type(kind.value_type)))
+    return kind
+
+
+def _as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = bit_type(column.type)
+    if kind == column.type:
+        return column
+    return pa.chunked_array([_view(c, kind) for c in column.chunks], kind)
+
+
+def _view(array: Any, kind: pa.DataType) -> pa.Array:
+    """Returns the array with the same buffers as another type."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        children = [_view(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if pa.types.is_list(kind):
+        values = array.values
+        children = [_view(values, kind.value_type)]
+        return pa.Array.from_buffers(
+            kind, len(array), array.buffers()[:2], offset=array.offset, children=children
+        )
+    return array.view(kind)
+
+
+def _position(rows: pa.ChunkedArray, found: pa.ChunkedArray) -> str:
+    if len(rows) != len(found):
+        return f": {len(rows)} rows were written and {len(found)} read"
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if same_values(rows.slice(low, middle - low), found.slice(low, middle - low)):
+            low = middle
+        else:
+            high = middle
+    return f" at row {low}"

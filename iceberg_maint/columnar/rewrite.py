@@ -1,0 +1,235 @@
+"""Runs a task of the columnar engine: read, decode, filter, encode, prove."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iceberg_maint.columnar.decode import Decoder
+from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
+from iceberg_maint.columnar.metrics import MetricsBuilder
+from iceberg_maint.columnar.page_splice import spliced_result
+from iceberg_maint.columnar.proof import Comparison
+from iceberg_maint.columnar.schema import Struct, table_schema
+from iceberg_maint.columnar.source import source_dictionaries
+from iceberg_maint.columnar.storage import Storage
+from iceberg_maint.columnar.task import (
+    FULL_PROOF,
+    InputFile,
+    OutputMetrics,
+    RewriteProof,
+    RewriteResult,
+    RewriteTask,
+)
+
+_DECODED_PER_BYTE = 6
+"""Decoded bytes per compressed byte, before a file is decoded."""
+_MOST_GROUP_ROWS = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Clock:
+    """CPU seconds by phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = time.thread_time()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.thread_time() - start
+
+
+class _ShortOfMemoryError(Exception):
+    """The decoded rows do not fit the memory of the task."""
+
+
+def rewrite(task: RewriteTask) -> RewriteResult:
+    """Writes the output file of a task and proves it. Commits nothing.
+
+    If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
+    and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
+    WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
+    deleted.
+    """
+    if task.splice and (spliced := spliced_result(task)) is not None:
+        return spliced
+    run = _Run(task)
+    try:
+        try:
+            return run.result(streamed=False)
+        except _ShortOfMemoryError:
+            return run.result(streamed=True)
+    except BaseException:
+        if run.created:
+            with suppress(OSError):
+                run.storage.delete(task.output_path)
+        raise
+
+
+class _Run:
+    def __init__(self, task: RewriteTask) -> None:
+        self.task = task
+        self.storage = Storage(task.io)
+        self.created = False
+        self._table: Struct = table_schema(task.schema, lineage=task.keep_row_lineage)
+        self._clock = _Clock()
+        self._input_bytes = sum(f.size_bytes for f in task.inputs)
+        self._input_rows = sum(f.record_count for f in task.inputs)
+        self._deleted = 0
+        self._contents: dict[str, pa.Buffer] = {}
+
+    def result(self, *, streamed: bool) -> RewriteResult:
+        with self._clock.phase("read"):
+            found = source_dictionaries(self._head, self.task, self._table)
+        decoder = Decoder(
+            self.storage,
+            self._table,
+            self.task.name_mapping,
+            dictionaries=() if streamed else found.strings,
+        )
+        self._deleted = 0
+        metrics = MetricsBuilder(self._table, self.task.metrics_modes)
+        if streamed:
+            groups: Iterator[pa.Table] = self._streamed_groups(decoder)
+        else:
+            kept = self._table_groups(decoder)
+            groups = iter(kept)
+        rows = self._write(groups, metrics, found.by_field)
+        deleted = self._deleted
+        if rows == 0:
+            proof = RewriteProof(self.task.proof, self._input_rows, deleted, 0, 0, self._count(rows, deleted))
+            return RewriteResult(
+                "", 0, 0, self.task.sort_order_id, OutputMetrics(), proof, streamed, self._clock.seconds
+            )
+        with self._clock.phase("read"):
+            contents = self.storage.read(self.task.output_path)
+        with self._clock.phase("metrics"):
+            footer = pq.read_metadata(pa.BufferReader(contents))
+            of_file = metrics.of_footer(footer)
+        comparison = Comparison(self._table, contents, of_file, self.task.metrics_modes)
+        with self._clock.phase("proof"):
+            difference = self._count(rows, deleted) or comparison.footer_difference(rows)
+            full = self.task.proof == FULL_PROOF
+            again = self._streamed_groups(decoder) if streamed else iter(kept)
+            for number, group in enumerate(again):
+                difference = difference or comparison.group_difference(number, group, values=full)
+            difference = difference or comparison.end_difference()
+        return RewriteResult(
+            path=self.task.output_path,
+            size_bytes=len(contents),
+            record_count=rows,
+            sort_order_id=self.task.sort_order_id,
+            metrics=of_file,
+            proof=RewriteProof(
+                self.task.proof,
+                self._input_rows,
+                deleted,
+                rows,
+                len(self._table.columns) if full else 0,
+                difference,
+            ),
+            streamed=streamed,
+            cpu_seconds=self._clock.seconds,
+        )
+
+    def _count(self, rows: int, deleted: int) -> str:
+        if rows + deleted == self._input_rows:
+            return ""
+        return f"{self._input_rows} rows were read, {deleted} are deleted and {rows} were written"
+
+    def _write(self, groups: Iterator[pa.Table], metrics: MetricsBuilder, of_source: dict[int, bool]) -> int:
+        """Writes the row groups to a new file. Returns the number of rows. Without rows there is no file."""
+        first = next(groups, None)
+        if first is None:
+            return 0
+        encoding = self.task.encoding
+        chosen = sampled_dictionaries(first, self._table, of_source)
+        rows = 0
+        with self.storage.create(self.task.output_path) as stream:
+            self.created = True
+            with open_writer(stream, first.schema, self.task.schema, encoding, chosen) as writer:
+                group: pa.Table | None = first
+                while group is not None:
+                    with self._clock.phase("encode"):
+                        write_group(writer, group)
+                    with self._clock.phase("metrics"):
+                        metrics.add(group)
+                    rows += group.num_rows
+                    group = next(groups, None)
+        return rows
+
+    def _table_groups(self, decoder: Decoder) -> list[pa.Table]:
+        """The row groups of all live rows. Raises _ShortOfMemoryError."""
+        limit = self.task.memory_limit_bytes
+        if self._input_bytes * _DECODED_PER_BYTE > limit:
+            raise _ShortOfMemoryError
+        tables, decoded_bytes, read_bytes = [], 0, 0
+        for file in self.task.inputs:
+            table = self._decoded(decoder, file)
+            tables.append(table)
+            decoded_bytes += table.nbytes
+            read_bytes += file.size_bytes
+            expected = decoded_bytes * self._input_bytes / max(1, read_bytes)
+            # The encoded output and one row group of it, read again, come on top of the decoded rows.
+            if expected * 1.5 + 2 * self._input_bytes > limit:
+                raise _ShortOfMemoryError
+        if not tables:
+            return []
+        rows = pa.concat_tables(tables).unify_dictionaries()
+        size = self._group_rows(rows.num_rows)
+        return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+
+    def _head(self, file: InputFile) -> pa.Buffer:
+        """The contents of a file that is decoded later. They are kept until then, so a file is read once."""
+        self._contents[file.path] = self.storage.read(file.path)
+        return self._contents[file.path]
+
+    def _read(self, file: InputFile) -> pa.Buffer:
+        contents = self._contents.pop(file.path, None)
+        return self.storage.read(file.path) if contents is None else contents
+
+    def _decoded(self, decoder: Decoder, file: InputFile) -> pa.Table:
+        with self._clock.phase("read"):
+            contents = self._read(file)
+        with self._clock.phase("decode"):
+            table, deleted = decoder.table_of(file, contents)
+        self._deleted += deleted
+        return table
+
+    def _streamed_groups(self, decoder: Decoder) -> Iterator[pa.Table]:
+        """The row groups of all live rows, one at a time: as many rows as a row group holds, fewer if they take a third
+        of the memory."""
+        parts: list[pa.Table] = []
+        rows, decoded_bytes = 0, 0
+        size = self._group_rows(self._input_rows)
+        most_bytes = self.task.memory_limit_bytes // 3
+        for file in self.task.inputs:
+            contents = self._read(file)
+            for part, deleted in decoder.batches_of(file, contents):
+                self._deleted += deleted
+                parts.append(part)
+                rows += part.num_rows
+                decoded_bytes += part.nbytes
+                while rows >= size or (rows and decoded_bytes >= most_bytes):
+                    whole = pa.concat_tables(parts)
+                    group = whole.slice(0, size)
+                    yield group
+                    parts = [whole.slice(size)]
+                    rows = parts[0].num_rows
+                    decoded_bytes = parts[0].nbytes
+        if rows:
+            yield pa.concat_tables(parts)
+
+    def _group_rows(self, rows: int) -> int:
+        """The rows of a row group: row groups of about equal size, none above the bytes of the encoding."""
+        share = rows / max(1, self._input_rows)
+        groups = -(-int(self._input_bytes * share) // self.task.encoding.row_group_bytes)
+        return min(_MOST_GROUP_ROWS, max(1, -(-rows // max(1, groups))))

@@ -1,0 +1,205 @@
+"""Iceberg's schemas as trees of columns, and the Arrow types of their columns (spec: "Schemas and Data Types")."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from iceberg_maint.columnar.task import UnsupportedColumnError
+
+ROW_ID = 2147483540
+LAST_UPDATED = 2147483539
+FIELD_ID_KEY = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A type without children, as the schema's JSON writes it: `long`, `decimal(9, 2)`, `fixed[16]`."""
+
+    name: str
+
+    @property
+    def base(self) -> str:
+        """The type without its parameters."""
+        return re.split(r"[(\[]", self.name, maxsplit=1)[0].strip()
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """The numbers in its parentheses."""
+        return tuple(int(n) for n in re.findall(r"\d+", self.name.removeprefix(self.base)))
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct, and the table itself."""
+
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list."""
+
+    element: Column
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A map."""
+
+    key: Column
+    value: Column
+
+
+ColumnType = Primitive | Struct | ListOf | MapOf
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, a field of a struct, an element of a list, or a key or value of a map. `path` is Iceberg's:
+    `s.x`, `l.element`, `m.key`. `default` is the initial default as a JSON single value, None if it has none."""
+
+    field_id: int
+    name: str
+    path: str
+    required: bool
+    kind: ColumnType
+    default: object = None
+
+    @property
+    def children(self) -> tuple[Column, ...]:
+        """The columns directly below."""
+        match self.kind:
+            case Struct(columns):
+                return columns
+            case ListOf(element):
+                return (element,)
+            case MapOf(key, value):
+                return (key, value)
+        return ()
+
+
+_LINEAGE = (
+    Column(ROW_ID, "_row_id", "_row_id", False, Primitive("long")),
+    Column(
+        LAST_UPDATED,
+        "_last_updated_sequence_number",
+        "_last_updated_sequence_number",
+        False,
+        Primitive("long"),
+    ),
+)
+
+
+def table_schema(text: str, *, lineage: bool) -> Struct:
+    """Reads a schema from Iceberg's JSON. `lineage` appends the columns of row lineage."""
+    columns = _struct(json.loads(text), "").columns
+    return Struct(columns + _LINEAGE if lineage else columns)
+
+
+def _struct(node: Mapping[str, Any], prefix: str) -> Struct:
+    return Struct(
+        tuple(
+            Column(
+                field["id"],
+                field["name"],
+                prefix + field["name"],
+                field["required"],
+                _kind(field["type"], prefix + field["name"]),
+                field.get("initial-default"),
+            )
+            for field in node["fields"]
+        )
+    )
+
+
+def _kind(node: Mapping[str, Any] | str, path: str) -> ColumnType:
+    if isinstance(node, str):
+        return Primitive(node)
+    match node["type"]:
+        case "struct":
+            return _struct(node, f"{path}.")
+        case "list":
+            return ListOf(_child(node, "element", path))
+        case "map":
+            return MapOf(_child(node, "key", path), _child(node, "value", path))
+        case other:
+            return Primitive(str(other))
+
+
+def _child(node: Mapping[str, Any], name: str, path: str) -> Column:
+    required = name == "key" or bool(node[f"{name}-required"])
+    return Column(node[f"{name}-id"], name, f"{path}.{name}", required, _kind(node[name], f"{path}.{name}"))
+
+
+_TYPES: dict[str, Callable[[], pa.DataType]] = {
+    "boolean": pa.bool_,
+    "int": pa.int32,
+    "long": pa.int64,
+    "float": pa.float32,
+    "double": pa.float64,
+    "date": pa.date32,
+    "time": lambda: pa.time64("us"),
+    "timestamp": lambda: pa.timestamp("us"),
+    "timestamptz": lambda: pa.timestamp("us", "UTC"),
+    "timestamp_ns": lambda: pa.timestamp("ns"),
+    "timestamptz_ns": lambda: pa.timestamp("ns", "UTC"),
+    "string": pa.string,
+    "binary": pa.binary,
+    "uuid": pa.uuid,
+}
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """Returns the Arrow type of a column. Raises UnsupportedColumnError for a type that the engine does not write."""
+    match column.kind:
+        case Struct(columns):
+            if not columns:
+                raise UnsupportedColumnError(column.path, "Parquet has no struct without fields")
+            return pa.struct([arrow_field(c) for c in columns])
+        case ListOf(element):
+            return pa.list_(arrow_field(element))
+        case MapOf(key, value):
+            return pa.map_(arrow_field(key), arrow_field(value))
+    primitive = column.kind
+    if primitive.base == "decimal":
+        return pa.decimal128(*primitive.parameters)
+    if primitive.base == "fixed":
+        return pa.binary(*primitive.parameters)
+    if primitive.base not in _TYPES:
+        raise UnsupportedColumnError(column.path, f"the engine does not read type {primitive.name}")
+    return _TYPES[primitive.base]()
+
+
+def arrow_field(column: Column) -> pa.Field:
+    """Returns the Arrow field of a column, with its field id."""
+    metadata = {FIELD_ID_KEY: str(column.field_id).encode()}
+    return pa.field(column.name, arrow_type(column), nullable=not column.required, metadata=metadata)
+
+
+def arrow_schema(table: Struct) -> pa.Schema:
+    """Returns the Arrow schema of a table. Raises UnsupportedColumnError for a column that the engine does not
+    write."""
+    return pa.schema([arrow_field(c) for c in table.columns])
+
+
+def field_id(field: pa.Field) -> int | None:
+    """Returns the field id of a column of a Parquet file, None if it has none."""
+    value = (field.metadata or {}).get(FIELD_ID_KEY)
+    return None if value is None or int(value) < 0 else int(value)
+
+
+def child_fields(kind: pa.DataType) -> tuple[pa.Field, ...]:
+    """Returns the fields of a struct, the element of a list, or the key and the value of a map."""
+    if pa.types.is_struct(kind):
+        return tuple(kind.field(i) for i in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return (kind.key_field, kind.item_field)
+    if pa.types.is_list(kind):
+        return (kind.value_field,)
+    return ()

@@ -1,0 +1,73 @@
+"""What the input files show of their encoding: which columns have dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iceberg_maint.columnar.projection import FileColumn, file_columns
+from iceberg_maint.columnar.schema import Primitive, Struct
+from iceberg_maint.columnar.task import InputFile, RewriteTask, WrongInputError
+
+_FILES = 4
+_FEWEST_ROWS = 20_000
+"""Rows from which the choice of the source's writer is a hint. Writers give small files dictionaries always."""
+_DICTIONARY_ENCODINGS = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDictionaries:
+    """`by_field` has, by field id, whether the files have a dictionary, where they agree. `strings` are the top-level
+    string columns with a dictionary in all of them."""
+
+    by_field: dict[int, bool] = field(default_factory=dict)
+    strings: frozenset[int] = frozenset()
+
+
+def source_dictionaries(
+    read: Callable[[InputFile], pa.Buffer], task: RewriteTask, table: Struct
+) -> SourceDictionaries:
+    """Reads the footers of the largest input files."""
+    largest = sorted(task.inputs, key=lambda f: -f.size_bytes)[:_FILES]
+    of_files = [_of_file(read(f), f, task.name_mapping) for f in largest]
+    if not of_files:
+        return SourceDictionaries()
+    agreed = {
+        key: value
+        for key, value in of_files[0].items()
+        if all(found.get(key, not value) == value for found in of_files[1:])
+    }
+    strings = frozenset(
+        c.field_id
+        for c in table.columns
+        if c.kind == Primitive("string") and agreed.get(c.field_id, False) and "." not in c.name
+    )
+    large = all(f.record_count >= _FEWEST_ROWS for f in largest)
+    return SourceDictionaries(agreed, strings) if large else SourceDictionaries()
+
+
+def _of_file(contents: pa.Buffer, file: InputFile, name_mapping: str | None) -> dict[int, bool]:
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(contents))
+    except (pa.ArrowException, OSError) as why:
+        raise WrongInputError(f"{file.path} cannot be read as Parquet: {why}") from why
+    ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
+    found: dict[int, bool] = {}
+    for number in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        for index, field_id in enumerate(ids):
+            if field_id is not None:
+                has = bool(_DICTIONARY_ENCODINGS.intersection(group.column(index).encodings))
+                found[field_id] = has and found.get(field_id, True)
+    return found
+
+
+def leaf_ids(columns: Sequence[FileColumn]) -> list[int | None]:
+    """Returns the field ids of the leaf columns of a file, in the order of its column chunks."""
+    ids: list[int | None] = []
+    for column in columns:
+        ids.extend(leaf_ids(column.children) if column.children else [column.field_id])
+    return ids

@@ -1,0 +1,208 @@
+"""A task that may splice has the output and the metrics of one that may not, or is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from iceberg_maint.columnar import page_splice
+from iceberg_maint.columnar.parquet_metadata import MetadataError
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.splice import SpliceWriter
+from iceberg_maint.columnar.task import (
+    DeleteKind,
+    DeleteReference,
+    Encoding,
+    InputFile,
+    RewriteResult,
+    RewriteTask,
+)
+from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
+
+SCHEMA = schema_of(
+    field(1, "id", "long", required=True),
+    field(2, "price", "double"),
+    field(3, "text", "string"),
+    field(4, "flag", "string"),
+    field(5, "at", "timestamptz"),
+    field(6, "amount", "decimal(20, 2)"),
+)
+ROWS = 10_000
+PLAIN: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["flag"],
+    "write_page_index": True,
+    "max_rows_per_page": 20_000,
+    "data_page_size": 1 << 22,
+}
+
+
+def row(n: int) -> dict[str, Any]:
+    return {
+        "id": n * 7919 % 1_000_003,
+        "price": float("nan") if n % 5 == 0 else n / 7,
+        "text": None if n % 9 == 0 else f"żółć {sha256(str(n).encode()).hexdigest()}",
+        "flag": f"f{n % 3}",
+        "at": n * 1_000_003,
+        "amount": n - 5000,
+    }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[InputFile]:
+    folder = tmp_path_factory.mktemp("splice")
+    return [
+        write_file(folder, f"{k}.parquet", SCHEMA, [row(n) for n in range(k * ROWS, (k + 1) * ROWS)], **PLAIN)
+        for k in range(3)
+    ]
+
+
+@pytest.fixture
+def task(tmp_path: Path, files: list[InputFile]) -> RewriteTask:
+    return task_of(tmp_path, SCHEMA, files, splice=True)
+
+
+def without_splice(task: RewriteTask) -> RewriteResult:
+    return rewrite(replace(task, splice=False, output_path=task.output_path + ".encoded"))
+
+
+def test_spliced_output_has_the_rows_and_the_metrics_of_an_encoded_one(task: RewriteTask) -> None:
+    found, expected = rewrite(task), without_splice(task)
+    assert found.spliced == (1, 3, 5, 6)
+    # NaN is equal to NaN in pandas only.
+    assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
+    assert pq.ParquetFile(found.path).schema == pq.ParquetFile(expected.path).schema
+    sizes = found.metrics.column_sizes
+    assert replace(found.metrics, column_sizes=expected.metrics.column_sizes) == replace(
+        expected.metrics, split_offsets=found.metrics.split_offsets
+    )
+    assert sizes.keys() == expected.metrics.column_sizes.keys()
+    assert found.metrics.split_offsets == (4,)
+    assert found.proof == expected.proof
+    assert found.record_count == 3 * ROWS
+    assert found.size_bytes == Path(found.path).stat().st_size
+
+
+def test_spliced_output_has_row_groups_of_the_stated_size(task: RewriteTask) -> None:
+    size = sum(f.size_bytes for f in task.inputs)
+    found = rewrite(replace(task, encoding=Encoding(row_group_bytes=size * 2 // 3)))
+    metadata = pq.read_metadata(found.path)
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [2 * ROWS, ROWS]
+    assert found.spliced == (1, 3, 5, 6)
+    assert len(found.metrics.split_offsets) == 2
+    expected = without_splice(task)
+    assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
+    assert found.metrics.lower_bounds == expected.metrics.lower_bounds
+    assert found.metrics.nan_value_counts == {2: 3 * ROWS // 5}
+
+
+def test_row_lineage_is_encoded_beside_spliced_columns(task: RewriteTask) -> None:
+    inputs = tuple(replace(f, first_row_id=1000 * i) for i, f in enumerate(task.inputs))
+    found = rewrite(replace(task, inputs=inputs, format_version=3, keep_row_lineage=True))
+    assert found.spliced == (1, 3, 5, 6)
+    ids = pq.read_table(found.path, columns=["_row_id"]).column(0).to_pylist()
+    assert (ids[0], ids[ROWS - 1], ids[ROWS], ids[-1]) == (0, ROWS - 1, 1000, 2000 + ROWS - 1)
+
+
+def with_delete(task: RewriteTask, tmp_path: Path) -> RewriteTask:
+    from iceberg_maint_tests.support.columnar.vectors import vector_blob
+
+    blob = vector_blob([0, 5])
+    path = tmp_path / "dv.puffin"
+    path.write_bytes(blob)
+    reference = DeleteReference(DeleteKind.DELETION_VECTOR, str(path), len(blob), 0, 2)
+    return replace(task, inputs=(replace(task.inputs[0], deletes=(reference,)), *task.inputs[1:]))
+
+
+ENCODED: dict[str, Callable[[RewriteTask, Path], RewriteTask]] = {
+    "deletes": with_delete,
+    "another codec": lambda task, _: replace(task, encoding=Encoding(codec="snappy", level=None)),
+    "little memory": lambda task, _: replace(task, memory_limit_bytes=1 << 20),
+    "row groups smaller than a file": lambda task, _: replace(
+        task, encoding=Encoding(row_group_bytes=100_000)
+    ),
+    "a promoted column": lambda task, _: replace(
+        task, schema=task.schema.replace('"decimal(20, 2)"', '"decimal(22, 2)"').replace("text", "texts")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [n for n in ENCODED if n != "a promoted column"])
+def test_task_that_does_not_qualify_is_encoded(task: RewriteTask, tmp_path: Path, name: str) -> None:
+    found = rewrite(ENCODED[name](task, tmp_path))
+    assert found.spliced == ()
+    assert found.proof.difference == ""
+    assert found.record_count == 3 * ROWS - (2 if name == "deletes" else 0)
+
+
+def test_column_that_was_promoted_is_encoded_and_one_that_was_renamed_is_spliced(
+    task: RewriteTask, tmp_path: Path
+) -> None:
+    found = rewrite(ENCODED["a promoted column"](task, tmp_path))
+    assert found.spliced == (1, 3, 5)
+    assert pq.ParquetFile(found.path).schema_arrow.names == ["id", "price", "texts", "flag", "at", "amount"]
+    before = pq.read_table([f.path for f in task.inputs]).column("text")
+    assert pq.read_table(found.path).column("texts").equals(before)
+
+
+def test_output_that_differs_from_its_sources_is_deleted_and_encoded(
+    task: RewriteTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[bool] = []
+
+    def check(*_: object) -> str:
+        checked.append(Path(task.output_path).exists())
+        return "a difference"
+
+    monkeypatch.setattr(page_splice, "difference", check)
+    found = rewrite(task)
+    assert checked == [True]
+    assert (found.spliced, found.proof.difference, found.record_count) == ((), "", 3 * ROWS)
+
+
+def test_error_of_a_splice_leaves_no_output_and_the_task_is_encoded(
+    task: RewriteTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: SpliceWriter) -> None:
+        raise MetadataError("planted")
+
+    monkeypatch.setattr(SpliceWriter, "close", broken)
+    found = rewrite(task)
+    assert (found.spliced, found.record_count) == ((), 3 * ROWS)
+
+
+def test_interrupted_splice_leaves_no_output(task: RewriteTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: SpliceWriter) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SpliceWriter, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rewrite(task)
+    assert not Path(task.output_path).exists()
+
+
+def test_page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum(
+    tmp_path: Path, task: RewriteTask
+) -> None:
+    from iceberg_maint.columnar.parquet_metadata import ParquetBytes
+
+    rows = [row(n) for n in range(ROWS)]
+    damaged = write_file(tmp_path, "d.parquet", SCHEMA, rows, **PLAIN, write_page_checksum=True)
+    data = bytearray(Path(damaged.path).read_bytes())
+    [page] = ParquetBytes.of(bytes(data)).chunk(0, 0).pages()
+    data[page.offset + page.size - 1] ^= 1
+    Path(damaged.path).write_bytes(data)
+    assert page_splice.spliced_result(replace(task, inputs=(damaged, *task.inputs[1:]))) is None
+    assert not Path(task.output_path).exists()
+
+
+def test_task_and_result_keep_the_splice_in_json(task: RewriteTask) -> None:
+    assert RewriteTask.from_json(task.to_json()) == task
+    result = rewrite(task)
+    assert RewriteResult.from_json(result.to_json()) == result

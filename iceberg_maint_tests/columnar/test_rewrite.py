@@ -1,0 +1,345 @@
+"""The columnar engine end to end on Parquet files, without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.task import (
+    DeleteKind,
+    DeleteReference,
+    Encoding,
+    UnsupportedColumnError,
+    WrongInputError,
+)
+from iceberg_maint_tests.support.columnar.tables import (
+    ALL_TYPES,
+    all_types_row,
+    field,
+    rewritten,
+    schema_of,
+    task_of,
+    write_file,
+    write_table,
+)
+from iceberg_maint_tests.support.columnar.vectors import vector_blob
+
+LONG = schema_of(field(1, "n", "long"))
+
+
+def numbers(folder: Path, name: str, values: list[int], **options: Any) -> Any:
+    return write_file(folder, name, LONG, [{"n": n} for n in values], **options)
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])
+def test_rewrite_of_every_type_keeps_all_rows_in_order(tmp_path: Path, memory: int) -> None:
+    rows = [all_types_row(n) for n in range(150)]
+    files = [write_file(tmp_path, f"{k}.parquet", ALL_TYPES, rows[50 * k : 50 * k + 50]) for k in range(3)]
+    result, found = rewritten(task_of(tmp_path, ALL_TYPES, files, memory_limit_bytes=memory))
+    assert result.proof.difference == ""
+    assert (result.proof.rows_in, result.proof.rows_out, result.proof.columns_compared) == (150, 150, 22)
+    assert result.streamed is (memory == 1000)
+    source = [row for f in files for row in pq.ParquetFile(f.path).read().to_pylist()]
+    assert repr(found) == repr(source)
+    assert pq.ParquetFile(result.path).schema == pq.ParquetFile(files[0].path).schema
+    assert result.size_bytes == Path(result.path).stat().st_size
+
+
+def test_columns_of_an_evolved_schema_are_found_by_field_id(tmp_path: Path) -> None:
+    struct = {"type": "struct", "fields": [field(21, "p", "int"), field(22, "q", "string")]}
+    older = schema_of(
+        field(1, "i", "int"),
+        field(2, "f", "float"),
+        field(3, "dec", "decimal(5, 2)"),
+        field(4, "dropped", "string"),
+        field(5, "old_name", "string"),
+        field(20, "st", struct),
+        field(30, "li", {"type": "list", "element-id": 31, "element": "int", "element-required": False}),
+    )
+    newer_struct = {
+        "type": "struct",
+        "fields": [field(22, "q2", "string"), field(23, "new", "date"), field(21, "p", "long")],
+    }
+    newer = schema_of(
+        field(5, "new_name", "string"),
+        field(20, "st", newer_struct),
+        field(30, "li", {"type": "list", "element-id": 31, "element": "long", "element-required": False}),
+        field(3, "dec", "decimal(12, 2)"),
+        field(2, "f", "double"),
+        field(1, "i", "long"),
+        field(6, "added", "int"),
+        field(7, "with_default", "decimal(6, 2)", **{"initial-default": "12.50"}),
+        field(
+            8, "moment", "timestamp_ns", required=True, **{"initial-default": "2024-01-02T03:04:05.000000006"}
+        ),
+    )
+    old_row = {
+        "i": 7,
+        "f": 0.5,
+        "dec": Decimal("1.25"),
+        "dropped": "x",
+        "old_name": "kept",
+        "st": {"p": 3, "q": "r"},
+        "li": [1, None],
+    }
+    one = write_file(tmp_path, "one.parquet", older, [old_row, {**old_row, "st": None, "li": None}])
+    result, found = rewritten(task_of(tmp_path, newer, [one]))
+    first = {
+        "new_name": "kept",
+        "st": {"q2": "r", "new": None, "p": 3},
+        "li": [1, None],
+        "dec": Decimal("1.25"),
+        "f": 0.5,
+        "i": 7,
+        "added": None,
+        "with_default": Decimal("12.50"),
+        "moment": found[0]["moment"],
+    }
+    assert result.proof.difference == ""
+    assert found == [first, {**first, "st": None, "li": None}]
+    assert found[0]["moment"].value == 1704164645000000006
+
+
+def test_partition_value_fills_a_column_that_an_imported_file_lacks(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "n", "long"), field(2, "day", "date"))
+    file = replace(numbers(tmp_path, "a.parquet", [1, 2]), constants={2: "2024-05-06"})
+    other = write_file(tmp_path, "b.parquet", schema, [{"n": 3, "day": date(2024, 5, 7)}])
+    _, found = rewritten(task_of(tmp_path, schema, [file, replace(other, constants={2: "2024-05-06"})]))
+    assert found == [
+        {"n": 1, "day": date(2024, 5, 6)},
+        {"n": 2, "day": date(2024, 5, 6)},
+        {"n": 3, "day": date(2024, 5, 7)},
+    ]
+
+
+def test_file_without_field_ids_is_read_by_the_name_mapping(tmp_path: Path) -> None:
+    table = pa.table(
+        {"a": [1, 2], "li": [[1.0], None], "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64()))}
+    )
+    file = write_table(tmp_path, "a.parquet", table)
+    schema = schema_of(
+        field(1, "renamed", "long"),
+        field(2, "li", {"type": "list", "element-id": 3, "element": "double", "element-required": False}),
+        field(
+            4,
+            "m",
+            {
+                "type": "map",
+                "key-id": 5,
+                "key": "string",
+                "value-id": 6,
+                "value": "long",
+                "value-required": False,
+            },
+        ),
+    )
+    mapping = [
+        {"field-id": 1, "names": ["renamed", "a"]},
+        {"field-id": 2, "names": ["li"], "fields": [{"field-id": 3, "names": ["element"]}]},
+        {
+            "field-id": 4,
+            "names": ["m"],
+            "fields": [{"field-id": 5, "names": ["key"]}, {"field-id": 6, "names": ["value"]}],
+        },
+    ]
+    result, found = rewritten(task_of(tmp_path, schema, [file], name_mapping=json.dumps(mapping)))
+    assert result.proof.difference == ""
+    assert found == [{"renamed": 1, "li": [1.0], "m": [("k", 1)]}, {"renamed": 2, "li": None, "m": []}]
+    with pytest.raises(WrongInputError, match="no field ids and the table has no name mapping"):
+        rewrite(task_of(tmp_path / "other", schema, [file]))
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])
+def test_rows_under_position_deletes_and_deletion_vectors_are_dropped(tmp_path: Path, memory: int) -> None:
+    one, two = (
+        numbers(tmp_path, "1.parquet", list(range(10))),
+        numbers(tmp_path, "2.parquet", list(range(10, 20))),
+    )
+    marks = pa.table({"file_path": [two.path, one.path, two.path, "elsewhere"], "pos": [9, 0, 1, 5]})
+    deletes = write_table(tmp_path, "deletes.parquet", marks)
+    of_file = DeleteReference(DeleteKind.POSITION_FILE, deletes.path, deletes.size_bytes, record_count=4)
+    blob = vector_blob([3, 9])
+    (tmp_path / "dv.puffin").write_bytes(b"PFA1" + blob)
+    vector = DeleteReference(DeleteKind.DELETION_VECTOR, str(tmp_path / "dv.puffin"), len(blob), 4, 2)
+    files = [replace(one, deletes=(of_file, vector)), replace(two, deletes=(of_file,))]
+    result, found = rewritten(task_of(tmp_path, LONG, files, memory_limit_bytes=memory))
+    assert [row["n"] for row in found] == [1, 2, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 18]
+    assert (result.proof.rows_deleted, result.proof.rows_out, result.proof.difference) == (5, 15, "")
+
+
+def test_deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused(tmp_path: Path) -> None:
+    file = numbers(tmp_path, "1.parquet", [1, 2, 3])
+    good = vector_blob([1])
+    torn = good[:-1] + bytes([good[-1] ^ 1])
+    for blob, count, words in (
+        (torn, 1, "wrong checksum"),
+        (good, 2, "has 1 positions; its manifest states 2"),
+    ):
+        path = tmp_path / f"{count}.puffin"
+        path.write_bytes(blob)
+        vector = DeleteReference(DeleteKind.DELETION_VECTOR, str(path), len(blob), 0, count)
+        with pytest.raises(WrongInputError, match=words):
+            rewrite(task_of(tmp_path, LONG, [replace(file, deletes=(vector,))]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_deletion_vector_beyond_32_bits_is_read() -> None:
+    from iceberg_maint.columnar.positions import vector_positions
+
+    assert vector_positions(vector_blob([1, 2**33 + 5]), "x").tolist() == [1, 2**33 + 5]
+    assert BitMap64([1, 2**33 + 5]).serialize() in vector_blob([1, 2**33 + 5])
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])
+def test_row_ids_and_sequence_numbers_are_kept_and_materialised(tmp_path: Path, memory: int) -> None:
+    plain = replace(numbers(tmp_path, "1.parquet", [10, 11, 12]), first_row_id=100, data_sequence_number=7)
+    rows = [
+        {"n": 20, "_row_id": 5, "_last_updated_sequence_number": 2},
+        {"n": 21, "_row_id": None, "_last_updated_sequence_number": None},
+    ]
+    kept = write_file(tmp_path, "2.parquet", LONG, rows, lineage=True)
+    kept = replace(kept, first_row_id=200, data_sequence_number=9)
+    marks = write_table(tmp_path, "d.parquet", pa.table({"file_path": [plain.path], "pos": [1]}))
+    delete = DeleteReference(DeleteKind.POSITION_FILE, marks.path, marks.size_bytes)
+    files = [replace(plain, deletes=(delete,)), kept]
+    result, found = rewritten(
+        task_of(tmp_path, LONG, files, keep_row_lineage=True, format_version=3, memory_limit_bytes=memory)
+    )
+    assert result.proof.difference == ""
+    assert [tuple(row.values()) for row in found] == [(10, 100, 7), (12, 102, 7), (20, 5, 2), (21, 201, 9)]
+    ids = [f.metadata[b"PARQUET:field_id"] for f in pq.ParquetFile(result.path).schema_arrow]
+    assert ids == [b"1", b"2147483540", b"2147483539"]
+
+
+def test_file_without_a_first_row_id_keeps_null_row_ids(tmp_path: Path) -> None:
+    file = numbers(tmp_path, "1.parquet", [1])
+    _, found = rewritten(task_of(tmp_path, LONG, [file], keep_row_lineage=True))
+    assert found == [{"n": 1, "_row_id": None, "_last_updated_sequence_number": None}]
+    row = {"n": 20, "_row_id": 5, "_last_updated_sequence_number": 2}
+    kept = write_file(tmp_path, "2.parquet", LONG, [row], lineage=True)
+    with pytest.raises(UnsupportedColumnError, match="has row ids"):
+        rewrite(task_of(tmp_path / "b", LONG, [kept], keep_row_lineage=True))
+
+
+def test_task_without_a_live_row_writes_no_file(tmp_path: Path) -> None:
+    file = numbers(tmp_path, "1.parquet", [1])
+    marks = write_table(tmp_path, "d.parquet", pa.table({"file_path": [file.path], "pos": [0]}))
+    delete = DeleteReference(DeleteKind.POSITION_FILE, marks.path, marks.size_bytes)
+    result = rewrite(task_of(tmp_path, LONG, [replace(file, deletes=(delete,))]))
+    assert (result.path, result.record_count, result.proof.equal) == ("", 0, True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"record_count": 2}, "has 3 rows; its manifest states 2"),
+        ({"size_bytes": 10}, "its manifest states 10"),
+    ],
+)
+def test_input_other_than_stated_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    file = replace(numbers(tmp_path, "1.parquet", [1, 2, 3]), **changes)
+    with pytest.raises(WrongInputError, match=words):
+        rewrite(task_of(tmp_path, LONG, [file]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_required_column_with_a_null_is_refused(tmp_path: Path) -> None:
+    file = write_file(tmp_path, "1.parquet", LONG, [{"n": None}])
+    with pytest.raises(WrongInputError, match="required column n has a null"):
+        rewrite(task_of(tmp_path, schema_of(field(1, "n", "long", required=True)), [file]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "words"),
+    [
+        ("variant", pa.array([1]), "Column c: the engine does not read type variant"),
+        ("int", pa.array([1]), "Column c: a file has type int64; the table has int32"),
+        ("decimal(9, 3)", pa.array([Decimal("1.25")]), "Column c: a file has type decimal128"),
+        ("timestamptz", pa.array([datetime(2024, 1, 1)]), "Column c: a file has type timestamp"),  # noqa: DTZ001
+        ("string", pa.array([b"x"]), "Column c: a file has type binary"),
+        ("timestamp", pa.array([1], pa.timestamp("ns")), "Column c: a file has type timestamp"),
+    ],
+)
+def test_unsupported_column_is_named(tmp_path: Path, kind: str, values: pa.Array, words: str) -> None:
+    schema = pa.schema([pa.field("c", values.type, metadata={b"PARQUET:field_id": b"1"})])
+    file = write_table(tmp_path, "a.parquet", pa.Table.from_arrays([values], schema=schema))
+    with pytest.raises(UnsupportedColumnError) as raised:
+        rewrite(task_of(tmp_path, schema_of(field(1, "c", kind)), [file]))
+    assert str(raised.value).startswith(words)
+    assert raised.value.column == "c"
+    assert not (tmp_path / "out").exists()
+
+
+def test_int96_timestamp_is_unsupported(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "c", "timestamp"))
+    file = write_file(
+        tmp_path,
+        "a.parquet",
+        schema,
+        [{"c": datetime(2024, 1, 1)}],  # noqa: DTZ001
+        use_deprecated_int96_timestamps=True,
+    )
+    with pytest.raises(UnsupportedColumnError, match="Column c"):
+        rewrite(task_of(tmp_path, schema, [file]))
+
+
+def test_output_follows_the_encoding(tmp_path: Path) -> None:
+    schema = schema_of(
+        field(1, "few", "string"), field(2, "many", "string"), field(3, "dec", "decimal(9, 2)")
+    )
+    rows = [{"few": f"v{n % 5}", "many": f"unique-{n}", "dec": Decimal(n)} for n in range(30_000)]
+    files = [write_file(tmp_path, f"{k}.parquet", schema, rows) for k in range(2)]
+    encoding = Encoding("gzip", 6, row_group_bytes=files[0].size_bytes, page_row_limit=5000)
+    result, found = rewritten(task_of(tmp_path, schema, files, encoding=encoding))
+    footer = pq.ParquetFile(result.path).metadata
+    assert found == rows * 2
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [30_000, 30_000]
+    assert result.metrics.split_offsets[0] == 4
+    chunks = [footer.row_group(0).column(i) for i in range(3)]
+    assert {c.compression for c in chunks} == {"GZIP"}
+    assert all(c.has_offset_index for c in chunks)
+    assert chunks[2].physical_type == "INT32"
+    assert b"ARROW:schema" not in footer.metadata
+    assert json.loads(footer.metadata[b"iceberg.schema"]) == json.loads(schema)
+
+
+def test_dictionary_is_chosen_as_in_the_source_or_by_a_sample(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "few", "long"), field(2, "many", "long"))
+
+    def dictionaries(path: str) -> list[bool]:
+        group = pq.ParquetFile(path).metadata.row_group(0)
+        return ["RLE_DICTIONARY" in group.column(i).encodings for i in range(2)]
+
+    small = write_file(tmp_path, "s.parquet", schema, [{"few": n % 5, "many": n} for n in range(1000)])
+    assert dictionaries(rewritten(task_of(tmp_path, schema, [small]))[0].path) == [True, False]
+    rows = [{"few": n % 5, "many": n} for n in range(20_000)]
+    large = write_file(tmp_path, "l.parquet", schema, rows, use_dictionary=["many"])
+    assert dictionaries(rewritten(task_of(tmp_path / "2", schema, [large]))[0].path) == [False, True]
+
+
+def test_output_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    task = task_of(tmp_path, LONG, [numbers(tmp_path, "1.parquet", [1])])
+    Path(task.output_path).parent.mkdir()
+    Path(task.output_path).write_bytes(b"another writer's")
+    with pytest.raises(FileExistsError):
+        rewrite(task)
+    assert Path(task.output_path).read_bytes() == b"another writer's"
+
+
+def test_file_uri_is_a_path(tmp_path: Path) -> None:
+    file = numbers(tmp_path, "1.parquet", [1])
+    task = task_of(tmp_path, LONG, [replace(file, path=f"file:{file.path}")])
+    result = rewrite(replace(task, output_path=f"file:{task.output_path}"))
+    assert result.path == f"file:{task.output_path}"
+    assert pq.ParquetFile(task.output_path).metadata.num_rows == 1
