@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.keys import DeletedKeys
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
@@ -21,7 +22,8 @@ _BATCH_ROWS = 65_536
 
 
 class Decoder:
-    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries."""
+    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
+    The keys of equality deletes may take `key_bytes`."""
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class Decoder:
         name_mapping: str | None,
         *,
         dictionaries: Collection[int] = (),
+        key_bytes: int = 0,
     ) -> None:
         self.table = table
         self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
@@ -37,6 +40,7 @@ class Decoder:
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
         self._positions = Positions(storage)
+        self._keys = DeletedKeys(storage, table, name_mapping, key_bytes)
         self._last: tuple[pa.Schema, Mapping[int, object], list[Source]] | None = None
 
     def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
@@ -130,14 +134,15 @@ class Decoder:
                 found = found.dictionary_encode()
             arrays.append(found)
         table = pa.Table.from_arrays(arrays, schema=self.schema)
-        if positions is None:
+        keep = self._keys.kept(file, table)
+        if positions is not None:
+            low, high = np.searchsorted(positions, [start, start + table.num_rows])
+            if low < high:
+                keep = np.ones(table.num_rows, dtype=bool) if keep is None else keep
+                keep[positions[low:high] - start] = False
+        if keep is None or keep.all():
             return table, 0
-        low, high = np.searchsorted(positions, [start, start + table.num_rows])
-        if low == high:
-            return table, 0
-        keep = np.ones(table.num_rows, dtype=bool)
-        keep[positions[low:high] - start] = False
-        return table.filter(pa.array(keep)), int(high - low)
+        return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
 
 
 @contextmanager

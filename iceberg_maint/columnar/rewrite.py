@@ -55,7 +55,8 @@ def rewrite(task: RewriteTask) -> RewriteResult:
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
     and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
-    WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
+    WrongInputError if an input does not hold what the task states, KeyMemoryError if the keys of equality deletes do not
+    fit. An output file that is left behind by an error is
     deleted.
     """
     run = _Run(task)
@@ -91,6 +92,7 @@ class _Run:
             self._table,
             self.task.name_mapping,
             dictionaries=() if streamed else found.strings,
+            key_bytes=self.task.memory_limit_bytes // 2,
         )
         self._deleted = 0
         metrics = MetricsBuilder(self._table, self.task.metrics_modes)
