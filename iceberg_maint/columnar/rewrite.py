@@ -14,7 +14,7 @@ from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.proof import Comparison
-from iceberg_maint.columnar.schema import Struct, table_schema
+from iceberg_maint.columnar.schema import Struct, table_schema, written_schema
 from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import (
@@ -150,11 +150,12 @@ class _Run:
         if first is None:
             return 0
         encoding = self.task.encoding
+        schema = written_schema(self.task.schema, lineage=self.task.keep_row_lineage)
         chosen = sampled_dictionaries(first, self._table, of_source)
         rows = 0
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
-            with open_writer(stream, first.schema, self.task.schema, encoding, chosen) as writer:
+            with open_writer(stream, first.schema, schema, encoding, chosen) as writer:
                 group: pa.Table | None = first
                 while group is not None:
                     with self._clock.phase("encode"):

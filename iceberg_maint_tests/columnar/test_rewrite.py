@@ -221,6 +221,11 @@ def test_row_ids_and_sequence_numbers_are_kept_and_materialised(tmp_path: Path, 
     assert [tuple(row.values()) for row in found] == [(10, 100, 7), (12, 102, 7), (20, 5, 2), (21, 201, 9)]
     ids = [f.metadata[b"PARQUET:field_id"] for f in pq.ParquetFile(result.path).schema_arrow]
     assert ids == [b"1", b"2147483540", b"2147483539"]
+    # Iceberg's writer states bounds of both columns too.
+    bounds = [result.metrics.lower_bounds[i][0] for i in (2147483540, 2147483539)]
+    assert bounds + [result.metrics.upper_bounds[i][0] for i in (2147483540, 2147483539)] == [5, 2, 201, 9]
+    stated = json.loads(pq.read_metadata(result.path).metadata[b"iceberg.schema"])
+    assert [f["name"] for f in stated["fields"]] == ["n", "_row_id", "_last_updated_sequence_number"]
 
 
 def test_file_without_a_first_row_id_keeps_null_row_ids(tmp_path: Path) -> None:
