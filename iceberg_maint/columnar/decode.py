@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.keys import DeletedKeys
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
@@ -20,7 +22,8 @@ _BATCH_ROWS = 65_536
 
 
 class Decoder:
-    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries."""
+    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
+    The keys of equality deletes may take `key_bytes`."""
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class Decoder:
         name_mapping: str | None,
         *,
         dictionaries: Collection[int] = (),
+        key_bytes: int = 0,
     ) -> None:
         self.table = table
         self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
@@ -36,6 +40,7 @@ class Decoder:
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
         self._positions = Positions(storage)
+        self._keys = DeletedKeys(storage, table, name_mapping, key_bytes)
         self._last: tuple[pa.Schema, Mapping[int, object], list[Source]] | None = None
 
     def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
@@ -43,7 +48,8 @@ class Decoder:
         parquet = self._open(file, contents)
         sources = self._sources(file, parquet.schema_arrow)
         needed = _needed(parquet.schema_arrow, sources)
-        rows = parquet.read(columns=needed, use_threads=False)
+        with _readable(file.path):
+            rows = parquet.read(columns=needed, use_threads=False)
         return self._live(file, rows, _renumbered(sources, needed is not None), 0, self._positions.of(file))
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
@@ -56,7 +62,12 @@ class Decoder:
         if needed == []:
             yield self.table_of(file, contents)
             return
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False):
+        batches = parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False)
+        while True:
+            with _readable(file.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
             rows = pa.Table.from_batches([batch])
             yield self._live(file, rows, renumbered, start, positions)
             start += rows.num_rows
@@ -66,7 +77,7 @@ class Decoder:
             raise WrongInputError(
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
-        try:
+        with _readable(file.path):
             parquet = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
             names = self._dictionary_names(parquet.schema_arrow, file.path) if self._dictionaries else []
             if names:
@@ -76,8 +87,6 @@ class Decoder:
                     read_dictionary=names,
                     pre_buffer=False,
                 )
-        except (pa.ArrowException, OSError) as why:
-            raise WrongInputError(f"{file.path} cannot be read as Parquet: {why}") from why
         if parquet.metadata.num_rows != file.record_count:
             raise WrongInputError(
                 f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
@@ -125,14 +134,23 @@ class Decoder:
                 found = found.dictionary_encode()
             arrays.append(found)
         table = pa.Table.from_arrays(arrays, schema=self.schema)
-        if positions is None:
+        keep = self._keys.kept(file, table)
+        if positions is not None:
+            low, high = np.searchsorted(positions, [start, start + table.num_rows])
+            if low < high:
+                keep = np.ones(table.num_rows, dtype=bool) if keep is None else keep
+                keep[positions[low:high] - start] = False
+        if keep is None or keep.all():
             return table, 0
-        low, high = np.searchsorted(positions, [start, start + table.num_rows])
-        if low == high:
-            return table, 0
-        keep = np.ones(table.num_rows, dtype=bool)
-        keep[positions[low:high] - start] = False
-        return table.filter(pa.array(keep)), int(high - low)
+        return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as why:
+        raise WrongInputError(f"{path} cannot be read as Parquet: {why}") from why
 
 
 def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collection[int]) -> pa.Schema:

@@ -15,7 +15,7 @@ from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, wri
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.page_splice import spliced_result
 from iceberg_maint.columnar.proof import Comparison
-from iceberg_maint.columnar.schema import Struct, table_schema
+from iceberg_maint.columnar.schema import Struct, table_schema, written_schema
 from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import (
@@ -56,7 +56,8 @@ def rewrite(task: RewriteTask) -> RewriteResult:
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
     and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
-    WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
+    WrongInputError if an input does not hold what the task states, KeyMemoryError if the keys of equality deletes do not
+    fit. An output file that is left behind by an error is
     deleted.
     """
     if task.splice and (spliced := spliced_result(task)) is not None:
@@ -94,6 +95,7 @@ class _Run:
             self._table,
             self.task.name_mapping,
             dictionaries=() if streamed else found.strings,
+            key_bytes=self.task.memory_limit_bytes // 2,
         )
         self._deleted = 0
         metrics = MetricsBuilder(self._table, self.task.metrics_modes)
@@ -151,11 +153,12 @@ class _Run:
         if first is None:
             return 0
         encoding = self.task.encoding
+        schema = written_schema(self.task.schema, lineage=self.task.keep_row_lineage)
         chosen = sampled_dictionaries(first, self._table, of_source)
         rows = 0
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
-            with open_writer(stream, first.schema, self.task.schema, encoding, chosen) as writer:
+            with open_writer(stream, first.schema, schema, encoding, chosen) as writer:
                 group: pa.Table | None = first
                 while group is not None:
                     with self._clock.phase("encode"):

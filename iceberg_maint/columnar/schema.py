@@ -102,6 +102,15 @@ def table_schema(text: str, *, lineage: bool) -> Struct:
     return Struct(columns + _LINEAGE if lineage else columns)
 
 
+def written_schema(text: str, *, lineage: bool) -> str:
+    """Returns the JSON of the schema of a written file, with the columns of row lineage as Iceberg's writer has them."""
+    if not lineage:
+        return text
+    node = json.loads(text)
+    added = [{"id": c.field_id, "name": c.name, "required": False, "type": "long"} for c in _LINEAGE]
+    return json.dumps({**node, "fields": [*node["fields"], *added]})
+
+
 def _struct(node: Mapping[str, Any], prefix: str) -> Struct:
     return Struct(
         tuple(
