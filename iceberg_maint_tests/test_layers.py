@@ -44,7 +44,6 @@ ROOMS: dict[str, str] = {
     "spark.scan": "CORE errors ports spark.jvm",
     "spark.health": "CORE errors ports spark.jvm spark.scan",
     "spark.proof": "CORE errors ports spark.jvm spark.scan",
-    "columnar": "CORE errors ports",
     "spark.rewrite": "CORE errors ports spark.jvm spark.scan spark.proof",
     "spark.rewrite.columnar": "CORE errors ports columnar spark.jvm spark.scan spark.rewrite",
     "spark.deletes": "CORE errors ports spark.jvm spark.session spark.scan spark.proof",
