@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
@@ -223,6 +224,39 @@ def lying(task: str, attempt: int) -> str:
     """A task that has read fewer rows than its files have."""
     result = worker.TaskResult.of_text(worker.rewrite_task(task, attempt))
     return replace(result, read_records=result.read_records - 1).text()
+
+
+def corrupting(task: str, attempt: int) -> str:
+    """A task that writes the first column with its values moved by one row."""
+    from iceberg_maint.columnar import rewrite as engine
+
+    real = engine.write_group
+
+    def write_group(writer: Any, group: pa.Table) -> None:
+        column = group.column(0)
+        moved = pa.chunked_array([*column.slice(1).chunks, *column.slice(0, 1).chunks], column.type)
+        real(writer, group.set_column(0, group.schema.field(0), moved))
+
+    engine.write_group = write_group
+    try:
+        return worker.rewrite_task(task, attempt)
+    finally:
+        engine.write_group = real
+
+
+def test_output_that_differs_from_its_input_fails_the_proof_and_commits_nothing(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = sick_table(shop, 2, by="")
+    snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
+    monkeypatch.setattr(strategy, "rewrite_task", corrupting)
+    outcome = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert (outcome.outcome, [b.reason for b in outcome.batches]) == (
+        OutcomeStatus.FAILED,
+        [Reason.PROOF_MISMATCH],
+    )
+    assert "id" in outcome.batches[0].message
+    assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 
 
 def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
