@@ -10,17 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.equality import EqualityFilter
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
+from iceberg_maint.columnar.task import EqualityDelete, InputFile, UnsupportedColumnError, WrongInputError
 
 _BATCH_ROWS = 65_536
 
 
 class Decoder:
-    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries."""
+    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
+    `inputs` are the files with equality deletes."""
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class Decoder:
         name_mapping: str | None,
         *,
         dictionaries: Collection[int] = (),
+        inputs: Sequence[InputFile] = (),
     ) -> None:
         self.table = table
         self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
@@ -36,6 +39,7 @@ class Decoder:
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
         self._positions = Positions(storage)
+        self._equality = EqualityFilter(table, inputs, self._delete_rows)
         self._last: tuple[pa.Schema, Mapping[int, object], list[Source]] | None = None
 
     def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
@@ -44,7 +48,8 @@ class Decoder:
         sources = self._sources(file, parquet.schema_arrow)
         needed = _needed(parquet.schema_arrow, sources)
         rows = parquet.read(columns=needed, use_threads=False)
-        return self._live(file, rows, _renumbered(sources, needed is not None), 0, self._positions.of(file))
+        renumbered = _renumbered(sources, needed is not None)
+        return self._kept(file, *self._live(file, rows, renumbered, 0, self._positions.of(file)))
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
@@ -58,8 +63,17 @@ class Decoder:
             return
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False):
             rows = pa.Table.from_batches([batch])
-            yield self._live(file, rows, renumbered, start, positions)
+            yield self._kept(file, *self._live(file, rows, renumbered, start, positions))
             start += rows.num_rows
+
+    def _kept(self, file: InputFile, rows: pa.Table, deleted: int) -> tuple[pa.Table, int]:
+        kept, more = self._equality.live(file, rows)
+        return kept, deleted + more
+
+    def _delete_rows(self, delete: EqualityDelete, keys: Struct) -> pa.Table:
+        file = InputFile(delete.path, delete.size_bytes, delete.record_count, delete.data_sequence_number)
+        decoder = Decoder(self._storage, keys, self._name_mapping)
+        return decoder.table_of(file, self._storage.read(delete.path))[0]
 
     def _open(self, file: InputFile, contents: pa.Buffer) -> pq.ParquetFile:
         if len(contents) != file.size_bytes:
