@@ -31,6 +31,7 @@ ROOMS: dict[str, str] = {
     "core.planning": "core.model core.policy core.health core.decisions",
     "core.outcomes": "core.model core.removal core.policy core.health core.planning",
     "core.commits": "core.model core.policy core.health core.decisions core.planning core.outcomes",
+    "columnar": "core.model errors",
     "ports": "CORE errors",
     "runner": "CORE errors ports",
     "orphans": "CORE errors ports",
