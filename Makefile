@@ -147,9 +147,23 @@ KILL :=
 test-kill: setup  ## runs killed at every step in every way on every kind of table, what is left of them (KILL="--fresh")
 	$(PY) -m iceberg_maint_tests.kill $(KILL)
 
+RACES     := 1000
+RACE_SEED := 1
+
+.PHONY: test-rest-races
+test-rest-races: setup  ## races an expiry with a tag on a REST catalog: no file of a lost tag may be released (RACES=1000, RACE_SEED=1)
+	$(PY) -m iceberg_maint_tests.spark.commit.rest_races $(RACES) $(RACE_SEED)
+
 .PHONY: test-zombie
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
 	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
+
+# A real Prometheus, for example Debian's package or a release of the project.
+PROMETHEUS := prometheus
+
+.PHONY: test-observe
+test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
+	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
 
 KILLS     := 20
 KILL_SEED := 1
@@ -194,6 +208,10 @@ bench-native: setup  ## the native strategy against stock rewrite_data_files, an
 	$(PY) -m bench.native
 	$(PY) -m bench.gate
 
+.PHONY: bench-columnar
+bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and native; fails over target
+	$(PY) -m bench.columnar
+
 .PHONY: bench-gate
 bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
 	$(PY) -m bench.gate
@@ -211,14 +229,22 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
 
+.PHONY: bench-conflicts
+bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
+	$(PY) -m bench.conflicts
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start
 
+.PHONY: bench-red-to-green
+bench-red-to-green: setup  ## seconds from a commit to green checks under `make dev`, on a healthy demo lake; fails over target
+	$(PY) -m bench.red_to_green --data $(DATA)
+
 .PHONY: screenshots
-screenshots: setup  ## take the pictures of the real UI used in the docs (needs Chromium)
+screenshots: setup  ## take the pictures of the real UI used in the docs, in dark and light, from `make dev` (needs Chromium)
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/screenshots.txt
-	$(PY) docs/screenshots.py
+	$(PY) docs/screenshots.py --url http://127.0.0.1:$(PORT)
 
 .PHONY: jars
 jars: setup  ## fetch and verify the jars again

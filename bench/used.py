@@ -14,6 +14,14 @@ def cpu_seconds() -> float:
     return sum(t.user + t.system for t in (p.cpu_times() for p in processes))
 
 
+def tree_cpu_seconds() -> float:
+    """CPU of this process, of all its descendants that live, and of the children that each of them has waited for:
+    Spark's Python workers are children of a daemon that lives as long as the session."""
+    own = psutil.Process()
+    times = (p.cpu_times() for p in [own, *own.children(recursive=True)])
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
 def peak_mb(pid: int) -> float:
     """Highest resident memory of a process, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text("utf-8")

@@ -16,6 +16,8 @@ from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, 
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 from iceberg_maint.frames.columns import COLUMNS, Column
+from iceberg_maint.telemetry.catalogue import CATALOGUE, DURATION_BUCKETS_SECONDS, RUN, TABLE
+from iceberg_maint.telemetry.series import Series
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
@@ -40,11 +42,11 @@ with the code. A metric has the same name everywhere:
 |---|---|
 | Output of `iceberg-maint observe --json` | `health.METRIC` of the table and of each partition |
 | Output of `iceberg-maint why` | `METRIC`, beside its threshold |
-| Dagster, observation of a partition | `iceberg_maint/METRIC` |
-| Dagster, observation of a table | `iceberg_maint/table_METRIC` |
+| Dagster, observation of a partition | `METRIC` in the entry `partition_metrics` |
+| Dagster, observation of a table | `METRIC` in the entry `metrics` |
 
-Dagster shows times as timestamps, without `_ms` in the name. It does not record sequence numbers, `spec_ids` and
-`size_histogram`. Times are milliseconds since epoch, UTC. A time is `null` where it is not known.
+Dagster plots the few numbers that have an entry of their own, such as `files` and `size_mib`. Times are milliseconds
+since epoch, UTC. A time is `null` where it is not known.
 
 """
 
@@ -53,6 +55,22 @@ FRAMES_HEAD = """\
 
 The columns of the pandas frames of `iceberg_maint.frames`. `make reference` writes this page and a test compares it with the
 code. How to open them: [read health and outcomes as pandas frames](../how-to/frames.md).
+
+"""
+
+TELEMETRY_HEAD = """\
+# Telemetry
+
+Every series that the program reports. `make reference` writes this page and a test compares it with the code. How to send
+them: [send metrics](../how-to/telemetry.md). What the health numbers measure: [health metrics](metrics.md).
+
+OTLP, DogStatsD and CloudWatch use the name; Prometheus uses the second one. A counter is an increment in DogStatsD and
+CloudWatch, and a sum since the start of the process in OTLP and Prometheus. Times are seconds since epoch, UTC.
+
+Labels: `catalog`, `namespace` and `table` name the table. `operation`, `outcome` and `reason` have the words of
+[reasons and outcomes](reasons.md). No label holds an id, a partition or a message, so the number of series is bounded by the
+number of tables. In values every character but ASCII letters, digits, space and `_.:/=*@+-` is written as `%` and two
+hexadecimal digits for each byte of UTF-8.
 
 """
 
@@ -157,6 +175,40 @@ def _column_row(column: Column) -> str:
     return f"| `{column.name}` | `{column.dtype}` | {measure} | {column.doc} |\n"
 
 
+def telemetry_page() -> str:
+    """The whole page of telemetry."""
+    groups = {
+        "Of an operation on a table": [s for s in CATALOGUE if s.labels[: len(RUN)] == RUN],
+        "Of a table": [
+            s for s in CATALOGUE if s.labels[: len(TABLE)] == TABLE and s.labels[: len(RUN)] != RUN
+        ],
+        "Of the program": [s for s in CATALOGUE if s.labels[: len(TABLE)] != TABLE],
+    }
+    parts = [TELEMETRY_HEAD]
+    for heading, series in groups.items():
+        common = set.intersection(*(set(s.labels) for s in series))
+        labels = ", ".join(f"`{label}`" for label in series[0].labels if label in common)
+        parts.append(f"## {heading}\n\nAll have the labels {labels}.\n\n")
+        parts.append(
+            "| Series | In Prometheus | Kind | Unit | More labels | What it measures |\n|---|---|---|---|---|---|\n"
+        )
+        parts += [_series_row(s, common) for s in series]
+        parts.append("\n")
+    bounds = ", ".join(f"{b:g}" for b in DURATION_BUCKETS_SECONDS)
+    parts.append(f"Buckets of durations: {bounds} seconds and more.\n\n## Names in other projects\n\n")
+    parts.append("| Series | Name of the same or a near number |\n|---|---|\n")
+    parts += [f"| `{s.name}` | {s.alias} |\n" for s in CATALOGUE if s.alias]
+    return "".join(parts)
+
+
+def _series_row(series: Series, common: set[str]) -> str:
+    labels = ", ".join(f"`{label}`" for label in series.labels if label not in common)
+    return (
+        f"| `{series.name}` | `{series.prometheus_name}` | {series.kind.value} | {series.unit.value} | {labels} | "
+        f"{series.meaning} |\n"
+    )
+
+
 def decisions_page() -> str:
     """The list of all decisions."""
     parts = [DECISIONS_HEAD]
@@ -190,6 +242,7 @@ def pages() -> dict[str, str]:
         "reference/cli.md": cli_page(),
         "reference/frames.md": frames_page(),
         "reference/metrics.md": metrics_page(),
+        "reference/telemetry.md": telemetry_page(),
         "reference/configuration.md": with_table(
             configuration,
             "| Key | Must be | Default | What it does |",

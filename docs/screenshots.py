@@ -1,7 +1,9 @@
-"""Takes the pictures of the real UI that the docs show, from a Dagster that `make dev` has opened.
+"""Takes the pictures of the real UI that the docs show, from a Dagster that `make dev` has opened, in dark and light.
 
     make dev            # in one terminal; leave it for some minutes, until the ingest job has run
     make screenshots    # in another
+
+`NAME.png` is dark, `NAME-light.png` is light.
 
 Needs Chromium (`apt-get install chromium`); CHROMIUM names another one than the PATH's.
 """
@@ -18,9 +20,11 @@ from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TABLE = "assets/lake/demo/flights_by_month"
-HOUSEKEEPING = "assets/lake/demo/weather_by_day/housekeeping"
+HOUSEKEEPING = "assets/lake/demo/weather_by_day__housekeeping"
 SIZE = {"width": 1440, "height": 900}
 MAX_BYTES = 300_000
+THEMES = {"dark": "", "light": "-light"}
+"""Theme → end of the picture's name."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,17 @@ class Picture:
 
 
 PICTURES: dict[str, Picture] = {
+    "catalog": Picture("assets", "flights_by_month"),
+    "card": Picture(f"{TABLE}?view=overview", "Last proof"),
+    "runs": Picture("runs", "iceberg_maint/table"),
+    "housekeeping-card": Picture(f"{HOUSEKEEPING}?view=overview", "Last proof"),
     "asset-graph": Picture("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
     "partitions": Picture(
         f"{TABLE}?view=partitions&partition=time_hour_month%3D2013-01", "time_hour_month=2013-01"
     ),
     "checks": Picture(f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
     "housekeeping": Picture(f"{HOUSEKEEPING}?view=checks&checkDetail=orphan_files", "would_remove"),
-    "plots": Picture(f"{TABLE}?view=overview", "Plots", 'text="Plots"', "iceberg_maint/batch_input_files"),
+    "plots": Picture(f"{TABLE}?view=overview", "Plots", 'text="Plots"', "size_mib"),
     "automation": Picture(
         f"{TABLE}?view=automation",
         "1 requested",
@@ -51,7 +59,7 @@ PICTURES: dict[str, Picture] = {
 }
 
 
-def take(page: Page, url: str, name: str) -> None:
+def take(page: Page, url: str, name: str, theme: str) -> None:
     """One picture. The UI goes on drawing after its text is there, hence the pause."""
     picture = PICTURES[name]
     page.goto(f"{url}/{picture.path}", timeout=90_000)
@@ -61,7 +69,7 @@ def take(page: Page, url: str, name: str) -> None:
     if picture.then is not None:
         page.get_by_text(picture.then).first.wait_for(timeout=60_000)
     page.wait_for_timeout(4_000)
-    target = IMAGES / f"{name}.png"
+    target = IMAGES / f"{name}{THEMES[theme]}.png"
     page.screenshot(path=target)
     size = target.stat().st_size
     print(f"{target.name}: {size:,} bytes")
@@ -72,6 +80,7 @@ def take(page: Page, url: str, name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="pictures of a running `make dev`")
     parser.add_argument("--url", default="http://127.0.0.1:3000")
+    parser.add_argument("--themes", nargs="+", choices=THEMES, default=list(THEMES))
     parser.add_argument("names", nargs="*", default=list(PICTURES))
     arguments = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -80,9 +89,10 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport=SIZE, color_scheme="dark")
-        for name in arguments.names:
-            take(page, arguments.url, name)
+        for theme in arguments.themes:
+            page = browser.new_page(viewport=SIZE, color_scheme=theme)
+            for name in arguments.names:
+                take(page, arguments.url, name, theme)
         browser.close()
 
 

@@ -41,6 +41,14 @@ CODES: dict[str, str] = {
     "ICM-132": "a Spark cluster that cannot be reached or runs no executor",
     "ICM-133": "credentials, a connection or a class that Spark or the storage needs are missing",
     "ICM-134": "a column has a type whose values no operation on data can read",
+    "ICM-135": "neither the columnar strategy nor Spark can rewrite the files of a batch",
+    "ICM-137": "a REST catalog does not take the requirements of our commits",
+    "ICM-140": "a receiver of telemetry did not take the samples; maintenance is not affected",
+    "ICM-141": "the queue of a receiver of telemetry is full; samples were dropped",
+    "ICM-142": "a receiver is configured whose client library is not installed",
+    "ICM-143": "an entry of the audit log was removed, changed, moved or replaced",
+    "ICM-144": "the audit log cannot be written",
+    "ICM-155": "a table names a location outside the approved locations of its catalog",
 }
 
 EXIT_DONE = 0

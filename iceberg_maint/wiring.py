@@ -12,21 +12,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
+from iceberg_maint.config.audit import AuditConfig
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.clock_agreement import Uptime
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.ports.audit import NO_AUDIT
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.storage import Store
+from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.assess import stored_observation
 from iceberg_maint.runner.runtime import LazyEngine, PolicyFor, Runtime, SessionFactory, SparkAccess
 
 if TYPE_CHECKING:
+    from iceberg_maint.audit.folder import Folder
+    from iceberg_maint.audit.log import AuditLog
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.location_claims import FleetClaims
     from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope
     from iceberg_maint.spark.session.settings import SparkSettings
+    from iceberg_maint.telemetry.ledger_totals import LedgerTotals
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -65,8 +75,13 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
     def __getitem__(self, name: str) -> PyIcebergCatalog:
         if name not in self._adapters:
             from iceberg_maint.catalog.adapter import PyIcebergCatalog
+            from iceberg_maint.catalog.approved_io import guarded_properties
+            from iceberg_maint.core.model.approved_locations import ApprovedLocations
 
             properties = self._config.catalogs[name].pyiceberg_properties()
+            approved = self._config.catalogs[name].approved_locations
+            if approved is not None:
+                properties = guarded_properties(properties, ApprovedLocations(approved))
             self._adapters.setdefault(name, PyIcebergCatalog(name, properties))
         return self._adapters[name]
 
@@ -84,10 +99,10 @@ def build(config: Config) -> Runtime:
     spark_settings(config)
     catalogs, secrets = ConfiguredCatalogs(config), config.secrets
     spark = _spark_access(config, catalogs)
-    clock = SystemClock()
+    clock, ledger = SystemClock(), SqlLedger(config.ledger_url)
     return Runtime(
         catalogs=catalogs,
-        ledger=SqlLedger(config.ledger_url),
+        ledger=ledger,
         clock=clock,
         policy_for=policies(config),
         engine=LazyEngine(lambda: spark_engine(catalogs, spark.session)),
@@ -97,6 +112,76 @@ def build(config: Config) -> Runtime:
         masked=lambda text: redact(text, secrets),
         redacted_error=lambda error: redact_error(error, secrets),
         spark=spark,
+        telemetry=telemetry(config),
+        audit=NO_AUDIT if config.audit is None else audit_log(config, ledger),
+    )
+
+
+def audit_log(config: Config, ledger: Ledger) -> AuditLog:
+    """The audit log of a configuration. Opens nothing. Raises ConfigurationError ICM-100 without a location."""
+    from iceberg_maint.audit.folder import LocalFolder, StoreFolder, folder_name
+    from iceberg_maint.audit.log import AuditLog
+
+    audit = _audit_config(config)
+    path = audit.local_path
+
+    def folder_of(table_uuid: str) -> Folder:
+        if path is not None:
+            return LocalFolder(Path(path) / folder_name(table_uuid))
+        return StoreFolder(_audit_store(audit), f"{audit.location}/{folder_name(table_uuid)}")
+
+    return AuditLog(
+        folder_of, ledger, required=audit.required, masked=lambda text: redact(text, config.secrets)
+    )
+
+
+def audited_tables(config: Config) -> list[str]:
+    """The folders of all tables that the audit log has. Raises ConfigurationError ICM-100 without a location."""
+    from iceberg_maint.audit.folder import local_folders, store_folders
+
+    audit = _audit_config(config)
+    path = audit.local_path
+    return (
+        local_folders(Path(path)) if path is not None else store_folders(_audit_store(audit), audit.location)
+    )
+
+
+def _audit_config(config: Config) -> AuditConfig:
+    if config.audit is None:
+        raise ConfigurationError(
+            "ICM-100", "the configuration has no section audit.", "set audit.location to a location."
+        )
+    return config.audit
+
+
+def _audit_store(audit: AuditConfig) -> Store:
+    from pyiceberg.io import load_file_io
+
+    from iceberg_maint.catalog.file_store import open_store
+
+    return open_store(load_file_io(dict(audit.properties), audit.location), audit.location)
+
+
+def telemetry(config: Config) -> Telemetry:
+    """The telemetry to the configured receivers. Opens no connection. Raises ConfigurationError ICM-142 for a
+    receiver whose client library is not installed."""
+    if config.telemetry is None:
+        return NO_TELEMETRY
+    from iceberg_maint.telemetry.receivers import build_delivery
+
+    return build_delivery(config.telemetry, lambda text: redact(text, config.secrets))
+
+
+def ledger_totals(runtime: Runtime, max_tables: int) -> LedgerTotals:
+    """The metrics of the fleet, from the ledger of this runtime."""
+    from iceberg_maint.telemetry.ledger_totals import LedgerTotals
+    from iceberg_maint.telemetry.samples import TableLabels
+
+    return LedgerTotals(
+        runtime.ledger,
+        lambda table: stored_observation(table, runtime),
+        TableLabels(max_tables),
+        runtime.clock.monotonic_seconds,
     )
 
 
@@ -237,6 +322,14 @@ def spark_reads(config: Config, table: TableId) -> str:
     from iceberg_maint.spark.session.catalog_access import read_table
 
     return read_table(session(config), str(table))
+
+
+def weak_requirements(config: Config, table: TableId) -> str | None:
+    """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
+    takes them or compares the base of a commit itself. Raises what the catalog raises."""
+    from iceberg_maint.spark.engine import weak_requirements
+
+    return weak_requirements(session(config), str(table))
 
 
 def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:

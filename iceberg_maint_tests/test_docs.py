@@ -52,9 +52,9 @@ def script(name: str) -> ModuleType:
 
 def test_generated_pages_equal_what_the_code_says(reference: ModuleType) -> None:
     pages = reference.pages()
-    assert {f"reference/{n}.md" for n in ("cli", "frames", "metrics", "configuration", "reasons")} < set(
-        pages
-    )
+    assert {
+        f"reference/{n}.md" for n in ("cli", "frames", "metrics", "telemetry", "configuration", "reasons")
+    } < set(pages)
     assert [n for n, text in pages.items() if (DOCS / n).read_text("utf-8") != text] == [], (
         "run 'make reference'"
     )

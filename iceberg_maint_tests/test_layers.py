@@ -45,11 +45,15 @@ ROOMS: dict[str, str] = {
     "spark.health": "CORE errors ports spark.jvm spark.scan",
     "spark.proof": "CORE errors ports spark.jvm spark.scan",
     "spark.rewrite": "CORE errors ports spark.jvm spark.scan spark.proof",
+    "spark.rewrite.columnar": "CORE errors ports columnar spark.jvm spark.scan spark.rewrite",
     "spark.deletes": "CORE errors ports spark.jvm spark.session spark.scan spark.proof",
     "spark.commit": "CORE errors ports spark.jvm spark.scan",
     "spark": "CORE errors ports spark.jvm spark.session spark.scan spark.health spark.proof spark.rewrite "
-    "spark.deletes spark.commit",
-    "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session",
+    "spark.rewrite.columnar spark.deletes spark.commit",
+    "telemetry": "CORE errors ports config __init__",
+    "audit": "CORE errors ports",
+    "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session "
+    "telemetry audit",
     "report": "CORE errors ports",
     "frames": "CORE errors ports config ledger report",
     "defs.code_location": "CORE errors ports",
@@ -58,11 +62,11 @@ ROOMS: dict[str, str] = {
     "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs definitions __init__",
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
-    "cli": "CORE errors ports runner orphans config wiring report spark.session defs demo __init__",
+    "cli": "CORE errors ports runner orphans config wiring report spark.session telemetry audit defs demo __init__",
     "__main__": "cli",
 }
 CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")
-NO_THIRD_PARTY = CORE | {"__init__", "errors", "ports", "runner", "orphans"}
+NO_THIRD_PARTY = CORE | {"__init__", "errors", "ports", "runner", "orphans", "audit"}
 THIRD_PARTY: dict[str, frozenset[str]] = {
     **dict.fromkeys(NO_THIRD_PARTY, frozenset()),
     "config": frozenset({"pydantic", "yaml"}),
@@ -74,6 +78,9 @@ RESERVED: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"frames"}),
+    **dict.fromkeys(
+        ("prometheus_client", "opentelemetry", "datadog", "boto3", "botocore"), frozenset({"telemetry"})
+    ),
     **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
 }
 BRIDGE = "iceberg_maint.spark.jvm.bridge"

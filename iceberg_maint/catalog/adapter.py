@@ -8,6 +8,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
+from iceberg_maint.catalog.approved_io import approved_of, check, check_state
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
@@ -36,6 +37,7 @@ class PyIcebergCatalog:
         self.name = name
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
+        self._approved = approved_of(properties)
         self._listing = make_listing(name, properties)
         # A service may issue credentials per table.
         self._io_by_table: dict[TableId, FileIO] = {}
@@ -51,7 +53,8 @@ class PyIcebergCatalog:
     def pin(self, table: TableId) -> TableState:
         """Returns the state at the current snapshot, read from the metadata file itself.
 
-        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108.
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108, and ICM-155 for
+        a location that is not approved.
         """
         tried: set[str] = set()
         while True:
@@ -71,9 +74,13 @@ class PyIcebergCatalog:
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions and all global equality deletes.
 
-        Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice.
+        Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice, ICM-155 for a
+        location that is not approved.
         """
-        return live_files(self.io_of(state.table), state, partitions)
+        files = live_files(self.io_of(state.table), state, partitions)
+        if self._approved is not None:
+            check(self._approved, (f.path for f in files), f"{state.table}: a live file")
+        return files
 
     def find_live(
         self, state: TableState, paths: Collection[str], *, deletes: bool = False
@@ -121,7 +128,9 @@ class PyIcebergCatalog:
         state = parse_metadata(
             table, location, read_bytes(io, location, f"cannot load {table}: metadata file")
         )
-        if state.snapshot is None:
-            return state
-        manifests = read_manifest_list(io, check_manifest_list(table, state.snapshot))
-        return replace(state, manifests=manifests)
+        if state.snapshot is not None:
+            manifests = read_manifest_list(io, check_manifest_list(table, state.snapshot))
+            state = replace(state, manifests=manifests)
+        if self._approved is not None:
+            check_state(state, self._approved)
+        return state

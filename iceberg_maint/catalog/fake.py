@@ -12,7 +12,6 @@ from typing import Any
 from iceberg_maint.catalog.manifests.measure import maintenance_properties, table_health
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import pending_publishes
@@ -192,7 +191,6 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
         target_file_size_bytes=target,
         format_version=state.format_version,
         maintenance_properties=maintenance_properties(state),
-        foreign=foreign_commits(state),
         specs_losing_values=tuple(
             sorted({f.spec_id for f in table.live_files if state.specs[f.spec_id].loses_values})
         ),

@@ -14,6 +14,7 @@ from typing import Any
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
+from iceberg_maint.catalog.approved_io import ApprovedFileIO, ApprovedStore
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 
@@ -24,7 +25,9 @@ _OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
 def open_store(io: FileIO, location: str) -> Store:
-    """Returns the store that holds a table's location."""
+    """Returns the store that holds a table's location. The store of an `ApprovedFileIO` has its limits."""
+    if isinstance(io, ApprovedFileIO):
+        return ApprovedStore(open_store(io.at(location), location), io.approved)
     if location.startswith(("file:", "/")):
         return LocalStore()
     return ArrowStore(lambda path: _file_system(io, path))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import io
 import os
 import shutil
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -134,6 +136,11 @@ class Session:
             # The reader has closed the pipe, as `head` does. The work is done nevertheless.
             _discard(self._out[-1] if self._out else sys.stdout.fileno())
 
+    def short_name(self, table: str) -> str:
+        """The table's name for people: without the catalog if only one is configured. Commands take both."""
+        catalogs = list(self.runtime().catalogs)
+        return table.removeprefix(f"{catalogs[0]}.") if len(catalogs) == 1 else table
+
     def masked(self, text: str) -> str:
         """The text without secrets: those of the configuration, and passwords in addresses."""
         from iceberg_maint.config import redact
@@ -162,7 +169,7 @@ class Session:
         """Runs a command's body. An error becomes one line, a document and an exit code."""
         with self.only_json_on_stdout():
             try:
-                return body() or EXIT_DONE
+                return self._delivered(body)
             except IcebergMaintError as error:
                 self.refuse(error)
                 return error.exit_code
@@ -173,6 +180,14 @@ class Session:
                 line = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 self._fail(None, line, "", f"unexpected {line}")
                 return EXIT_FAILED
+
+    def _delivered(self, body: Callable[[], int | None]) -> int:
+        """Runs the body, then waits a limited time for the receivers of telemetry."""
+        try:
+            return body() or EXIT_DONE
+        finally:
+            if self._runtime is not None:
+                self._runtime.telemetry.close()
 
     def refuse(self, error: IcebergMaintError) -> None:
         """Reports an error as one line on stderr and, with `--json`, as the document."""
@@ -258,6 +273,15 @@ def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def operator() -> str:
+    """The user and the machine. A process in a container may have no user name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
 def _drawn(draw: Callable[[Console], None]) -> str:
     """The output of `draw` as text, in which secrets can be masked."""
     from rich.console import Console
@@ -268,8 +292,9 @@ def _drawn(draw: Callable[[Console], None]) -> str:
 
 
 def _width() -> int:
-    """Columns of the terminal; 200 without a terminal, so that no text is cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+    """Columns of $COLUMNS, else of the terminal; 200 without a terminal, so that no text is cut."""
+    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return shutil.get_terminal_size().columns if is_known else 200
 
 
 def _parse_overrides(

@@ -364,12 +364,34 @@ def _spark_catalogs(config: Config, listed: Mapping[str, list[TableId]]) -> Iter
         if check.status == FAILED and _only_advises(config, tables):
             check = replace(check, status=WARNING, detail=f"{check.detail} Mode advise does not need it.")
         yield check
+        if check.status == OK and config.catalogs[name].type == "rest" and not _only_advises(config, tables):
+            yield _requirements(config, tables[0])
 
 
 def _spark_read(config: Config, table: TableId) -> str:
     from iceberg_maint.wiring import spark_reads
 
     return f"{table} read by {spark_reads(config, table)}"
+
+
+def _requirements(config: Config, table: TableId) -> Check:
+    """Asks a REST catalog by a request that changes nothing whether it takes the requirements of our commits."""
+    from iceberg_maint.wiring import weak_requirements
+
+    check = f"requirements of {table.catalog}"
+    try:
+        weak = weak_requirements(config, table)
+    except Exception as error:  # noqa: BLE001 - an error must not stop the other checks
+        weak = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if weak is None:
+        return Check(check, OK, "a commit is refused if schema, spec, sort order or a known ref has changed")
+    return Check(
+        check,
+        WARNING,
+        f"The catalog does not take the requirements of our commits: {weak}. It compares the table's UUID and the "
+        "head of main only. Fix: change schemas and refs of a table only while no run maintains it.",
+        "ICM-137",
+    )
 
 
 def _place(address: str) -> str:

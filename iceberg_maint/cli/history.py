@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,28 +13,40 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 
+if TYPE_CHECKING:
+    from iceberg_maint.report.report_page import FleetReport
+    from iceberg_maint.report.status import Status
+    from iceberg_maint.runner.runtime import Runtime
+
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Newest records shown."
 )
+@click.option("--audit", is_flag=True, help="Read the records from the audit log, not from the ledger.")
 @command
-def history(session: Session, name: str | None, limit: int) -> int:
+def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
     """Show the records of maintenance, newest first. TABLE may have been dropped.
 
     A TABLE without records that no catalog lists is an error.
     """
-    from iceberg_maint.report.console import draw_records
+    from iceberg_maint.report.history_page import draw_records
     from iceberg_maint.report.json_documents import record_document
 
     runtime = session.runtime()
     table = None if name is None else str(runtime.parse(name))
-    records = runtime.ledger.records(table, limit)
+    if audit:
+        from iceberg_maint.cli.audit import audited_records
+
+        records = audited_records(session, table)[:limit]
+    else:
+        records = runtime.ledger.records(table, limit)
     if name is not None and not records:
         runtime.find(name)
     session.emit(
-        {"records": [record_document(r) for r in records]}, lambda console: draw_records(console, records)
+        {"records": [record_document(r) for r in records]},
+        lambda console: draw_records(console, records, session.short_name, one_table=name is not None),
     )
     return 0
 
@@ -88,16 +100,42 @@ def reconcile(session: Session, name: str | None) -> int:
 )
 @command
 def report(session: Session, limit: int) -> int:
-    """Report on the fleet from stored health and records. Reads no catalog."""
-    from iceberg_maint.report.fleet import draw_fleet, fleet_document, read_fleet
+    """Report on the fleet from stored health and records: status, work, failures, pauses. Reads no catalog."""
     from iceberg_maint.report.holds import draw_pauses, pause_documents
+    from iceberg_maint.report.report_page import draw_report, report_document
 
-    ledger = session.runtime().ledger
-    rows, pauses = read_fleet(ledger, limit), ledger.pauses()
+    runtime = session.runtime()
+    pauses = runtime.ledger.pauses()
+    report = _fleet_report(runtime, limit)
 
     def draw(console: Any) -> None:
         draw_pauses(console, pauses)
-        draw_fleet(console, rows)
+        draw_report(console, report, session.short_name)
 
-    session.emit({"pauses": pause_documents(pauses), **fleet_document(rows)}, draw)
+    session.emit({"pauses": pause_documents(pauses), **report_document(report)}, draw)
     return 0
+
+
+def _fleet_report(runtime: Runtime, limit: int) -> FleetReport:
+    from iceberg_maint.report.fleet import fleet
+    from iceberg_maint.report.report_page import FleetReport, failures_of
+    from iceberg_maint.report.status import status_of, summary_of
+    from iceberg_maint.report.throughput import estimate_seconds
+    from iceberg_maint.runner.assess import decide_stored
+
+    ledger = runtime.ledger
+    health = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
+    records = ledger.records(None, limit)
+    statuses: dict[str, Status] = {}
+    backlogs: list[tuple[int, float | None]] = []
+    for measured in health:
+        policy = runtime.policy_for(measured.table, measured.maintenance_properties)
+        decision = decide_stored(measured, policy, ledger, runtime.clock.now_ms(), runtime.row_types)[1]
+        due = decision.backlog()
+        table = str(measured.table)
+        statuses[table] = status_of(decision.verdict, decision.reason, len(due))
+        backlog_bytes = sum(p.candidate_bytes for p in due)
+        speed = [r for r in records if r.table == table]
+        backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, speed)))
+    summary = summary_of(list(statuses.values()), backlogs)
+    return FleetReport(fleet(health, records), statuses, summary, failures_of(records))

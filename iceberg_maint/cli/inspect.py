@@ -31,15 +31,14 @@ if TYPE_CHECKING:
 @click.command()
 @command
 def tables(session: Session) -> int:
-    """List tables with status, backlog and estimated time.
+    """List tables with status, backlog and estimated time, the worst first.
 
     A table that has changed since its last measurement is measured again.
     """
-    from iceberg_maint.report.console import draw_rows, word
-    from iceberg_maint.report.formatting import counted, duration, number, size
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.report.table_list import draw_tables, table_summary
 
     runtime = session.runtime()
     listed = runtime.tables()
@@ -62,41 +61,18 @@ def tables(session: Session) -> int:
                 session.say(f"{table}: {error}")
                 rows.append({"table": str(table), "error": error_document(error)})
             progress.step()
-    columns = ["table", "status", "reason", ">due", ">backlog", ">time", ">files", ">small", ">deletes"]
-    cells = [
-        [r["table"], word("FAILED"), r["error"]["code"], *[""] * 6]
-        if "error" in r
-        else [
-            r["table"],
-            word(r["verdict"]),
-            f"{r['reason']}: {detail}" if (detail := _detail(r["evidence"])) else r["reason"],
-            f"{r['due_partitions']} of {r['partitions']}",
-            size(r["backlog_bytes"]),
-            "?" if r["estimate_seconds"] is None else duration(r["estimate_seconds"]),
-            number(r["data_files"]),
-            number(r["small_files"]),
-            number(r["delete_files"]),
-        ]
-        for r in rows
-    ]
-    if any(r.get("held_by") for r in rows):
-        columns.append("held by")
-        for row, cell in zip(rows, cells, strict=True):
-            advice = row.get("advice")
-            gain = (
-                f": {counted(advice['batches'], 'batch', 'batches')} would make "
-                f"{counted(advice['output_files'], 'file')} of {number(advice['input_files'])}"
-                if advice
-                else ""
-            )
-            cell.append(f"{row.get('held_by') or ''}{gain}")
     pauses = runtime.ledger.pauses()
 
     def draw(console: Any) -> None:
         draw_pauses(console, pauses)
-        draw_rows(console, columns, cells)
+        draw_tables(console, rows, session.short_name)
 
-    session.emit({"pauses": pause_documents(pauses), "tables": rows}, draw)
+    document = {
+        "pauses": pause_documents(pauses),
+        "summary": table_summary(rows).document(),
+        "tables": rows,
+    }
+    session.emit(document, draw)
     return most_severe_exit(codes)
 
 
@@ -109,7 +85,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.runner.assess import assess
+    from iceberg_maint.runner.assess import assess, report_observed
 
     runtime = session.runtime(overrides)
     chosen = [runtime.find(name) for name in names] or list(runtime.tables())
@@ -122,6 +98,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.note(str(table))
             try:
                 assessment = assess(table, runtime)
+                report_observed(assessment, runtime)
                 health.append(assessment.measured)
                 shown.append(health_document(assessment.measured))
             except IcebergMaintError as error:
@@ -151,8 +128,8 @@ def plan(
 
     With --partition, only the operations on data of these partitions.
     """
-    from iceberg_maint.report.console import draw_decision, draw_plan
     from iceberg_maint.report.json_documents import plan_document
+    from iceberg_maint.report.plan_page import draw_plans, totals_document, totals_of
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, make_plans
 
@@ -177,34 +154,38 @@ def plan(
         for plan, decision in zip(plans, assessment.decisions, strict=True)
     ]
 
-    def draw(console: Any) -> None:
-        for plan, decision, seconds in parts:
-            draw_decision(console, decision)
-            draw_plan(console, plan, seconds)
-        if advised:
-            console.print("mode is advise: a run would not execute this plan")
-
-    shown = [plan_document(*part) for part in parts]
-    session.emit({"table": str(table), "executes": not advised, "operations": shown}, draw)
+    measured = assessment.measured
+    document = {
+        "table": str(table),
+        "executes": not advised,
+        **totals_document(*totals_of(measured, plans)),
+        "operations": [plan_document(*part) for part in parts],
+    }
+    session.emit(document, lambda console: draw_plans(console, str(table), measured, parts, advised=advised))
     return 0
 
 
 @click.command()
 @click.argument("name", metavar="TABLE")
 @click.option("--partition", help="Only this partition.")
+@click.option("--all", "everything", is_flag=True, help="Every metric, partition, cursor and policy value.")
 @overrides_option
 @command
-def why(session: Session, name: str, partition: str | None, overrides: dict[str, str]) -> int:
-    """Explain a table's decision.
+def why(
+    session: Session, name: str, partition: str | None, everything: bool, overrides: dict[str, str]
+) -> int:
+    """Explain a table's decision on one page.
 
-    Shows the effective policy with the source of every value, each metric and its threshold, the last and
-    the next decision, what would change the decision, the holders of snapshots, and the cursor of each
-    operation.
+    Shows the last and the next decision, what would change the decision, the worst partitions with value and
+    threshold, housekeeping with the holders of snapshots, and the policy values that are not built-in. With
+    --all also every other metric, partition and policy value, and the cursor of each operation. --json always
+    has all of them.
     """
     from iceberg_maint.report.console import draw_explanation
     from iceberg_maint.report.explain import explain, explanation_document
     from iceberg_maint.report.housekeeping import explain_housekeeping
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS
+    from iceberg_maint.report.why_page import draw_why
     from iceberg_maint.runner.assess import assess
 
     runtime = session.runtime(overrides)
@@ -244,7 +225,14 @@ def why(session: Session, name: str, partition: str | None, overrides: dict[str,
         tuple(c for name, c in runtime.ledger.cursors(data.state.uuid).items() if name in operations),
         _advice(session, runtime, data) if partition is None else None,
     )
-    session.emit(explanation_document(explained), lambda console: draw_explanation(console, explained))
+
+    def draw(console: Any) -> None:
+        if everything:
+            draw_explanation(console, explained)
+        else:
+            draw_why(console, explained, one_partition=partition is not None)
+
+    session.emit(explanation_document(explained), draw)
     return 0
 
 
@@ -281,16 +269,12 @@ def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advic
     return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)
 
 
-def _detail(evidence: Mapping[str, str]) -> str:
-    """What a table waits for, or the columns for which it is refused."""
-    return evidence.get("pending") or evidence.get("columns") or ""
-
-
 def _status(session: Session, runtime: Runtime, table: TableId, stored: Measured | None) -> dict[str, Any]:
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
     from iceberg_maint.report.advice import advice_document
     from iceberg_maint.report.holds import hold
+    from iceberg_maint.report.status import status_of
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, decide_stored
 
@@ -309,6 +293,7 @@ def _status(session: Session, runtime: Runtime, table: TableId, stored: Measured
     return {
         "table": str(measured.table),
         "snapshot": measured.snapshot_id,
+        "status": status_of(decision.verdict, decision.reason, len(due)).value,
         "verdict": decision.verdict.value,
         "reason": decision.reason.value,
         "until_ms": decision.until_ms,

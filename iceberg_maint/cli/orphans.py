@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from iceberg_maint.cli.context import Session, command, group, overrides_option
+from iceberg_maint.cli.context import Session, command, group, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -30,6 +30,7 @@ from iceberg_maint.errors import (
 )
 from iceberg_maint.orphans.orphan_pass import Scope
 from iceberg_maint.runner.maintain import Event, PlanReady, Request, maintain
+from iceberg_maint.runner.record_outcome import append_record
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,8 +154,8 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
                 tell=emptied.append,
             )
         finally:
-            runtime.ledger.append_record(
-                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), emptied)
+            append_record(
+                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), emptied), runtime
             )
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}
@@ -181,7 +182,12 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
     runtime = replace(runtime, orphan_files=lambda table: _orphan_pass(session, table, scope))
-    request = Request(_run_id(), force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
+    request = Request(
+        _run_id(),
+        force=True,
+        operations=(Operation.REMOVE_ORPHAN_FILES,),
+        started_by=f"command line, {operator()}",
+    )
     plans: list[PlanReady] = []
 
     def observe(event: Event) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit
+from iceberg_maint.cli.context import Session, command, most_severe_exit, operator
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import CYCLE, FLEET, Operation, PartitionKey, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
@@ -28,7 +25,7 @@ def pause(session: Session, name: str | None, note: str, by: str | None) -> int:
     """Pause maintenance of TABLE; without TABLE, of the whole fleet. Running batches finish."""
     runtime = session.runtime()
     target = FLEET if name is None else str(runtime.find(name))
-    who = _operator() if by is None else by
+    who = operator() if by is None else by
     runtime.ledger.pause(target, note, who)
     session.emit(
         {"paused": target, "note": note, "by": who},
@@ -129,15 +126,6 @@ def _release(runtime: Runtime, table: TableId, partitions: frozenset[PartitionKe
 def _delayed(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[PartitionKey]:
     history = runtime.ledger.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
-
-
-def _operator() -> str:
-    """The user and the machine. A process in a container may have no user name."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _name(target: str) -> str:

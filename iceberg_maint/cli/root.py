@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("inspect", "Explain a table's decision: policy, metrics, thresholds, what would change it."),
     "run": ("run", "Maintain tables."),
     "history": ("history", "Show the records of maintenance."),
+    "proof": ("proof", "Print the proof certificate of a run."),
     "reconcile": ("history", "Settle attempts whose process ended without a report."),
     "verify": ("verify", "Prove a maintenance commit again from its files."),
     "orphans": ("orphans", "Find orphan files, move them to the trash, restore or delete them."),
@@ -31,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("pause", "End a pause."),
     "release": ("pause", "Release partitions from quarantine and back-off."),
     "report": ("history", "Report on the fleet from stored health and records."),
+    "telemetry": ("telemetry", "Serve the metrics of the fleet to Prometheus, list the series."),
+    "audit": ("audit", "Check the audit log."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),
 }
@@ -50,6 +53,17 @@ class _Commands(click.Group):
         module = importlib.import_module(f"iceberg_maint.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            # click compares with loaded commands only.
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=COMMANDS, ctx=ctx
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - same
         with formatter.section("Commands"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
+from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -31,6 +31,7 @@ from iceberg_maint.runner.maintain import (
     Event,
     OperationEnded,
     PlanReady,
+    Progress,
     Request,
     maintain,
 )
@@ -63,7 +64,7 @@ class _Result:
             case OperationEnded():
                 self.outcomes.append(event.outcome)
                 self.planned, self.ended = None, []
-            case BatchStarted():
+            case BatchStarted() | Progress():
                 pass
 
     def terminate(self, signal: str) -> None:
@@ -157,6 +158,7 @@ def run(
                     remaining,
                     force,
                     chosen_operations,
+                    f"command line, {operator()}",
                 )
                 _maintain_one(runtime, result, request, progress, session)
                 if remaining is not None:
@@ -243,12 +245,17 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
 
 
 def _show(progress: RunProgress, event: Event) -> None:
+    from iceberg_maint.report.formatting import counted
+    from iceberg_maint.report.progress_line import progress_line
+
     match event:
         case PlanReady():
             progress.total(len(event.resumed) + len(event.plan.batches))
         case BatchStarted():
-            progress.note(f"{event.batch.input_files} files")
+            progress.note(f"{event.batch.operation}: {counted(event.batch.input_files, 'file')}")
         case BatchEnded():
             progress.step()
+        case Progress():
+            progress.note(progress_line(event.step, event.batch, event.seconds, event.work))
         case OperationEnded():
             pass

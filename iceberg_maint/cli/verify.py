@@ -40,10 +40,13 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     def draw(console: Any) -> None:
         from rich.markup import escape
 
+        from iceberg_maint.report.grid import write
+
         colour = _COLOURS.get(verdict.status, "yellow")
         snapshot = "" if verdict.snapshot_id is None else f" snapshot {verdict.snapshot_id}"
-        console.print(
-            f"[bold]{escape(verdict.table)}[/]{snapshot}: [{colour}]{verdict.status}[/]: {escape(verdict.detail)}"
+        write(
+            console,
+            f"[bold]{escape(verdict.table)}[/]{snapshot}: [{colour}]{verdict.status}[/]: {escape(verdict.detail)}",
         )
 
     session.emit(_document(verdict), draw)

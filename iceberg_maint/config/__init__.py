@@ -12,6 +12,7 @@ from iceberg_maint.config.load import (
 )
 from iceberg_maint.config.policy_layers import EffectivePolicy
 from iceberg_maint.config.secrets import redact, redact_error
+from iceberg_maint.config.telemetry import TelemetryConfig
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -21,6 +22,7 @@ __all__ = [
     "EffectivePolicy",
     "JarConfig",
     "SparkConfig",
+    "TelemetryConfig",
     "load_config",
     "parse_overrides",
     "redact",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from iceberg_maint.config.document import CatalogSection
 from iceberg_maint.config.locations import check_database, check_warehouse
 from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.core.model.approved_locations import is_prefix
 from iceberg_maint.errors import ConfigurationError, RefusedError
 
 TYPES = ("jdbc", "rest", "hive", "glue")
@@ -19,13 +20,17 @@ _HIVE_LOCK = "engine.hive.lock-enabled"
 
 @dataclass(frozen=True, slots=True)
 class CatalogConfig:
-    """The connection of one catalog, references resolved. `uri` is in SQLAlchemy form for jdbc."""
+    """The connection of one catalog, references resolved. `uri` is in SQLAlchemy form for jdbc.
+
+    `approved_locations` are the prefixes under which its tables may have files, None for every location.
+    """
 
     name: str
     type: str
     uri: str | None = field(repr=False)
     warehouse: str | None
     properties: Mapping[str, str] = field(repr=False)
+    approved_locations: tuple[str, ...] | None = None
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """Returns the properties for PyIceberg's `load_catalog`."""
@@ -79,7 +84,27 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
     if section.type != "rest" and warehouse is not None:
         # The warehouse of a REST catalog may be a bare name.
         warehouse = check_warehouse(warehouse, f"{path}.warehouse")
-    return CatalogConfig(name, section.type, uri, warehouse, properties)
+    approved = _approved_locations(f"{path}.approved_locations", section.approved_locations)
+    return CatalogConfig(name, section.type, uri, warehouse, properties, approved)
+
+
+def _approved_locations(where: str, values: list[str] | None) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if not values:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where} is empty, so no location would be approved.",
+            "list at least one prefix, or remove the setting to approve every location.",
+        )
+    for value in values:
+        if not is_prefix(value):
+            raise ConfigurationError(
+                "ICM-100",
+                f"{where} has '{value}'. It must be an absolute URI or path without '.' and '..' segments.",
+                "write it as scheme://bucket/prefix or file:///path.",
+            )
+    return tuple(values)
 
 
 def check_spark_conf(conf: Mapping[str, str], secrets: Collection[str]) -> None:

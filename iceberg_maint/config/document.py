@@ -27,6 +27,7 @@ class CatalogSection(_Section):
     uri: Reference | None = None
     warehouse: Reference | None = None
     properties: dict[str, Reference] = Field(default_factory=dict)
+    approved_locations: list[str] | None = None
     policy: dict[str, Any] | None = None
 
 
@@ -38,12 +39,74 @@ class SparkSection(_Section):
     jars: list[str | dict[str, Any]] = Field(default_factory=list)
 
 
+class PrometheusSection(_Section):
+    """`telemetry.prometheus`."""
+
+    listen: str = "127.0.0.1:9464"
+    allow_remote: bool = False
+    pushgateway: Reference | None = None
+
+
+class OtlpSection(_Section):
+    """`telemetry.otlp`."""
+
+    endpoint: Reference = "http://127.0.0.1:4318/v1/metrics"
+    headers: dict[str, Reference] = Field(default_factory=dict)
+
+
+class DogstatsdSection(_Section):
+    """`telemetry.dogstatsd`."""
+
+    host: Reference = "127.0.0.1"
+    port: int = 8125
+
+
+class CloudwatchSection(_Section):
+    """`telemetry.cloudwatch`."""
+
+    namespace: str = "iceberg_maint"
+    region: Reference | None = None
+    endpoint: Reference | None = None
+
+
+class TelemetrySection(_Section):
+    """`telemetry`."""
+
+    max_tables: int = 1000
+    queue_size: int = 1000
+    timeout_seconds: float = 5.0
+    flush_seconds: float = 3.0
+    prometheus: PrometheusSection | None = None
+    otlp: OtlpSection | None = None
+    dogstatsd: DogstatsdSection | None = None
+    cloudwatch: CloudwatchSection | None = None
+
+
+class AuditSection(_Section):
+    """`audit`."""
+
+    location: Reference
+    properties: dict[str, Reference] = Field(default_factory=dict)
+    required: bool = False
+
+
+RECEIVERS: dict[str, type[BaseModel]] = {
+    "prometheus": PrometheusSection,
+    "otlp": OtlpSection,
+    "dogstatsd": DogstatsdSection,
+    "cloudwatch": CloudwatchSection,
+}
+"""The sections of the receivers of telemetry, by key."""
+
+
 class Document(_Section):
     """The whole configuration file."""
 
     ledger: Reference | None = None
     catalogs: dict[str, CatalogSection]
     spark: SparkSection = SparkSection()
+    telemetry: TelemetrySection | None = None
+    audit: AuditSection | None = None
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -120,14 +183,20 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
     if any(part in _UNION_BRANCHES for part in error["loc"]):
         rule = "text, or {env: NAME}"
     else:
-        rule = {"dict_type": "a mapping", "model_type": "a mapping", "list_type": "a list"}.get(
-            error["type"], "text"
-        )
+        rule = _RULES.get(error["type"], "text")
     # The message omits the value itself: it may be a secret in the wrong place.
     kind = type_name(error["input"])
     return ConfigurationError("ICM-100", f"{where} is {kind}. It must be {rule}.", f"set {where} to {rule}.")
 
 
+_RULES = {
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "list_type": "a list",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
 _UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "dict[str,Any]"}
 
 
@@ -137,12 +206,21 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = CatalogSection
     elif parents[:1] == ["spark"]:
         model = SparkSection
+    elif parents[:1] == ["audit"]:
+        model = AuditSection
+    elif parents[:1] == ["telemetry"]:
+        model = RECEIVERS.get(parents[1], TelemetrySection) if len(parents) > 1 else TelemetrySection
     return list(model.model_fields)
 
 
-def document_keys() -> dict[str, Literal["top", "catalog", "spark"]]:
+def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry", "receiver"]]:
     """Returns every key of the file except the policy's, with its place."""
-    keys: dict[str, Literal["top", "catalog", "spark"]] = dict.fromkeys(Document.model_fields, "top")
+    keys: dict[str, Literal["top", "catalog", "spark", "telemetry", "receiver"]]
+    keys = dict.fromkeys(Document.model_fields, "top")
     keys |= {f"catalogs.NAME.{k}": "catalog" for k in CatalogSection.model_fields}
     keys |= {f"spark.{k}": "spark" for k in SparkSection.model_fields}
+    keys |= {f"telemetry.{k}": "telemetry" for k in TelemetrySection.model_fields}
+    keys |= {f"audit.{k}": "receiver" for k in AuditSection.model_fields}
+    for name, section in RECEIVERS.items():
+        keys |= {f"telemetry.{name}.{k}": "receiver" for k in section.model_fields}
     return keys

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_maint.config import policy_keys
+from iceberg_maint.config.audit import AuditConfig, audit_config
 from iceberg_maint.config.catalogs import (
     CatalogConfig,
     catalog_config,
@@ -33,6 +34,7 @@ from iceberg_maint.config.policy_layers import (
     property_layer,
 )
 from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.errors import ConfigurationError
@@ -73,6 +75,8 @@ class Config:
     catalog_policies: Mapping[str, Mapping[str, object]]
     patterns: tuple[Pattern, ...]
     secrets: frozenset[str] = field(repr=False)
+    telemetry: TelemetryConfig | None = None
+    audit: AuditConfig | None = None
 
     @property
     def only_catalog(self) -> str | None:
@@ -179,6 +183,8 @@ def _checked(
     ledger = f"sqlite:///{home / 'ledger.db'}" if document.ledger is None else document.ledger
     conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
     check_spark_conf(conf, resolver.secrets)
+    audit = None if document.audit is None else audit_config(document.audit, resolver)
+    telemetry = None if document.telemetry is None else telemetry_config(document.telemetry, resolver)
     return Config(
         source=source,
         home=home,
@@ -200,6 +206,8 @@ def _checked(
             for text, values in document.tables.items()
         ),
         secrets=frozenset(resolver.secrets),
+        telemetry=telemetry,
+        audit=audit,
     )
 
 

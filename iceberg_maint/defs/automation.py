@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
@@ -196,4 +197,11 @@ def maintenance_condition(
     The checks show the same health. A run that was terminated leaves evaluations without a result, so a
     condition on checks would stop the automation of its partitions.
     """
-    return MaintenanceDue(table, runtime, translator) & ~dg.AutomationCondition.in_progress()
+    due = MaintenanceDue(table, runtime, translator) & not_in_progress()
+    return due.with_label("maintenance is due and not in progress")
+
+
+def not_in_progress() -> dg.AutomationCondition[Any]:
+    """No run or backfill works on the asset."""
+    in_progress = dg.AutomationCondition.in_progress().with_label("a run is in progress")
+    return (~in_progress).with_label("no run is in progress")

@@ -95,7 +95,7 @@ def _build(
     if left_out and not assets:
         raise next(iter(left_out.values()))
     asset_tables = tuple(t for t in shard_tables if t not in left_out)
-    executor = build_executor(runtime.ledger)
+    executor = build_executor(runtime.ledger, runtime.telemetry)
     job = build_observe_job(asset_tables, runtime, translator, executor)
     sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED

@@ -18,7 +18,12 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from iceberg_maint.core.decisions.applicability import partition_findings
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.publish_waits import publish_wait
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, column_list, unsupported_columns
+from iceberg_maint.core.decisions.unsupported_types import (
+    SPARK_4,
+    column_list,
+    row_readers,
+    unsupported_columns,
+)
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Finding, Reason, Severity
@@ -27,7 +32,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.defs.last_observation import finished_runs
 from iceberg_maint.defs.limits import limits
-from iceberg_maint.defs.metadata import housekeeping_check_metadata, label
+from iceberg_maint.defs.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.names import (
     HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
@@ -37,6 +42,7 @@ from iceberg_maint.defs.names import (
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
+from iceberg_maint.report.formatting import shortened
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import Assessment
 
@@ -252,7 +258,7 @@ def table_evaluations(
         translator,
         QUARANTINE_CHECK,
         quarantined,
-        f"Quarantined until a person runs iceberg-maint release: {_shortened(quarantined)}.",
+        f"Quarantined until a person runs iceberg-maint release: {shortened(quarantined)}.",
         dg.AssetCheckSeverity.ERROR,
     )
     stalled = sorted(
@@ -260,7 +266,7 @@ def table_evaluations(
         for p, h in history.partitions.items()
         if not h.quarantined and max(h.ineffective, h.crashes) >= STALLED_AFTER
     )
-    why = f"{STALLED_AFTER} or more attempts in a row without effect: {_shortened(stalled) or 'none'}."
+    why = f"{STALLED_AFTER} or more attempts in a row without effect: {shortened(stalled) or 'none'}."
     if history.unknown_commits:
         why = f"{history.unknown_commits} commit(s) are neither confirmed nor refuted. {why}"
     yield _table_evaluation(
@@ -312,7 +318,7 @@ def _table_evaluation(
         passed=not problems,
         severity=severity,
         description=why if problems else _DESCRIPTIONS[name],
-        metadata={label("problems"): dg.MetadataValue.int(len(problems))},
+        metadata={"problems": dg.MetadataValue.int(len(problems))},
     )
 
 
@@ -340,13 +346,13 @@ def _evaluation(
     numbers = [(f.metric, f.value, f.threshold) for f in own_findings] or compared
     for metric, value, threshold in numbers:
         # Texts: Dagster would plot the numbers of all partitions of the check as one line.
-        metadata[label(metric)] = dg.MetadataValue.text(f"{value:g}")
-        metadata[label(f"{metric}_threshold")] = dg.MetadataValue.text(f"{threshold:g}")
+        metadata[metric] = dg.MetadataValue.text(f"{value:g}")
+        metadata[f"{metric}_threshold"] = dg.MetadataValue.text(f"{threshold:g}")
     sentences = [_sentence(f) for f in own_findings]
     if sentences and not severe:
         sentences.insert(0, "warning, not due")
     if sentences and held_by:
-        metadata[label("held_by")] = dg.MetadataValue.text(held_by)
+        metadata["held_by"] = dg.MetadataValue.text(held_by)
         sentences.append(f"held by {held_by}")
     return dg.AssetCheckEvaluation(
         asset_key=key,
@@ -362,7 +368,8 @@ def _evaluation(
 
 def _hindrance(measured: Measured, policy: Policy, now_ms: int) -> str:
     """Why no partition of the table is maintained although its check fails."""
-    if columns := unsupported_columns(measured.uncommon_types, SPARK_4):
+    readers = row_readers(Operation.REWRITE_DATA_FILES, policy.rewrite_data_files.strategy, SPARK_4)
+    if columns := unsupported_columns(measured.uncommon_types, readers):
         return f". No operation on data can read column {column_list(columns)} (ICM-134)"
     wait = publish_wait(measured.pending_publishes, policy, now_ms)
     return f". Maintenance waits until {wait.names} is published" if wait is not None else ""
@@ -398,9 +405,3 @@ def _sentence(finding: Finding) -> str:
     if finding.metric == "orphan_scans":
         return f"Storage was never searched for orphan files ({finding.threshold_key})"
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
-
-
-def _shortened(partitions: Sequence[PartitionKey]) -> str:
-    shown = ", ".join(partitions[:5])
-    rest = len(partitions) - 5
-    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -15,12 +15,13 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     combine_outcomes,
 )
+from iceberg_maint.defs.card import stored_view
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.report.formatting import counted
+from iceberg_maint.report.formatting import counted, number, size
 from iceberg_maint.report.holds import hold
 from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner.assess import assess
@@ -47,10 +48,11 @@ class MaintenanceRun(TableRun):
     ) -> None:
         super().__init__(context, table, runtime, translator, session)
         self._key = translator.get_asset_key(table)
-        self._table_uuid = ""
+        self._table_uuid, self._operation = "", DATA_OPERATIONS[0]
         self._open: dict[PartitionKey, set[str]] = {}
         self._batches: dict[PartitionKey, list[BatchOutcome]] = {}
         self._before: dict[PartitionKey, PartitionHealth] = {}
+        self._after: dict[PartitionKey, PartitionHealth] = {}
         self._counted: set[str] = set()
         self._materialized: set[PartitionKey] = set()
         self._evaluated: set[PartitionKey] = set()
@@ -106,7 +108,7 @@ class MaintenanceRun(TableRun):
         log = self._context.log
         if isinstance(event, PlanReady):
             batches = (*event.resumed, *event.plan.batches)
-            self._table_uuid = event.plan.table_uuid
+            self._table_uuid, self._operation = event.plan.table_uuid, event.plan.operation
             self._open = {}
             for batch in batches:
                 for partition in batch.partitions:
@@ -127,6 +129,7 @@ class MaintenanceRun(TableRun):
         line = f"batch {outcome.batch_id}: {outcome.outcome} ({outcome.reason}) {outcome.message}".rstrip()
         (self._context.log.info if outcome.outcome in SUCCESSFUL else self._context.log.error)(line)
         finished = []
+        self._batch_outcomes.append((self._operation, outcome))
         cursors = cursor_metadata(self._runtime.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
         for partition in outcome.partitions:
             self._before.setdefault(partition, event.before[partition])
@@ -134,9 +137,23 @@ class MaintenanceRun(TableRun):
             waiting = self._open.get(partition, set())
             waiting.discard(outcome.batch_id)
             if not waiting and self._succeeded(partition):
-                self._materialize_batches(partition, event.after[partition], cursors)
+                self._after[partition] = event.after[partition]
                 finished.append(partition)
+        plan_ended = not any(self._open.values())
+        for partition in finished:
+            # Earlier ones have none: it would repeat all batches on each partition.
+            is_last = plan_ended and partition == finished[-1]
+            proof = self._proof_metadata(self._table_uuid) if is_last else {}
+            self._materialize_batches(partition, event.after[partition], cursors | proof)
         self._evaluate(finished)
+
+    def _card(self, event: str) -> Metadata:
+        measured = self._runtime.ledger.health(self._table)
+        if measured is None:
+            return {}
+        return self._card_metadata(
+            lambda: stored_view(self._runtime, measured, self._after), self._table_uuid, event
+        )
 
     def _succeeded(self, partition: PartitionKey) -> bool:
         """Whether all batches of the partition succeeded. The successor of a stale batch counts in its place."""
@@ -149,9 +166,15 @@ class MaintenanceRun(TableRun):
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
         uncounted = [b for b in batches if b.batch_id not in self._counted]
         self._counted.update(b.batch_id for b in uncounted)
-        run_id = self._context.run.run_id
+        run_id, before = self._context.run.run_id, self._before[partition]
+        event = (
+            f"`{partition}`: {counted(before.data_files, 'data file')} and "
+            f"{counted(before.delete_files, 'delete file')} became {number(after.data_files)} and "
+            f"{number(after.delete_files)}, {size(after.data_bytes)}."
+        )
         self._materialize(
-            partition, batch_metadata(self._before[partition], after, batches, uncounted, run_id) | cursors
+            partition,
+            self._card(event) | batch_metadata(before, after, batches, uncounted, run_id) | cursors,
         )
 
     def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:
@@ -186,7 +209,8 @@ class MaintenanceRun(TableRun):
                 if requested is not None:
                     self._materialize(
                         partition,
-                        nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
+                        self._card(f"`{partition}`: nothing to do.")
+                        | nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
                     )
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
                 failures.append(f"{partition}: {status} ({reason}) {self._message(partition)}".rstrip())
@@ -197,7 +221,9 @@ class MaintenanceRun(TableRun):
                 retry = retry or reason is Reason.LEASE_HELD
                 log.warning(f"{partition}: not maintained ({reason}): {SENTENCES[reason]}")
         self._evaluate_all(requested if requested is not None else frozenset(self._batches))
-        self._report_health()
+        if self._batch_outcomes and any(b.outcome not in SUCCESSFUL for _, b in self._batch_outcomes):
+            self._proof_metadata(self._table_uuid)
+        self._report_health(self._table_uuid)
         self._end(outcome, failures, waits=retry)
         self._drop(unknown)
 

@@ -35,19 +35,21 @@ class TableSigns:
 
     def changed(self) -> bool:
         """Whether Dagster must observe the existing table: it never did, the table or its pause changed, a
-        run on it ended since, or other runs wait in the queue."""
+        run on it ended since, other runs wait in the queue, or healthy partitions are left to examine."""
         return self.pointer is not None and (
             self.last is None
             or self.last.pointer != self.pointer
             or self.last.pause != self.pause
             or self.run_ended
+            or self.last.unexamined
             or self.queued not in ("", self.last.queued)
         )
 
     def digest_text(self) -> str:
         """A text that differs for every cause of an observation."""
         run_id = self.last.run_id if self.last is not None and self.run_ended else None
-        return f"{self.table} {self.pointer} {self.pause} {run_id} {self.queued}"
+        examined_ms = self.last.observed_ms if self.last is not None and self.last.unexamined else None
+        return f"{self.table} {self.pointer} {self.pause} {run_id} {self.queued} {examined_ms}"
 
 
 def read_signs(

@@ -11,16 +11,17 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
 from iceberg_maint.runner.lease import run_heartbeat
 
 
-def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
+def build_executor(ledger: Ledger, telemetry: Telemetry = NO_TELEMETRY) -> dg.ExecutorDefinition:
     """One process per run, so that one run has one Spark session. It has the configuration of Dagster's own."""
 
     def make(context: dg.InitExecutorContext) -> dg.Executor:
         create = dg.in_process_executor.executor_creation_fn
         assert create is not None  # Dagster's in-process executor has one
-        return HeartbeatExecutor(create(context), ledger)
+        return HeartbeatExecutor(create(context), ledger, telemetry)
 
     return dg.ExecutorDefinition(
         name=dg.in_process_executor.name,
@@ -31,10 +32,11 @@ def build_executor(ledger: Ledger) -> dg.ExecutorDefinition:
 
 
 class HeartbeatExecutor(dg.Executor):
-    """Executes with another executor, and records the heartbeat that `lost_runs` reads."""
+    """Executes with another executor, and records the heartbeat that `lost_runs` reads. At the end it waits a
+    limited time for the receivers of telemetry."""
 
-    def __init__(self, inner: dg.Executor, ledger: Ledger) -> None:
-        self._inner, self._ledger = inner, ledger
+    def __init__(self, inner: dg.Executor, ledger: Ledger, telemetry: Telemetry = NO_TELEMETRY) -> None:
+        self._inner, self._ledger, self._telemetry = inner, ledger, telemetry
 
     @property
     def retries(self) -> RetryMode:
@@ -46,4 +48,7 @@ class HeartbeatExecutor(dg.Executor):
     ) -> Iterator[dg.DagsterEvent]:
         """Yields Dagster's events. The heartbeat starts before the first."""
         with run_heartbeat(self._ledger, plan_context.run_id):
-            yield from self._inner.execute(plan_context, execution_plan)
+            try:
+                yield from self._inner.execute(plan_context, execution_plan)
+            finally:
+                self._telemetry.close()

@@ -17,10 +17,14 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     combine_outcomes,
 )
-from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.defs.automation import HousekeepingDue
+from iceberg_maint.defs.automation import HousekeepingDue, not_in_progress
+from iceberg_maint.defs.card import assessed_view
 from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
-from iceberg_maint.defs.metadata import cursor_metadata, housekeeping_metadata
+from iceberg_maint.defs.metadata import (
+    cursor_metadata,
+    definition_metadata,
+    housekeeping_metadata,
+)
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
@@ -28,7 +32,7 @@ from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.report.formatting import counted
-from iceberg_maint.runner.assess import assess
+from iceberg_maint.runner.assess import Assessment, assess
 from iceberg_maint.runner.maintain import BatchEnded, Event, OperationEnded, PlanReady, Request, maintain
 from iceberg_maint.runner.runtime import Runtime
 
@@ -47,9 +51,9 @@ def build_housekeeping_asset(
         kinds=set(translator.get_kinds(table)),
         owners=list(translator.get_owners(table)),
         tags=dict(translator.get_tags(table)),
-        group_name=translator.get_group_name(table),
+        group_name=translator.get_housekeeping_group_name(table),
         automation_condition=housekeeping_condition(table, runtime, translator),
-        metadata=dict(translator.get_metadata(table)),
+        metadata=definition_metadata(table, translator),
     )
 
     @dg.multi_asset(
@@ -74,11 +78,15 @@ def housekeeping_condition(
 ) -> dg.AutomationCondition[dg.AssetKey]:
     """A check requests an operation, nothing delays that operation, and neither the data nor the
     housekeeping of the table is in progress."""
-    return (
-        HousekeepingDue(table, runtime, translator)
-        & ~dg.AutomationCondition.in_progress()
-        & ~dg.AutomationCondition.any_deps_in_progress()
+    of_data = dg.AutomationCondition.any_deps_in_progress().with_label(
+        "a run of the table's data is in progress"
     )
+    due = (
+        HousekeepingDue(table, runtime, translator)
+        & not_in_progress()
+        & (~of_data).with_label("no run of the table's data is in progress")
+    )
+    return due.with_label("housekeeping is due and nothing is in progress")
 
 
 class HousekeepingRun(TableRun):
@@ -102,9 +110,9 @@ class HousekeepingRun(TableRun):
             log_evaluations(self._context, evaluations)
             if outcomes:
                 cursors = self._runtime.ledger.cursors(assessment.state.uuid)
-                self._materialize(outcomes, assessment.policy, last_pass, cursors)
+                self._materialize(outcomes, assessment, last_pass, cursors)
         if outcomes:
-            self._report_health()
+            self._report_health(assessment.state.uuid)
             whole = combine_outcomes(outcomes)
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]
             failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
@@ -115,7 +123,7 @@ class HousekeepingRun(TableRun):
         runtime = self._runtime
         approving = replace(runtime, orphan_files=lambda table: runtime.orphan_files(table).approving(digest))
         request = Request(self._context.run.run_id, force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
-        return maintain(self._table, request, approving, self._observe)
+        return maintain(self._table, request, approving, self._report)
 
     def _observe(self, event: Event) -> None:
         log = self._context.log
@@ -138,14 +146,20 @@ class HousekeepingRun(TableRun):
     def _materialize(
         self,
         outcomes: tuple[OperationOutcome, ...],
-        policy: Policy,
+        assessment: Assessment,
         last_pass: Report | None,
         cursors: Mapping[str, Cursor],
     ) -> None:
+        self._batch_outcomes = [(o.operation, b) for o in outcomes for b in o.batches]
+        uuid = assessment.state.uuid
+        proof = self._proof_metadata(uuid) if self._batch_outcomes else {}
         if not _complete(outcomes):
             return
-        hold_seconds = policy.remove_orphan_files.hold_seconds
-        metadata = housekeeping_metadata(outcomes, last_pass, hold_seconds, self._context.run.run_id)
+        run_id = self._context.run.run_id
+        hold_seconds = assessment.policy.remove_orphan_files.hold_seconds
+        metadata = self._card_metadata(lambda: assessed_view(self._runtime, assessment), uuid)
+        metadata |= housekeeping_metadata(outcomes, last_pass, hold_seconds, run_id)
+        metadata |= proof
         metadata |= cursor_metadata(cursors, HOUSEKEEPING_OPERATIONS)
         self._context.log_event(
             dg.AssetMaterialization(self._translator.get_housekeeping_key(self._table), metadata=metadata)

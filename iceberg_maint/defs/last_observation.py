@@ -24,7 +24,9 @@ class LastObservation:
     `pointer` is the metadata location that was observed, empty before the first observation. `observed_ms`
     is its time by the ledger's clock, `sequence_number` the last one of the metadata. `pause` and `hold` are the texts of the pause and of the hold that
     the observation reported. `queued` names the runs on the table that waited in the queue. `run_id` names the last run on the table that started since: the evaluations
-    that Dagster planned for it may have been left without a result.
+    that Dagster planned for it may have been left without a result. `unexamined` says that healthy partitions
+    were never reported as examined. `sizes_before` is the histogram of file sizes before the last run with a
+    commit, `proof` the line of the last proof.
     """
 
     pointer: str = ""
@@ -34,6 +36,9 @@ class LastObservation:
     hold: str = ""
     queued: str = ""
     run_id: str | None = None
+    unexamined: bool = False
+    sizes_before: tuple[int, ...] = ()
+    proof: str = ""
 
 
 _FIELDS = frozenset(f.name for f in fields(LastObservation))
@@ -50,6 +55,7 @@ def read_last_observations(
         chunk = set(ordered[start : start + _KEYS_PER_QUERY])
         for name, text in instance.daemon_cursor_storage.get_cursor_values(chunk).items():
             values = {k: v for k, v in json.loads(text).items() if k in _FIELDS}
+            values["sizes_before"] = tuple(values.get("sizes_before", ()))
             observations[names[name]] = LastObservation(**values)
     return observations
 

@@ -1,7 +1,7 @@
-"""Metadata of events, typed and with labels `iceberg_maint/…`, so that the UI plots the numbers.
+"""Metadata of events, typed and with short labels, so that the UI plots the numbers.
 
-Labels of a table start with `table_`. Dagster draws one line per label, so a partition's number must not
-have the label of its table's number.
+Dagster draws one line per label, so a partition's number must not have the label of its table's number. A
+label of more than 30 characters would cover the column beside it.
 """
 
 from __future__ import annotations
@@ -20,42 +20,31 @@ from iceberg_maint.core.health.metrics import (
     table_metrics,
 )
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import CYCLE, Operation
+from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
 from iceberg_maint.report.formatting import outcome_sentence
 from iceberg_maint.runner.assess import Assessment
 
-NAMESPACE = "iceberg_maint"
 WORST_PARTITIONS = 20
 """Rows of the table on the health page, partitions named of a cursor, and partition observations per table at most."""
-_COMPARED = ("data_files", "small_files", "delete_files", "data_bytes", "delete_ratio")
-_TIMES = (
-    "last_change_ms",
-    "oldest_snapshot_ms",
-    "oldest_equality_delete_ms",
-    "oldest_dangling_equality_delete_ms",
-)
-_HIDDEN = ("min_data_sequence_number", "max_data_sequence_number")
+_MEBIBYTE = 1024 * 1024
 
 Metadata = dict[str, Any]
 
 
-def label(name: str) -> str:
-    """The metadata key of a name."""
-    return f"{NAMESPACE}/{name}"
-
-
 def partition_metadata(health: PartitionHealth, decision: PartitionDecision | None) -> Metadata:
     """Metadata of one partition's observation."""
-    data = _numbers(partition_metrics(health), "")
+    data: Metadata = {f"partition_{name}": value for name, value in _figures(health).items()}
+    data["partition_metrics"] = dg.MetadataValue.json(partition_metrics(health))
     if decision is not None:
-        data[label("verdict")] = dg.MetadataValue.text(decision.verdict.value)
-        data[label("reason")] = _reason(decision.reason)
+        data["verdict"] = dg.MetadataValue.text(decision.verdict.value)
+        data["reason"] = _reason(decision.reason)
     return data
 
 
@@ -73,27 +62,39 @@ def table_metadata(
     unhealthy = sum(1 for p in decision.partitions if p.findings)
     quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
     backlog = decision.backlog()
+    total = measured.total()
     return {
-        **({label("held_by"): dg.MetadataValue.text(held_by)} if held_by else {}),
-        **({label("advice"): dg.MetadataValue.text(advice)} if advice else {}),
-        **_numbers(partition_metrics(measured.total()), "table_"),
-        **_numbers(table_metrics(measured.table_health), "table_"),
-        label("table_unhealthy_partitions"): dg.MetadataValue.int(unhealthy),
-        label("table_due_partitions"): dg.MetadataValue.int(len(backlog)),
-        label("table_backlog_bytes"): dg.MetadataValue.int(sum(p.candidate_bytes for p in backlog)),
-        label("table_quarantined_partitions"): dg.MetadataValue.int(quarantined),
-        label("worst_partitions"): worst_partitions(measured, decision),
-        label("decision"): dg.MetadataValue.md(decision_text(decision)),
-        label("policy"): dg.MetadataValue.json(to_data(policy)),
-        label("snapshot"): dg.MetadataValue.text(str(measured.snapshot_id)),
-        label("metadata_location"): dg.MetadataValue.text(measured.metadata_location),
+        **({"held_by": dg.MetadataValue.text(held_by)} if held_by else {}),
+        **({"advice": dg.MetadataValue.text(advice)} if advice else {}),
+        **_figures(total),
+        "partitions": dg.MetadataValue.int(len(measured.partitions)),
+        "unhealthy_partitions": dg.MetadataValue.int(unhealthy),
+        "due_partitions": dg.MetadataValue.int(len(backlog)),
+        "due_mib": _mebibytes(sum(p.candidate_bytes for p in backlog)),
+        "quarantined": dg.MetadataValue.int(quarantined),
+        "snapshots": dg.MetadataValue.int(measured.table_health.snapshots),
+        "manifests": dg.MetadataValue.int(measured.table_health.manifests),
+        "worst_partitions": worst_partitions(measured, decision),
+        "decision": dg.MetadataValue.md(decision_text(decision)),
+        "metrics": dg.MetadataValue.json(
+            {**partition_metrics(total), **table_metrics(measured.table_health)}
+        ),
+        "policy": dg.MetadataValue.json(to_data(policy)),
+        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),
+        "metadata_location": dg.MetadataValue.text(measured.metadata_location),
         **cursor_metadata(cursors, CYCLE),
     }
 
 
+def definition_metadata(table: TableId, translator: IcebergTranslator) -> Metadata:
+    """Metadata of the definition of both assets of a table: the translator's metadata and its links."""
+    links = {name: dg.MetadataValue.url(url) for name, url in translator.get_links(table).items()}
+    return {**translator.get_metadata(table), **links}
+
+
 def unmeasured_metadata() -> Metadata:
     """Metadata of a table that Dagster has never observed."""
-    return {label("status"): dg.MetadataValue.text("not measured yet")}
+    return {"status": dg.MetadataValue.text("not measured yet")}
 
 
 def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operation]) -> Metadata:
@@ -118,7 +119,7 @@ def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operatio
         if c.operation in operations
     ]
     columns = [dg.TableColumn(n, "string") for n in names] + [dg.TableColumn(n, "int") for n in counts]
-    return {label("cursors"): dg.MetadataValue.table(records, schema=dg.TableSchema(columns))}
+    return {"cursors": dg.MetadataValue.table(records, schema=dg.TableSchema(columns))}
 
 
 def batch_metadata(
@@ -135,21 +136,21 @@ def batch_metadata(
     """
     first, last = batches[0], batches[-1]
     data: Metadata = {}
-    metrics_before, metrics_after = partition_metrics(before), partition_metrics(after)
-    for name in _COMPARED:
-        data[label(f"{name}_before")] = _number(metrics_before[name])
-        data[label(f"{name}_after")] = _number(metrics_after[name])
+    figures_after = _figures(after)
+    for name, value in _figures(before).items():
+        data[f"{name}_before"] = value
+        data[f"{name}_after"] = figures_after[name]
     proofs = [_proof_text(b) for b in batches if b.proof is not None]
     return data | {
-        label("outcome"): dg.MetadataValue.text(last.outcome.value),
-        label("reason"): _reason(last.reason),
-        label("batches"): dg.MetadataValue.int(len(batches)),
+        "outcome": dg.MetadataValue.text(last.outcome.value),
+        "reason": _reason(last.reason),
+        "batches": dg.MetadataValue.int(len(batches)),
         **_batch_figures(uncounted),
-        label("batch_ids"): dg.MetadataValue.text(" ".join(b.batch_id for b in batches)),
-        label("snapshot_before"): dg.MetadataValue.text(str(first.snapshot_before)),
-        label("snapshot_after"): dg.MetadataValue.text(str(last.snapshot_after)),
-        label("proof"): dg.MetadataValue.text("; ".join(proofs) or "none"),
-        label("run_id"): dg.MetadataValue.text(run_id),
+        "batch_ids": dg.MetadataValue.text(" ".join(b.batch_id for b in batches)),
+        "snapshot_before": dg.MetadataValue.text(str(first.snapshot_before)),
+        "snapshot_after": dg.MetadataValue.text(str(last.snapshot_after)),
+        "proof": dg.MetadataValue.text("; ".join(proofs) or "none"),
+        "run_id": dg.MetadataValue.text(run_id),
     }
 
 
@@ -157,25 +158,22 @@ def _batch_figures(batches: Sequence[BatchOutcome]) -> Metadata:
     if not batches:
         return {}
     return {
-        label("batch_input_files"): dg.MetadataValue.int(sum(b.input_files for b in batches)),
-        label("batch_output_files"): dg.MetadataValue.int(sum(b.output_files for b in batches)),
-        label("batch_input_bytes"): dg.MetadataValue.int(sum(b.input_bytes for b in batches)),
-        label("batch_output_bytes"): dg.MetadataValue.int(sum(b.output_bytes for b in batches)),
-        label("batch_delete_files_removed"): dg.MetadataValue.int(
-            sum(b.delete_files_removed for b in batches)
-        ),
-        label("batch_seconds"): dg.MetadataValue.float(round(sum(b.seconds for b in batches), 3)),
-        label("commit_tries"): dg.MetadataValue.int(sum(b.commit_tries for b in batches)),
+        "batch_input_files": dg.MetadataValue.int(sum(b.input_files for b in batches)),
+        "batch_output_files": dg.MetadataValue.int(sum(b.output_files for b in batches)),
+        "batch_input_mib": _mebibytes(sum(b.input_bytes for b in batches)),
+        "batch_output_mib": _mebibytes(sum(b.output_bytes for b in batches)),
+        "batch_delete_files_removed": dg.MetadataValue.int(sum(b.delete_files_removed for b in batches)),
+        "batch_seconds": dg.MetadataValue.float(round(sum(b.seconds for b in batches), 3)),
+        "commit_tries": dg.MetadataValue.int(sum(b.commit_tries for b in batches)),
     }
 
 
 def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -> Metadata:
-    """Metadata of a requested partition without work."""
-    metrics = partition_metrics(health)
-    return {label(f"{name}_after"): _number(metrics[name]) for name in _COMPARED} | {
-        label("outcome"): dg.MetadataValue.text(OutcomeStatus.NO_OP.value),
-        label("reason"): _reason(reason),
-        label("run_id"): dg.MetadataValue.text(run_id),
+    """Metadata of a partition without work: requested, or examined as healthy by an observation."""
+    return {f"{name}_after": value for name, value in _figures(health).items()} | {
+        "outcome": dg.MetadataValue.text(OutcomeStatus.NO_OP.value),
+        "reason": _reason(reason),
+        "run_id": dg.MetadataValue.text(run_id),
     }
 
 
@@ -191,14 +189,14 @@ def housekeeping_check_metadata(
     rewritten, expired or removed. Orphans are those that the last orphan pass, `last_pass`, reported.
     """
     data: Metadata = {
-        label("verdict"): dg.MetadataValue.text(decision.verdict.value),
-        label("reason"): _reason(decision.reason),
+        "verdict": dg.MetadataValue.text(decision.verdict.value),
+        "reason": _reason(decision.reason),
     }
     for finding in (f for p in decision.partitions for f in p.findings):
-        data[label(finding.metric)] = dg.MetadataValue.float(float(finding.value))
-        data[label(f"{finding.metric}_threshold")] = dg.MetadataValue.float(float(finding.threshold))
+        data[finding.metric] = dg.MetadataValue.float(float(finding.value))
+        data[f"{finding.metric}_threshold"] = dg.MetadataValue.float(float(finding.threshold))
     for name, value in sorted(decision.evidence.items()):
-        data[label(name)] = dg.MetadataValue.text(value)
+        data[name] = dg.MetadataValue.text(value)
     if decision.operation == Operation.EXPIRE_SNAPSHOTS:
         expire = [assessment.state.snapshot_by_id(i) for i in assessment.retention.expire]
         records = [
@@ -209,10 +207,8 @@ def housekeeping_check_metadata(
             if s is not None
         ]
         columns = [dg.TableColumn(c, "string") for c in ("snapshot", "operation", "committed")]
-        data[label("would_expire")] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-        data[label("expirable_refs")] = dg.MetadataValue.text(
-            ", ".join(assessment.retention.expire_refs) or "none"
-        )
+        data["would_expire"] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
+        data["expirable_refs"] = dg.MetadataValue.text(", ".join(assessment.retention.expire_refs) or "none")
         if last_expiry is not None:
             data |= _counts(last_expiry.outcome.counts)
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
@@ -225,12 +221,12 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     words = outcome_sentence(last.outcome.outcome, last.outcome.reason, ran=True)
     text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {words}"
     data: Metadata = {
-        label("looked_for_orphans"): dg.MetadataValue.timestamp(last.recorded_ms / 1000),
-        label("last_pass"): dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
+        "looked_for_orphans": dg.MetadataValue.timestamp(last.recorded_ms / 1000),
+        "last_pass": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
         **_counts(last.outcome.counts),
     }
     if last.outcome.unlogged is not None:
-        data[label("unlogged_metadata_files")] = dg.MetadataValue.int(last.outcome.unlogged.files)
+        data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)
     return data | held_metadata(last.outcome.held, hold_seconds)
 
 
@@ -261,18 +257,14 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
     columns += [dg.TableColumn(c, "int") for c in numbers] + [dg.TableColumn(c, "string") for c in texts]
     paths = [dg.TableRecord({"mark": h.mark_id, "path": p}) for h in held for p in h.paths]
     shown = [dg.TableColumn(c, "string") for c in ("mark", "path")]
-    approval: Metadata = {
-        label("approve_by_run_tag"): dg.MetadataValue.text(f"{APPROVE_TAG}: {h.mark_id}")
-        for h in held
-        if h.marked_ms is None
-    }
+    digests = [h.mark_id for h in held if h.marked_ms is None]
+    tag = {"approve_by_run_tag": dg.MetadataValue.text(f"{APPROVE_TAG}: {digests[-1]}")} if digests else {}
+    approval: Metadata = dict(tag)
     return approval | {
-        label("would_remove_files"): dg.MetadataValue.int(sum(h.files for h in held)),
-        label("would_remove_bytes"): dg.MetadataValue.int(sum(h.size_bytes for h in held)),
-        label("would_remove"): dg.MetadataValue.table(marks, schema=dg.TableSchema(columns)),
-        label("would_remove_paths"): dg.MetadataValue.table(
-            paths[:WORST_PARTITIONS], schema=dg.TableSchema(shown)
-        ),
+        "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
+        "would_remove_bytes": dg.MetadataValue.int(sum(h.size_bytes for h in held)),
+        "would_remove": dg.MetadataValue.table(marks, schema=dg.TableSchema(columns)),
+        "would_remove_paths": dg.MetadataValue.table(paths[:WORST_PARTITIONS], schema=dg.TableSchema(shown)),
     }
 
 
@@ -281,12 +273,12 @@ def housekeeping_metadata(
 ) -> Metadata:
     """Metadata of the housekeeping asset's materialization: the counts of each operation in one run, and
     the orphans that the last orphan pass has left."""
-    data: Metadata = {label("run_id"): dg.MetadataValue.text(run_id)}
+    data: Metadata = {"run_id": dg.MetadataValue.text(run_id)}
     counts: dict[str, int] = {}
     for outcome in outcomes:
         words = outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {words}"
-        data[label(outcome.operation)] = dg.MetadataValue.text(text)
+        data[outcome.operation.value] = dg.MetadataValue.text(text)
         for batch in outcome.batches:
             # An expiry and an orphan pass both move and delete released files. What is held at the end counts.
             for name, value in batch.counts.items():
@@ -296,7 +288,7 @@ def housekeeping_metadata(
 
 
 def _counts(counts: Mapping[str, int]) -> Metadata:
-    return {label(name): dg.MetadataValue.int(value) for name, value in counts.items()}
+    return {name: dg.MetadataValue.int(value) for name, value in counts.items()}
 
 
 def _utc(at_ms: int) -> str:
@@ -352,21 +344,21 @@ def decision_text(decision: Decision) -> str:
     return "\n".join(lines)
 
 
-def _numbers(metrics: Mapping[str, object], prefix: str) -> Metadata:
-    data: Metadata = {}
-    for name, value in metrics.items():
-        if name in _HIDDEN or value is None or isinstance(value, tuple):
-            continue
-        if name in _TIMES and isinstance(value, int):
-            data[label(prefix + name.removesuffix("_ms"))] = dg.MetadataValue.timestamp(value / 1000)
-        else:
-            data[label(prefix + name)] = _number(value)
-    return data
+def _figures(health: PartitionHealth) -> Metadata:
+    """The few numbers that a person follows over time, in units."""
+    return {
+        "files": dg.MetadataValue.int(health.data_files),
+        "small_files": dg.MetadataValue.int(health.small_files),
+        "delete_files": dg.MetadataValue.int(health.delete_files),
+        "deleted_percent": dg.MetadataValue.float(round(100 * health.delete_ratio, 2)),
+        "size_mib": _mebibytes(health.data_bytes),
+        "rows": dg.MetadataValue.int(health.records),
+    }
 
 
-def _number(value: object) -> dg.IntMetadataValue | dg.FloatMetadataValue:
-    plain = _plain(value)
-    return dg.MetadataValue.int(plain) if isinstance(plain, int) else dg.MetadataValue.float(plain)
+def _mebibytes(size_bytes: int) -> dg.FloatMetadataValue:
+    """MiB, to four significant digits."""
+    return dg.MetadataValue.float(float(f"{size_bytes / _MEBIBYTE:.4g}"))
 
 
 def _plain(value: object) -> int | float:

@@ -16,6 +16,9 @@ HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_
 ENGINE_TAG = "iceberg_maint/engine"
 """Run tag of the maintenance runs that the sensors request. `dagster.yaml` limits how many of these runs run
 at once."""
+TABLE_TAG = "iceberg_maint/table"
+"""Run tag with the table's name, of every run that maintains a table. An observe run has the names of its
+tables."""
 FORCE_TAG = "iceberg_maint/force"
 """Run tag. With the value `true` a run rewrites its requested partitions even if they are healthy."""
 APPROVE_TAG = "iceberg_maint/approve_orphans"

@@ -4,13 +4,20 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
+from iceberg_maint.core.model.ids import (
+    CYCLE,
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.defs.card import CARD, assessed_view, described, last_proof
 from iceberg_maint.defs.checks import (
     MAX_FAILING,
     housekeeping_evaluations,
@@ -21,6 +28,12 @@ from iceberg_maint.defs.checks import (
     unreadable_evaluation,
 )
 from iceberg_maint.defs.due_observations import read_signs
+from iceberg_maint.defs.examined import (
+    MAX_EXAMINED,
+    examined_housekeeping,
+    examined_partitions,
+    unexamined_partitions,
+)
 from iceberg_maint.defs.instance import busy_assets, initialize_pools, queued_runs
 from iceberg_maint.defs.last_observation import (
     LastObservation,
@@ -30,7 +43,7 @@ from iceberg_maint.defs.last_observation import (
 )
 from iceberg_maint.defs.metadata import (
     WORST_PARTITIONS,
-    label,
+    Metadata,
     partition_metadata,
     rank,
     table_metadata,
@@ -46,8 +59,9 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.report.advice import advice_of
 from iceberg_maint.report.holds import hold, pauses_text
+from iceberg_maint.report.table_card import table_card
 from iceberg_maint.report.throughput import ESTIMATE_RECORDS
-from iceberg_maint.runner.assess import Assessment, assess, make_plans
+from iceberg_maint.runner.assess import Assessment, assess, make_plans, report_observed
 from iceberg_maint.runner.runtime import Runtime
 
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
@@ -92,6 +106,15 @@ def build_observe_job(
         observe_tables()
 
     return observe_iceberg
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """The run that ends with an observation. `sizes_before` is the histogram of file sizes before it, empty if it
+    committed nothing; so is `proof`, the line of its proof."""
+
+    sizes_before: tuple[int, ...] = ()
+    proof: str = ""
 
 
 class Observation:
@@ -158,34 +181,59 @@ class Observation:
             or s.last.observed_ms <= oldest_ms
         ]
 
-    def observe_table(self, table: TableId) -> None:
-        """Measures one table, reports it to Dagster, and stores the observation. Raises what reading the
-        table raises."""
+    def observe_table(self, table: TableId, run: ReportedRun | None = None) -> None:
+        """Measures one table, reports it to Dagster, and stores the observation. `run` is the run on the table
+        that ends with this observation. Raises what reading the table raises."""
         key = self._translator.get_asset_key(table)
         last = read_last_observation(self._instance, key) or LastObservation()
         ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
         before = self._runtime.ledger.health(table)
         pauses = self._runtime.ledger.pauses()
         assessment = assess(table, self._runtime, CYCLE)
+        report_observed(assessment, self._runtime)
         data = assessment.only(DATA_OPERATIONS)
         held_by = hold(data.decision)
         self._sync_partitions(data.measured)
         self._log_partitions(data, before, last.sequence_number)
-        self._log_checks(data, held_by, again=held_by != last.hold)
+        advice = self._advice(data)
+        sizes_before = run.sizes_before if run is not None and run.sizes_before else last.sizes_before
+        proof = last.proof if run is None or not run.proof else run.proof
+        view = replace(
+            assessed_view(self._runtime, assessment),
+            before=sizes_before,
+            proof=proof,
+            advice=advice,
+            run_id=self._run_id,
+        )
+        text = described(
+            self._runtime,
+            self._context.log,
+            table,
+            lambda: table_card(replace(view, proof=last_proof(self._runtime, str(table)) or proof)),
+        )
+        card: Metadata = {CARD: text}
+        # A run reports what it did; what else is healthy is for the observe job.
+        examined, unexamined = self._examine(assessment, card, limit=MAX_EXAMINED if run is None else 0)
+        self._log_checks(data, held_by, examined, again=held_by != last.hold)
         last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
         expiry = last_expiry(self._runtime, assessment.state.uuid)
         cursors = self._runtime.ledger.cursors(assessment.state.uuid)
         log_evaluations(
             self._context, housekeeping_evaluations(assessment, self._translator, last_pass, expiry)
         )
-        advice = self._advice(data)
         title = f"{data.decision.verdict.value} ({data.decision.reason.value})"
+        latest = self._instance.get_latest_materialization_event(key)
+        shown = latest.asset_materialization if latest is not None else None
+        if shown is not None and shown.partition:
+            # The overview of an asset shows its latest materialization, with observations of that partition only.
+            self._context.log_event(dg.AssetObservation(key, partition=shown.partition, metadata=card))
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
                 key,
                 description=f"{title}: held by {held_by}" if held_by else title,
-                metadata=table_metadata(
+                metadata=card
+                | table_metadata(
                     data.measured, data.policy, data.history, data.decision, cursors, held_by, advice
                 ),
             )
@@ -197,6 +245,9 @@ class Observation:
             pause=pauses_text(pauses, table, assessment.state.uuid),
             hold=held_by,
             queued=self._queued.get(key, ""),
+            unexamined=unexamined,
+            sizes_before=sizes_before,
+            proof=proof,
         )
         self._store(key, observation, last.run_id if last.run_id in ended else None, data)
 
@@ -211,6 +262,23 @@ class Observation:
         if run_id == ended_run or (run_id == self._run_id and not self._stale(data)):
             run_id = None
         store_last_observation(self._instance, key, replace(observation, run_id=run_id))
+
+    def _examine(self, assessment: Assessment, card: Metadata, limit: int) -> tuple[list[PartitionKey], bool]:
+        """Reports healthy housekeeping and up to `limit` healthy partitions that Dagster shows as missing.
+        Returns the last of these partitions, whose checks show the health of all, and whether others are left."""
+        table, data = assessment.state.table, assessment.only(DATA_OPERATIONS)
+        key = self._translator.get_asset_key(table)
+        missing = unexamined_partitions(self._instance, key, data.measured, data.decision)
+        partitions = missing[:limit]
+        housekeeping = assessment.only(HOUSEKEEPING_OPERATIONS).decisions
+        for event in (
+            *examined_partitions(key, data.measured, partitions, self._run_id, card),
+            *examined_housekeeping(
+                self._instance, self._translator.get_housekeeping_key(table), housekeeping, card
+            ),
+        ):
+            self._context.log_event(event)
+        return partitions[-1:], len(missing) > len(partitions)
 
     def _advice(self, assessment: Assessment) -> str:
         """What a run would do in mode advise. A plan that cannot be made leaves the text empty."""
@@ -278,10 +346,12 @@ class Observation:
             self._instance, self._translator, assessment.measured, assessment.policy, now_ms, unhealthy
         )
 
-    def _log_checks(self, assessment: Assessment, held_by: str, *, again: bool) -> None:
-        """Evaluates the checks that Dagster does not show as they are; `again` those of all unhealthy
-        partitions, up to the limit."""
-        stale = self._stale(assessment)
+    def _log_checks(
+        self, assessment: Assessment, held_by: str, examined: Sequence[PartitionKey], *, again: bool
+    ) -> None:
+        """Evaluates the checks that Dagster does not show as they are, and those of `examined` partitions;
+        `again` those of all unhealthy partitions, up to the limit."""
+        stale = list(dict.fromkeys([*self._stale(assessment), *examined]))
         if again:
             unhealthy = [p.partition for p in rank(assessment.decision) if p.findings][:MAX_FAILING]
             stale = list(dict.fromkeys([*stale, *unhealthy]))
@@ -314,6 +384,6 @@ class Observation:
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(table),
-                metadata={label("table_error"): dg.MetadataValue.text(text)},
+                metadata={"error": dg.MetadataValue.text(text)},
             )
         )

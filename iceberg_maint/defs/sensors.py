@@ -6,8 +6,11 @@ No `from __future__ import annotations` here: Dagster reads the annotations of i
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster_shared.record import copy
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.checks import NOT_MEASURED, unmeasured_evaluation
@@ -17,9 +20,10 @@ from iceberg_maint.defs.due_observations import TableSigns, read_signs
 from iceberg_maint.defs.instance import check_instance, observing
 from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
 from iceberg_maint.defs.metadata import unmeasured_metadata
-from iceberg_maint.defs.names import ENGINE_TAG
+from iceberg_maint.defs.names import ENGINE_TAG, TABLE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.report.formatting import shortened
 from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_SENSOR = 200
@@ -30,15 +34,47 @@ REPEAT_AFTER_SECONDS = 600
 """A change whose observe run failed is requested again after this time."""
 
 CHANGES_INTERVAL_SECONDS = 60
-"""Seconds between two comparisons of the tables with their catalogs."""
+"""Seconds between two comparisons of the tables with their catalogs at most."""
 AUTOMATION_INTERVAL_SECONDS = 30
-"""Seconds between two evaluations of automation. Each evaluation queries the ledger once per table."""
+"""Seconds between two evaluations of automation at most. Each evaluation queries the ledger once per table."""
+SHORTEST_INTERVAL_SECONDS = 10
+"""Seconds between two ticks of a sensor at least. Dagster's daemon looks for due ticks every five seconds."""
+TABLES_OF_FULL_INTERVAL = 100
+"""A location of this many tables has the longest intervals. One of fewer tables ticks as much more often as it
+has fewer tables, so no location compares more tables per second than one of this size does."""
 
 _UNDER_WAY = "an observe run is queued or running"
 
 Reload = Callable[[str | None, str], str]
 """Requests a reload of the code location of this name, for this cause, and returns the result as a
 sentence."""
+
+
+def tick_interval(longest_seconds: int, tables: int) -> int:
+    """Seconds between two ticks of a sensor over this many tables."""
+    by_tables = longest_seconds * tables // TABLES_OF_FULL_INTERVAL
+    return min(longest_seconds, max(SHORTEST_INTERVAL_SECONDS, by_tables))
+
+
+class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
+    """An automation sensor whose runs have a tag with the name of their table. `names` maps asset key → name."""
+
+    def __init__(self, name: str, names: Mapping[dg.AssetKey, str], **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self._names = names
+
+    def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
+        """Evaluates the conditions. A request of several tables gets no tag: it becomes a backfill, and each
+        run of it adds its tag when it starts."""
+        data = super().evaluate_tick(context)
+        return copy(data, run_requests=[self._tagged(request) for request in data.run_requests or ()])
+
+    def _tagged(self, request: dg.RunRequest) -> dg.RunRequest:
+        names = {self._names.get(key) for key in request.asset_selection or ()}
+        name = names.pop() if len(names) == 1 else None
+        return (
+            request if name is None else request.with_replaced_attrs(tags={**request.tags, TABLE_TAG: name})
+        )
 
 
 def build_automation_sensors(
@@ -49,17 +85,22 @@ def build_automation_sensors(
     They run in the code location: the daemon does not know our own condition and would never evaluate it.
     """
     return [
-        dg.AutomationConditionSensorDefinition(
+        MaintenanceSensor(
             f"maintenance_{number}",
+            {
+                key: str(t)
+                for t in chunk
+                for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
+            },
             target=dg.AssetSelection.assets(
                 *(translator.get_asset_key(t) for t in chunk),
                 *(translator.get_housekeeping_key(t) for t in chunk),
             ),
             use_user_code_server=True,
             default_status=status,
-            minimum_interval_seconds=AUTOMATION_INTERVAL_SECONDS,
+            minimum_interval_seconds=tick_interval(AUTOMATION_INTERVAL_SECONDS, len(tables)),
             run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
-            description="Requests the partitions whose checks fail and whose maintenance is due, and housekeeping.",
+            description="Requests the partitions whose maintenance is due, and the housekeeping that is due.",
         )
         for number, chunk in enumerate(_chunks(tables, TABLES_PER_SENSOR))
     ]
@@ -121,7 +162,7 @@ def build_changes_sensor(
             "of the tables that changed."
         ),
         job=job,
-        minimum_interval_seconds=CHANGES_INTERVAL_SECONDS,
+        minimum_interval_seconds=tick_interval(CHANGES_INTERVAL_SECONDS, len(tables)),
         default_status=status,
     )
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -206,7 +247,11 @@ def _stored(path: Path) -> tuple[TableId, ...]:
 
 def _observe_request(tables: Sequence[TableId], run_key: str) -> dg.RunRequest:
     config = {"tables": [str(t) for t in tables]}
-    return dg.RunRequest(run_key=run_key, run_config={"ops": {"observe_tables": {"config": config}}})
+    return dg.RunRequest(
+        run_key=run_key,
+        run_config={"ops": {"observe_tables": {"config": config}}},
+        tags={TABLE_TAG: shortened([str(t) for t in tables])},
+    )
 
 
 def _chunks(tables: Sequence[TableId], size: int) -> list[Sequence[TableId]]:

@@ -12,6 +12,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.automation import maintenance_condition
 from iceberg_maint.defs.checks import check_specs
 from iceberg_maint.defs.data_run import MaintenanceRun
+from iceberg_maint.defs.metadata import definition_metadata
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.runtime import Runtime
 
@@ -33,7 +34,7 @@ def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTrans
         tags=dict(translator.get_tags(table)),
         group_name=translator.get_group_name(table),
         automation_condition=maintenance_condition(table, runtime, translator),
-        metadata=dict(translator.get_metadata(table)),
+        metadata=definition_metadata(table, translator),
     )
 
     @dg.multi_asset(

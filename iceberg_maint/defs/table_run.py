@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn
 
 import dagster as dg
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
-from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.defs.card import CARD, PROOF, described, last_proof
 from iceberg_maint.defs.last_observation import store_run
-from iceberg_maint.defs.names import FORCE_TAG
-from iceberg_maint.defs.observe import Observation
+from iceberg_maint.defs.metadata import Metadata
+from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
+from iceberg_maint.defs.observe import Observation, ReportedRun
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
+from iceberg_maint.report.certificate import Certificate, certificate_markdown, certificate_of
+from iceberg_maint.report.progress_line import progress_line
 from iceberg_maint.report.refusals import refusal
-from iceberg_maint.runner.maintain import Event, Request, maintain
+from iceberg_maint.report.table_card import TableView, proof_line, table_card
+from iceberg_maint.runner.maintain import Event, Progress, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -30,6 +37,11 @@ The code applies it, not the op's `retry_policy`: Dagster would then also retry 
 """
 SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
 """Outcomes that are logged without an error."""
+_ORIGINS = {
+    "dagster/sensor_name": "sensor",
+    "dagster/schedule_name": "schedule",
+    "dagster/backfill": "backfill",
+}
 _TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
@@ -49,6 +61,10 @@ class TableRun(ABC):
         self._context, self._table, self._translator = context, table, translator
         self._runtime = runtime.on_session(session)
         self._requested: frozenset[PartitionKey] | None = None
+        self._sizes_before: tuple[int, ...] = ()
+        self._started_ms = runtime.clock.now_ms()
+        self._batch_outcomes: list[tuple[Operation, BatchOutcome]] = []
+        omit_missing_outputs(context.log)
 
     def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
         """Maintains these partitions, or all, with the operations of the class.
@@ -59,6 +75,8 @@ class TableRun(ABC):
         context = self._context
         self._requested = partitions
         store_run(context.instance, self._translator.get_asset_key(self._table), context.run.run_id)
+        if TABLE_TAG not in context.run.tags:
+            context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: str(self._table)})
         # Each retry of Dagster within a run has its own lease.
         retry = f"-{context.retry_number}" if context.retry_number else ""
         request = Request(
@@ -66,9 +84,12 @@ class TableRun(ABC):
             partitions=partitions,
             force=context.run.tags.get(FORCE_TAG) == "true",
             operations=tuple(self.operations),
+            started_by=started_in_dagster(context.run.tags),
         )
+        measured = self._runtime.ledger.health(self._table)
+        self._sizes_before = measured.total().size_histogram if measured is not None else ()
         try:
-            return maintain(self._table, request, self._runtime, self._observe)
+            return maintain(self._table, request, self._runtime, self._report)
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
             message = f"{self._table}: stopped in order: {self._progress()}, the rest resumes"
             context.log.warning(message)
@@ -88,15 +109,64 @@ class TableRun(ABC):
     def _evaluate_stopped(self) -> None:
         """Evaluates the checks of a run that was terminated."""
 
-    def _report_health(self) -> None:
+    def _report_health(self, table_uuid: str) -> None:
         """Reports the table's health at the end of the run, as the observe job does. An error here does not
         change the result of the run: the sensor requests an observation."""
         try:
             observation = Observation(self._context, [self._table], self._runtime, self._translator)
-            observation.observe_table(self._table)
+            committed = any(b.snapshot_after is not None for _, b in self._batch_outcomes)
+            sizes_before = self._sizes_before if committed else ()
+            observation.observe_table(self._table, ReportedRun(sizes_before, self._last_proof(table_uuid)))
         except Exception as error:  # noqa: BLE001 - the maintenance is done
             why = self._runtime.redacted_error(error)
             self._context.log.warning(f"{self._table}: health not reported: {type(why).__name__}: {why}")
+
+    def _described(self, describe: Callable[[], str]) -> dg.MarkdownMetadataValue:
+        return described(self._runtime, self._context.log, self._table, describe)
+
+    def _proof_metadata(self, table_uuid: str) -> Metadata:
+        """The certificate of this run so far. It is logged too."""
+        text = self._described(lambda: certificate_markdown(self._certificate(table_uuid)))
+        self._context.log.info(text.value)
+        return {PROOF: text}
+
+    def _card_metadata(self, look: Callable[[], TableView], table_uuid: str, event: str = "") -> Metadata:
+        """The table card at this moment. `event` says what happened to a partition."""
+
+        def card() -> str:
+            proof = self._last_proof(table_uuid) or last_proof(self._runtime, str(self._table))
+            run_id = self._context.run.run_id
+            return table_card(
+                replace(look(), before=self._sizes_before, proof=proof, event=event, run_id=run_id)
+            )
+
+        return {CARD: self._described(card)}
+
+    def _last_proof(self, table_uuid: str) -> str:
+        """The line of the proof of this run so far; empty without a commit."""
+        proved = self._certificate(table_uuid)
+        return proof_line(proved) if proved.committed else ""
+
+    def _certificate(self, table_uuid: str) -> Certificate:
+        """The certificate of the batches of this run so far."""
+        run = self._context.run
+        return certificate_of(
+            self._batch_outcomes,
+            run_id=run.run_id,
+            table=str(self._table),
+            table_uuid=table_uuid,
+            origin=started_in_dagster(run.tags),
+            started_ms=self._started_ms,
+            ended_ms=self._runtime.clock.now_ms(),
+        )
+
+    def _report(self, event: Event) -> None:
+        """Reports an event to Dagster. Progress goes to the log."""
+        if isinstance(event, Progress):
+            line = progress_line(event.step, event.batch, event.seconds, event.work)
+            self._context.log.info(f"{event.operation}: {line}")
+        else:
+            self._observe(event)
 
     @abstractmethod
     def _observe(self, event: Event) -> None:
@@ -121,6 +191,20 @@ class TableRun(ABC):
 
     def _refusal(self, reason: Reason) -> RefusedError | None:
         return refusal(str(self._table), reason, self._runtime.ledger.health(self._table))
+
+
+def started_in_dagster(tags: Mapping[str, str]) -> str:
+    """Who started the run, by its tags."""
+    for tag, what in _ORIGINS.items():
+        if tag in tags:
+            return f"Dagster {what} {tags[tag]}"
+    return f"{tags['user']} in Dagster" if "user" in tags else "a person in Dagster"
+
+
+def omit_missing_outputs(log: logging.Logger) -> None:
+    """Omits Dagster's message on outputs without a result from the log. The run logs its events when they
+    happen; an output would be an event at its end."""
+    log.addFilter(lambda record: "did not yield or return expected outputs" not in record.getMessage())
 
 
 @contextmanager

@@ -11,12 +11,11 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import FORCE_TAG
 
-_HOUSEKEEPING = "housekeeping"
+_HOUSEKEEPING = "__housekeeping"
+"""End of the last part of the key of a housekeeping asset, and of its group."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """The characters of a part of an asset key. Dagster derives names of outputs and checks from it
 (`AssetKey.to_python_identifier`, which accepts a dot too; only parts that are encoded here have one)."""
-_PARTS_OF_A_TABLE = 3
-"""The fewest parts a table has; a namespace of that many could be a table too."""
 
 
 class IcebergTranslator:
@@ -41,17 +40,17 @@ class IcebergTranslator:
         """`prefix / catalog / namespace… / table`, with each part as in the catalog if Dagster accepts it.
 
         Another part becomes plain letters, a dot and a digest of its name in the catalog. The same holds
-        for a table named `housekeeping` whose namespace could be a table. Different tables have different
-        keys.
+        for the name of a table that ends with `__housekeeping`. Different tables have different keys.
         """
         parts = [p if _PLAIN.fullmatch(p) else _encoded(p) for p in table.parts]
-        if table.name == _HOUSEKEEPING and len(table.parts) > _PARTS_OF_A_TABLE:
+        if table.name.endswith(_HOUSEKEEPING):
             parts[-1] = _encoded(table.name)
         return dg.AssetKey([*self.prefix, *parts])
 
     def get_housekeeping_key(self, table: TableId) -> dg.AssetKey:
-        """Key of the table's housekeeping asset: the table's own key and `housekeeping`."""
-        return dg.AssetKey([*self.get_asset_key(table).path, _HOUSEKEEPING])
+        """Key of the table's housekeeping asset: the table's own key, its last part with `__housekeeping`."""
+        *parents, name = self.get_asset_key(table).path
+        return dg.AssetKey([*parents, f"{name}{_HOUSEKEEPING}"])
 
     def get_check_key(self, table: TableId, check: str) -> dg.AssetCheckKey:
         """Key of one check of the table."""
@@ -65,6 +64,10 @@ class IcebergTranslator:
         """Asset group: catalog and namespace."""
         return re.sub(r"[^A-Za-z0-9_]", "_", "__".join(table.parts[:-1]))
 
+    def get_housekeeping_group_name(self, table: TableId) -> str:
+        """Asset group of the housekeeping: that of the tables, with `__housekeeping`."""
+        return f"{self.get_group_name(table)}{_HOUSEKEEPING}"
+
     def get_owners(self, table: TableId) -> Sequence[str]:  # noqa: ARG002 - for subclasses
         """Owners of both assets: e-mail addresses, or `team:` and a name."""
         return ()
@@ -77,12 +80,21 @@ class IcebergTranslator:
         """Kinds of both assets, which Dagster shows as icons; at most three."""
         return frozenset({"iceberg", "spark"})
 
+    def get_links(self, table: TableId) -> Mapping[str, str]:  # noqa: ARG002 - for subclasses
+        """Links of both assets, text to URL, such as a dashboard or a runbook. The definition metadata shows
+        them."""
+        return {}
+
     def get_description(self, table: TableId) -> str:
         """Description of the table's asset."""
         return (
             f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is not "
             f"changed unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
-            "order in which the partitions were first observed."
+            "order in which the partitions were first observed.\n\n"
+            "**Materialized** is a partition that was healthy when it was examined first, or that maintenance "
+            "has healed. **Missing** is a partition that was due when it was examined first and waits for its "
+            "first maintenance, or that was not examined yet; its rows are all there. The checks show the "
+            "present health of both."
         )
 
     def get_housekeeping_description(self, table: TableId) -> str:

@@ -31,7 +31,7 @@ from iceberg_maint.ledger import (
 )
 from iceberg_maint.ledger import table_history as past
 from iceberg_maint.ledger.database import Database
-from iceberg_maint.ledger.schema import db_now_ms
+from iceberg_maint.ledger.schema import db_now_ms, installation
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import (
     Attempt,
@@ -56,6 +56,7 @@ class SqlLedger:
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._database = Database(url, read_only=read_only)
+        self._installation: str | None = None
 
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
@@ -64,6 +65,12 @@ class SqlLedger:
     def now_ms(self) -> int:
         with self._database.read() as conn:
             return conn.scalar(select(db_now_ms())) or 0
+
+    def installation(self) -> str:
+        if self._installation is None:
+            with self._database.read() as conn:
+                self._installation = str(conn.execute(select(installation.c.id)).scalar_one())
+        return self._installation
 
     # clocks
     def clock_mark(self, boot: str | None) -> ClockMark:
@@ -257,6 +264,14 @@ class SqlLedger:
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
         with self._database.read() as conn:
             return records.newest(conn, table, limit)
+
+    def records_of_run(self, run_id: str) -> tuple[Record, ...]:
+        with self._database.read() as conn:
+            return records.of_run(conn, run_id)
+
+    def last_proved(self, table: str) -> Record | None:
+        with self._database.read() as conn:
+            return records.last_proved(conn, table)
 
     def has_unrecorded_runs(self, table_uuid: str) -> bool:
         with self._database.read() as conn:

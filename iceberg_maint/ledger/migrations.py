@@ -7,11 +7,12 @@ There is no downgrade: an older program refuses a newer ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, inspect, select, text
 
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.ledger.schema import db_now_ms, metadata, schema_version
+from iceberg_maint.ledger.schema import db_now_ms, installation, metadata, schema_version
 
 Step = Callable[[Connection], None]
 
@@ -69,6 +70,15 @@ def _keep_who_paused(conn: Connection) -> None:
     conn.execute(text("ALTER TABLE icm_pause ADD COLUMN paused_by TEXT"))
 
 
+def _identify(conn: Connection) -> None:
+    conn.execute(text("CREATE TABLE icm_installation (id VARCHAR(64) NOT NULL, PRIMARY KEY (id))"))
+    _give_id(conn)
+
+
+def _give_id(conn: Connection) -> None:
+    conn.execute(insert(installation).values(id=uuid4().hex))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -76,6 +86,7 @@ STEPS: Mapping[int, Step] = {
     5: _hear_runs,
     6: _keep_clock_marks,
     7: _keep_who_paused,
+    8: _identify,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 
@@ -93,6 +104,7 @@ def migrate(conn: Connection, steps: Mapping[int, Step] = STEPS) -> None:
         )
     if current == 0:
         metadata.create_all(conn)
+        _give_id(conn)
         _stamp(conn, newest)
         return
     for version in range(current + 1, newest + 1):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select
 
 from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ledger import unrecorded_runs
 from iceberg_maint.ledger.order import OutOfOrderError
@@ -51,9 +52,36 @@ def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...
     included if its UUID is known."""
     query = select(record.c.body).order_by(record.c.ordinal.desc()).limit(limit)
     if table is not None:
-        same = select(health.c.table_uuid).where(health.c.table_name == table).scalar_subquery()
-        query = query.where(or_(record.c.table_name == table, record.c.table_uuid == same))
+        query = query.where(_of_table(table))
     return tuple(loads(Record, body) for body in conn.scalars(query))
+
+
+def of_run(conn: Connection, run_id: str) -> tuple[Record, ...]:
+    """Returns the records of the runs whose id begins with this text, oldest first."""
+    text = f'"run_id":{dumps(run_id)[:-1]}'
+    query = select(record.c.body).where(record.c.body.contains(text, autoescape=True))
+    found = (loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal)))
+    return tuple(r for r in found if r.run_id.startswith(run_id))
+
+
+def last_proved(conn: Connection, table: str) -> Record | None:
+    """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
+    query = select(record.c.body).where(
+        _of_table(table), record.c.body.contains('"proof":{', autoescape=True)
+    )
+    for body in conn.scalars(query.order_by(record.c.ordinal.desc())):
+        found = loads(Record, body)
+        if found.operation in DATA_OPERATIONS and any(
+            b.snapshot_after is not None and b.proof is not None for b in found.outcome.batches
+        ):
+            return found
+    return None
+
+
+def _of_table(table: str) -> ColumnElement[bool]:
+    """The records of this name, and of the table that has the name now."""
+    same = select(health.c.table_uuid).where(health.c.table_name == table).scalar_subquery()
+    return or_(record.c.table_name == table, record.c.table_uuid == same)
 
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:

@@ -251,6 +251,13 @@ clock = Table(
     Column("newest_ms", BigInteger, nullable=False),
 )
 
+# One row: the id of this ledger. Snapshot summaries carry it.
+installation = Table(
+    "icm_installation",
+    metadata,
+    Column("id", String(64), primary_key=True),
+)
+
 # Active Dagster runs, each with the time of its last heartbeat.
 run = Table(
     "icm_run",

@@ -44,7 +44,8 @@ class Written:
     """The output of one batch with its proof. Nothing is committed yet.
 
     `memory` is None if no equality deletes were applied. `scratch_bytes` is the size of temporary files,
-    which are deleted before the commit. `adopted`: another process wrote the files.
+    which are deleted before the commit. `adopted`: another process wrote the files. `note` says why another strategy
+    than the planned one wrote them.
     """
 
     files: tuple[WrittenFile, ...]
@@ -52,6 +53,7 @@ class Written:
     memory: MemoryUse | None = None
     scratch_bytes: int = 0
     adopted: bool = False
+    note: str = ""
 
     @property
     def output_bytes(self) -> int:
@@ -107,7 +109,7 @@ class CommitContext:
     returns what may expire of the table in this metadata, or None if the table has other metadata by then.
     `publish_wait(pending)` is called before the swap of a new snapshot. It returns the wait for what this commit
     would keep from being published, None if the policy does not wait. `checks_commit_base` is that of `Catalog`. Where it is false, the engine searches for refs and snapshots that
-    an expiry removed by accident.
+    an expiry removed by accident. `installation` is the installation id that the snapshot summary carries.
     """
 
     token: str
@@ -119,6 +121,21 @@ class CommitContext:
     retention: Callable[[str], Retention | None] = _no_retention
     checks_commit_base: bool = False
     publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = _no_wait
+    installation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkProgress:
+    """What the engine does now, and the figures of the current batch so far. `groups` are the parts that it
+    writes at the same time or one after the other. A figure that the engine does not know is 0."""
+
+    step: str
+    groups_done: int = 0
+    groups: int = 0
+    rows_read: int = 0
+    bytes_read: int = 0
+    rows_written: int = 0
+    bytes_written: int = 0
 
 
 class Engine(Protocol):
@@ -151,6 +168,10 @@ class Engine(Protocol):
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate. Each try uses a new operation on freshly loaded metadata."""
+        ...
+
+    def progress(self) -> WorkProgress:
+        """Returns the progress of the current batch. Called from another thread."""
         ...
 
     def cancel(self) -> None:

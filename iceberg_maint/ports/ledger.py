@@ -151,6 +151,11 @@ class Ledger(Protocol):
         ...
 
     # clocks
+    def installation(self) -> str:
+        """Returns the id of this ledger, which identifies the installation in snapshot summaries. It never
+        changes."""
+        ...
+
     def clock_mark(self, boot: str | None) -> ClockMark:
         """Returns the stored readings of clocks, of this boot and of all machines."""
         ...
@@ -360,6 +365,14 @@ class Ledger(Protocol):
 
     def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
         """Returns records, newest first."""
+        ...
+
+    def records_of_run(self, run_id: str) -> tuple[Record, ...]:
+        """Returns the records of the runs whose id begins with this text, oldest first."""
+        ...
+
+    def last_proved(self, table: str) -> Record | None:
+        """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
         ...
 
     def has_unrecorded_runs(self, table_uuid: str) -> bool:

@@ -9,7 +9,7 @@ from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.report.formatting import counted, duration, number, size
+from iceberg_maint.report.formatting import counted, duration, number, share, size
 from iceberg_maint.report.holds import ADVISE
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.throughput import estimate_seconds
@@ -33,12 +33,12 @@ class Advice:
         """What a run would do, and what holds it."""
         if not self.batches:
             return (
-                f"{number(self.due_partitions)} of {number(self.partitions)} partitions are due, but a run would "
+                f"{share(self.due_partitions, self.partitions, 'partition')} due, but a run would "
                 f"gain nothing. Held by {ADVISE}."
             )
         seconds = "" if self.estimate_seconds is None else f", about {duration(self.estimate_seconds)}"
         return (
-            f"A run would maintain {number(self.due_partitions)} of {number(self.partitions)} partitions in "
+            f"A run would maintain {number(self.due_partitions)} of {counted(self.partitions, 'partition')} in "
             f"{counted(self.batches, 'batch', 'batches')}: {counted(self.input_files, 'file')} with "
             f"{size(self.input_bytes)} become {counted(self.output_files, 'file')}{seconds}. "
             f"Held by {ADVISE}."

@@ -10,16 +10,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE
-from iceberg_maint.core.model.reasons import Decision, Verdict
+from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.planning.work import table_work
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.explain import TableExplanation
-from iceberg_maint.report.formatting import duration, moment, number, outcome_sentence, sentence, size
-from iceberg_maint.report.housekeeping import draw_housekeeping, planned_housekeeping
+from iceberg_maint.report.formatting import (
+    counted,
+    duration,
+    escape_control_chars,
+    moment,
+    number,
+    outcome_sentence,
+    partitions_text,
+    sentence,
+    size,
+)
+from iceberg_maint.report.grid import Column, draw_grid, write
+from iceberg_maint.report.housekeeping import draw_housekeeping
+from iceberg_maint.report.why_page import draw_metrics
+from iceberg_maint.report.work import work_of
 
 SHOWN_PARTITIONS = 20
 _COLOURS = {
@@ -33,6 +42,42 @@ _COLOURS = {
     "FAILED": "red",
     "UNKNOWN": "magenta",
 }
+
+
+_HEALTH = (
+    Column("partition"),
+    Column("data files", right=True),
+    Column("size", right=True),
+    Column("small", right=True),
+    Column("position deletes", right=True, priority=1, is_constant_shown=False),
+    Column("DVs", right=True, priority=2, is_constant_shown=False),
+    Column("equality deletes", right=True, priority=1, is_constant_shown=False),
+    Column("delete ratio", right=True, priority=3, is_constant_shown=False),
+    Column("last change", priority=4),
+)
+_BATCHES = (
+    Column("batch", priority=3),
+    Column("partitions", prose=True),
+    Column("outcome", priority=1, is_constant_shown=False),
+    Column("reason", priority=2, is_constant_shown=False),
+    Column("files", right=True, is_constant_shown=False),
+    Column("size", right=True, is_constant_shown=False),
+    Column("deletes", right=True, priority=1, is_constant_shown=False),
+    Column("time", right=True),
+    Column("proof"),
+)
+
+
+_CURSORS = (
+    Column("cursor"),
+    Column("window"),
+    Column("batches done", right=True),
+    Column("batch"),
+    Column("partitions", prose=True),
+    Column("snapshot"),
+    Column("advanced"),
+)
+_POLICY = (Column("policy key"), Column("value"), Column("from"))
 
 
 def word(status: str) -> str:
@@ -54,29 +99,19 @@ def draw_health(console: Console, measured: Measured) -> None:
     """Draws the health of one table for `observe`."""
     total = measured.total()
     health = measured.table_health
-    console.print(
+    deletes = " (deletes not subtracted)" if total.delete_files else ""
+    write(
+        console,
         f"[bold]{escape(str(measured.table))}[/] snapshot {measured.snapshot_id}: "
-        f"{number(total.data_files)} data files, {size(total.data_bytes)}, {number(total.records)} rows"
-        f"{' (deletes not subtracted)' if total.delete_files else ''}, "
-        f"{number(total.small_files)} small, {number(total.delete_files)} delete files; "
-        f"{number(health.snapshots)} snapshots, {number(health.manifests)} manifests, "
-        f"metadata {size(health.metadata_bytes)} "
-        f"(target file size {size(measured.target_file_size_bytes)})"
-    )
-    table = grid(
-        "partition",
-        ">data files",
-        ">size",
-        ">small",
-        ">position deletes",
-        ">DVs",
-        ">equality deletes",
-        ">delete ratio",
-        "last change",
+        f"{counted(total.data_files, 'data file')}, {size(total.data_bytes)}, "
+        f"{counted(total.records, 'row')}{deletes}, {number(total.small_files)} small, "
+        f"{counted(total.delete_files, 'delete file')}; {counted(health.snapshots, 'snapshot')}, "
+        f"{counted(health.manifests, 'manifest')}, metadata {size(health.metadata_bytes)} "
+        f"(target file size {size(measured.target_file_size_bytes)})",
     )
     worst = sorted(measured.partitions.items(), key=lambda i: (-i[1].small_files - i[1].delete_files, i[0]))
-    for key, part in worst[:SHOWN_PARTITIONS]:
-        table.add_row(
+    rows = [
+        [
             escape(key),
             number(part.data_files),
             size(part.data_bytes),
@@ -86,131 +121,70 @@ def draw_health(console: Console, measured: Measured) -> None:
             number(part.equality_delete_files),
             number(round(part.delete_ratio, 3)),
             "" if part.last_change_ms is None else moment(part.last_change_ms),
-        )
-    console.print(table)
+        ]
+        for key, part in worst[:SHOWN_PARTITIONS]
+    ]
+    draw_grid(console, _HEALTH, rows)
     _and_more(console, len(worst))
-
-
-def draw_decision(console: Console, decision: Decision) -> None:
-    """Draws a decision and its partitions."""
-    console.print(
-        f"[bold]{escape(decision.table)}[/] {decision.operation}: {word(decision.verdict.value)} "
-        f"{decision.reason.value} - {sentence(decision.reason)}"
-    )
-    partitions = [p for p in decision.partitions if p.verdict is not Verdict.SKIP]
-    table = grid("partition", "decision", "reason", "operation", "metric", ">value", ">threshold", "key")
-    for p in partitions[:SHOWN_PARTITIONS]:
-        finding = p.findings[0] if p.findings else None
-        table.add_row(
-            escape(p.partition),
-            word(p.verdict.value),
-            p.reason.value,
-            p.operation.value,
-            finding.metric if finding else "",
-            number(finding.value) if finding else "",
-            number(finding.threshold) if finding else "",
-            finding.threshold_key if finding else "",
-        )
-    if partitions:
-        console.print(table)
-    _and_more(console, len(partitions))
-
-
-def draw_plan(console: Console, plan: Plan, seconds: float | None) -> None:
-    """Draws a plan's batches and leftovers."""
-    if not plan.batches:
-        console.print("plan: no batches")
-    elif plan.operation in HOUSEKEEPING_OPERATIONS:
-        for batch in plan.batches:
-            words = escape(planned_housekeeping(table_work(batch.work)))
-            console.print(f"plan {plan.plan_id}: {words}, at snapshot {plan.snapshot_id}")
-    else:
-        time = "" if seconds is None else f", about {duration(seconds)}"
-        console.print(
-            f"plan {plan.plan_id}: {len(plan.batches)} batches, {number(plan.input_files)} files, "
-            f"{size(plan.input_bytes)}{time}, at snapshot {plan.snapshot_id}"
-        )
-        table = grid("batch", "partitions", "reasons", ">files in", ">size", ">files out")
-        for batch in plan.batches:
-            table.add_row(
-                batch.batch_id,
-                escape(_shortened(batch.partitions)),
-                ", ".join(r.value for r in batch.reasons),
-                number(batch.input_files),
-                size(batch.input_bytes),
-                number(batch.expected_output_files),
-            )
-        console.print(table)
-    for leftover in plan.leftovers[:SHOWN_PARTITIONS]:
-        console.print(f"left over: {escape(leftover.partition)} - {sentence(leftover.reason)}")
-    _and_more(console, len(plan.leftovers))
 
 
 def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
     """Draws the outcome of one operation of `run`."""
-    console.print(
+    write(
+        console,
         f"[bold]{escape(outcome.table)}[/] {outcome.operation}: {word(outcome.outcome.value)} "
         f"{outcome.reason.value} - "
         + outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))
-        + (f" ({escape(outcome.message)})" if outcome.message else "")
+        + (f" ({escape(outcome.message)})" if outcome.message else ""),
     )
-    if outcome.batches:
-        table = grid(
-            "batch", "partitions", "outcome", "reason", ">files", ">size", ">deletes", ">time", "proof"
-        )
-        for b in outcome.batches:
-            table.add_row(*_batch_row(b))
-        console.print(table)
+    if outcome.operation in DATA_OPERATIONS and outcome.batches:
+        draw_grid(console, _BATCHES, [_batch_row(b) for b in outcome.batches], 2)
+    elif outcome.batches:
+        seconds = duration(sum(b.seconds for b in outcome.batches))
+        write(console, f"  {escape(escape_control_chars(work_of(outcome)))}, {seconds}", "    ")
     for b in outcome.batches:
-        if b.counts:
-            counted = ", ".join(f"{name} {number(value)}" for name, value in b.counts.items())
-            console.print(f"  {b.batch_id}: {counted}")
+        if b.counts and outcome.operation in DATA_OPERATIONS:
+            counts = ", ".join(f"{name} {number(value)}" for name, value in b.counts.items())
+            write(console, f"  {b.batch_id}: {counts}", "    ")
         if b.message and b.outcome is not OutcomeStatus.IMPROVED:
-            console.print(f"  {b.batch_id}: {escape(b.message)}")
+            write(console, f"  {b.batch_id}: {escape(b.message)}", "    ")
 
 
 def draw_explanation(console: Console, why: TableExplanation) -> None:
     """Draws the explanation of a table."""
-    console.print(f"[bold]{escape(why.decision.table)}[/]: {escape(why.truth)}")
-    console.print(f"next run: {word(why.decision.verdict.value)} {why.decision.reason.value}")
+    write(console, f"[bold]{escape(why.decision.table)}[/]: {escape(why.truth)}")
+    write(console, f"next run: {word(why.decision.verdict.value)} {why.decision.reason.value}")
     if why.change:
-        console.print(f"to change the decision: {escape(why.change)}")
+        write(console, f"to change the decision: {escape(why.change)}")
     if why.last is not None:
         o = why.last.outcome
-        console.print(
-            f"last run: {word(o.outcome.value)} {o.reason.value}, {len(o.batches)} batches, "
-            f"ended {moment(why.last.ended_ms)} (run {why.last.run_id})"
+        write(
+            console,
+            f"last run: {word(o.outcome.value)} {o.reason.value}, {counted(len(o.batches), 'batch', 'batches')}, "
+            f"ended {moment(why.last.ended_ms)} (run {why.last.run_id})",
         )
     else:
-        console.print("last run: none recorded")
+        write(console, "last run: none recorded")
     draw_cursors(console, why.cursors)
     for p in why.partitions[:SHOWN_PARTITIONS]:
         d = p.decision
-        console.print(
-            f"\n[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
-            f"{sentence(d.reason)} ({d.operation.value})"
+        console.print()
+        write(
+            console,
+            f"[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
+            f"{sentence(d.reason)} ({d.operation.value})",
         )
         if p.last:
-            console.print(f"  last: {escape(p.last)}")
+            write(console, f"  last: {escape(p.last)}")
         if p.history.ineffective or p.history.crashes:
-            console.print(
+            write(
+                console,
                 f"  failures in a row: {p.history.ineffective}, crashes: {p.history.crashes}; "
-                f"{escape(p.history.reason)}"
+                f"{escape(p.history.reason)}",
             )
-        table = grid("  metric", ">value", "", ">threshold", "key", "from")
-        for c in p.comparisons:
-            mark = "[yellow]crossed[/]" if c.crossed else ""
-            table.add_row(
-                f"  {c.metric}",
-                number(c.value),
-                c.rule,
-                f"{number(c.threshold)} {mark}",
-                c.threshold_key,
-                c.source,
-            )
-        console.print(table)
+        draw_metrics(console, p, 2)
         if p.change:
-            console.print(f"  to change the decision: {escape(p.change)}")
+            write(console, f"  to change the decision: {escape(p.change)}")
     _and_more(console, len(why.partitions))
     for operation in why.housekeeping:
         draw_housekeeping(console, operation, _COLOURS)
@@ -222,66 +196,39 @@ def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
     """Draws the last DONE batch of each operation."""
     if not cursors:
         return
-    table = grid("cursor", "window", ">batches done", "batch", "partitions", "snapshot", "advanced")
-    for c in cursors:
-        table.add_row(
+    rows = [
+        [
             c.operation,
             c.plan_id or "",
             f"{number(c.window_done)} of {number(c.window_batches)}" if c.window_batches else "",
             c.batch_id,
-            escape(_shortened(c.partitions)),
+            escape(partitions_text(c.partitions)),
             "" if c.snapshot_id is None else str(c.snapshot_id),
             moment(c.advanced_ms),
-        )
-    console.print(table)
+        ]
+        for c in cursors
+    ]
+    draw_grid(console, _CURSORS, rows)
 
 
 def draw_policy(console: Console, values: Mapping[str, object], sources: Mapping[str, str]) -> None:
     """Draws effective policy values and their sources."""
-    table = grid("policy key", "value", "from")
-    for key, value in values.items():
-        table.add_row(key, escape(number(value)), escape(sources[key]))
-    console.print(table)
-
-
-def draw_records(console: Console, records: tuple[Record, ...]) -> None:
-    """Draws the records of `history`."""
-    if not records:
-        console.print("no records")
-        return
-    table = grid(
-        "ended", "table", "operation", "outcome", "reason", ">batches", ">files", ">size", ">time", "run"
-    )
-    for r in records:
-        batches = [b for b in r.outcome.batches if b.snapshot_after is not None]
-        table.add_row(
-            moment(r.ended_ms),
-            escape(r.table),
-            r.operation,
-            word(r.outcome.outcome.value),
-            r.outcome.reason.value,
-            number(len(r.outcome.batches)),
-            f"{number(sum(b.input_files for b in batches))} → {number(sum(b.output_files for b in batches))}",
-            size(sum(b.input_bytes for b in batches)),
-            duration((r.ended_ms - r.started_ms) / 1000),
-            r.run_id,
-        )
-    console.print(table)
+    rows = [[key, escape(number(value)), escape(sources[key])] for key, value in values.items()]
+    draw_grid(console, _POLICY, rows)
 
 
 def draw_rows(console: Console, columns: list[str], rows: list[list[Any]]) -> None:
-    """Draws a plain table."""
-    table = grid(*columns)
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    console.print(table)
+    """Draws a plain table. The last column is prose."""
+    *first, last = columns
+    shown = [Column(name) for name in first] + [Column(last, prose=True)]
+    draw_grid(console, shown, [[str(cell) for cell in row] for row in rows])
 
 
 def _batch_row(b: BatchOutcome) -> list[str]:
     proof = "" if b.proof is None else f"{b.proof.level} {'equal' if b.proof.equal else 'UNEQUAL'}"
     return [
         b.batch_id,
-        escape(_shortened(b.partitions)),
+        escape(partitions_text(b.partitions)),
         word(b.outcome.value),
         b.reason.value,
         f"{number(b.input_files)} → {number(b.output_files)}",
@@ -290,12 +237,6 @@ def _batch_row(b: BatchOutcome) -> list[str]:
         duration(b.seconds),
         proof,
     ]
-
-
-def _shortened(names: tuple[str, ...]) -> str:
-    if names == (WHOLE_TABLE,):
-        return "the whole table"
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _and_more(console: Console, count: int) -> None:

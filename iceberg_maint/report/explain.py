@@ -15,7 +15,7 @@ from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.advice import Advice, advice_document
 from iceberg_maint.report.comparisons import Comparison, compare
-from iceberg_maint.report.formatting import duration, moment, number, sentence
+from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share
 from iceberg_maint.report.holds import hold, pause_of, resumption
 from iceberg_maint.report.housekeeping import (
     PUBLISH_CHANGE,
@@ -181,28 +181,31 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int) -> str:
     quarantined = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
     waiting = [p for p in decision.partitions if p.reason is Reason.BACK_OFF]
     if decision.verdict is Verdict.RUN:
-        rest = f" {quarantined} more are quarantined." if quarantined else ""
-        return f"Unhealthy: {due} of {total} partitions are due ({sentence(decision.reason)}).{rest}"
+        more = counted(quarantined, "more is", "more are")
+        rest = f" {more} quarantined." if quarantined else ""
+        return f"Unhealthy: {share(due, total, 'partition')} due ({sentence(decision.reason)}).{rest}"
     if decision.reason is Reason.PAUSED:
         due = len(decision.backlog())
-        return f"{pause_of(decision.evidence)}. {due} of {total} partitions are due."
+        return f"{pause_of(decision.evidence)}. {share(due, total, 'partition')} due."
     if decision.reason is Reason.ADVISE and advice is not None:
         return advice.sentence()
     if Reason.QUARANTINED in reasons:
-        return f"Quarantined: {quarantined} of {total} partitions wait for a person after repeated failures."
+        waits = share(quarantined, total, "partition", "wait")
+        return f"Quarantined: {waits} for a person after repeated failures."
     if waiting:
         until_ms = min(p.until_ms for p in waiting if p.until_ms is not None)
         return (
-            f"Backing off: {len(waiting)} of {total} partitions wait until {moment(until_ms)} "
+            f"Backing off: {share(len(waiting), total, 'partition', 'wait')} until {moment(until_ms)} "
             f"(in {duration(max(0, until_ms - now_ms) / 1000)}) after a failed or useless attempt."
         )
     if decision.verdict is Verdict.SKIP and decision.reason is Reason.HEALTHY:
         warned = sum(bool(p.findings) for p in decision.partitions)
         if warned:
             return (
-                f"Healthy: nothing is due in any of {total} partitions; {warned} cross a warning threshold."
+                f"Healthy: nothing is due in any of {counted(total, 'partition')}; "
+                f"{counted(warned, 'crosses', 'cross')} a warning threshold."
             )
-        return f"Healthy: no threshold is crossed in any of {total} partitions."
+        return f"Healthy: no threshold is crossed in any of {counted(total, 'partition')}."
     if decision.reason is Reason.FOREIGN_MAINTAINER:
         return _foreign(decision.evidence)
     if decision.reason is Reason.PENDING_PUBLISH:
@@ -226,7 +229,8 @@ def _table_change(
 ) -> str:
     table = decision.table
     if history.unknown_commits:
-        return f"settle {history.unknown_commits} unconfirmed commits first: iceberg-maint reconcile {table}"
+        commits = counted(history.unknown_commits, "unconfirmed commit")
+        return f"settle {commits} first: iceberg-maint reconcile {table}"
     table_wide = {
         Reason.PAUSED: resumption(decision),
         Reason.BLACKOUT: f"the end of the blackout window {decision.evidence.get('window', '')}",

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-
-from rich.console import Console
+from dataclasses import asdict, dataclass
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.report.console import draw_rows
-from iceberg_maint.report.formatting import duration, number, size
 from iceberg_maint.report.json_documents import Document
 
 
@@ -54,51 +50,10 @@ def read_fleet(ledger: Ledger, limit: int) -> tuple[FleetRow, ...]:
 
 def fleet_document(rows: tuple[FleetRow, ...]) -> Document:
     """The JSON document of `report`: totals, then tables."""
-    from dataclasses import asdict
-
     tables = [asdict(r) for r in rows]
     names = [name for name in (tables[0] if tables else {}) if name != "table"]
     totals = {name: round(sum(t[name] for t in tables), 3) for name in names}
     return {"totals": {"tables": len(tables), **totals}, "tables": tables}
-
-
-def draw_fleet(console: Console, rows: tuple[FleetRow, ...]) -> None:
-    """Draws `report`."""
-    columns = [
-        "table",
-        ">files",
-        ">size",
-        ">small",
-        ">deletes",
-        ">snapshots",
-        ">runs",
-        ">failed",
-        ">files removed",
-        ">deletes removed",
-        ">rewritten",
-        ">wasted",
-        ">time",
-    ]
-    cells = [
-        [
-            r.table,
-            number(r.data_files),
-            size(r.data_bytes),
-            number(r.small_files),
-            number(r.delete_files),
-            number(r.snapshots),
-            number(r.runs),
-            number(r.failed_runs),
-            number(r.files_removed),
-            number(r.delete_files_removed),
-            size(r.input_bytes),
-            size(r.wasted_bytes),
-            duration(r.busy_seconds),
-        ]
-        for r in rows
-    ]
-    console.print(f"{len(rows)} tables with stored health")
-    draw_rows(console, columns, cells)
 
 
 def _row(measured: Measured, records: list[Record]) -> FleetRow:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from iceberg_maint.core.model.ids import WHOLE_TABLE
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 
@@ -60,6 +62,27 @@ def number(value: object) -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """A number with its noun: `1 file`, `2 files`."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def share(count: int, total: int, noun: str, verb: str = "") -> str:
+    """A part of a total with its noun and verb: `1 of 3 partitions is`, `2 of 3 partitions are`."""
+    one = count == 1 or total == 1
+    does = {"": "is" if one else "are"}.get(verb, f"{verb}s" if one else verb)
+    return f"{number(count)} of {counted(total, noun)} {does}"
+
+
+def partitions_text(partitions: Sequence[str]) -> str:
+    """Up to three partition keys, and how many more there are."""
+    if tuple(partitions) == (WHOLE_TABLE,):
+        return "the whole table"
+    more = f" and {number(len(partitions) - 3)} more" if len(partitions) > 3 else ""
+    return ", ".join(partitions[:3]) + more
+
+
+def shortened(names: Sequence[str], limit: int = 5) -> str:
+    """The first names and the number of the others."""
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {number(rest)} more" if rest > 0 else "")
 
 
 def escape_control_chars(text: str, *, styled: bool = False) -> str:

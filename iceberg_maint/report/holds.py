@@ -12,6 +12,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.ports.ledger import StoredPause
 from iceberg_maint.report.formatting import moment
+from iceberg_maint.report.grid import write
 from iceberg_maint.report.json_documents import Document
 
 FLEET = "*"
@@ -94,7 +95,7 @@ def pause_documents(pauses: Sequence[StoredPause]) -> list[Document]:
 def draw_pauses(console: Console, pauses: Sequence[StoredPause]) -> None:
     """Draws the banner of the pauses: one line each."""
     for p in pauses:
-        console.print(f"[bold yellow]PAUSED[/] {escape(pause_line(p))}. To end it: {escape(_end(p))}")
+        write(console, f"[bold yellow]PAUSED[/] {escape(pause_line(p))}. To end it: {escape(_end(p))}", "  ")
 
 
 def _end(stored: StoredPause) -> str:

@@ -24,7 +24,8 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.core.removal.unlogged_metadata import sign
-from iceberg_maint.report.formatting import escape_control_chars, moment, number, sentence
+from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, sentence
+from iceberg_maint.report.grid import write
 from iceberg_maint.report.holds import resumption
 from iceberg_maint.report.json_documents import Document
 
@@ -109,35 +110,37 @@ def housekeeping_document(why: HousekeepingExplanation) -> Document:
 def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Mapping[str, str]) -> None:
     """One operation of housekeeping for a terminal."""
     verdict = why.decision.verdict.value
-    console.print(
-        f"\n[bold]{why.decision.operation}[/]: [{colour.get(verdict, 'white')}]{verdict}[/] "
-        f"{why.decision.reason.value} - {sentence(why.decision.reason)}"
+    console.print()
+    write(
+        console,
+        f"[bold]{why.decision.operation}[/]: [{colour.get(verdict, 'white')}]{verdict}[/] "
+        f"{why.decision.reason.value} - {sentence(why.decision.reason)}",
     )
     if why.decision.reason is Reason.PENDING_PUBLISH:
-        console.print(f"  {escape(escape_control_chars(pending_publish(why.decision.evidence)))}")
+        write(console, f"  {escape(escape_control_chars(pending_publish(why.decision.evidence)))}")
     for f in why.findings:
-        console.print(
-            f"  {f.metric} is {number(f.value)}, threshold {number(f.threshold)} ({f.threshold_key})"
+        write(
+            console, f"  {f.metric} is {number(f.value)}, threshold {number(f.threshold)} ({f.threshold_key})"
         )
     if why.last_done_ms is not None:
         due = "" if why.next_ms is None else f"; due again at {moment(why.next_ms)}"
-        console.print(f"  last success: {moment(why.last_done_ms)}{due}")
+        write(console, f"  last success: {moment(why.last_done_ms)}{due}")
     if why.last_pass:
-        console.print(f"  last pass: {escape(escape_control_chars(why.last_pass))}")
+        write(console, f"  last pass: {escape(escape_control_chars(why.last_pass))}")
     for holder in why.held_by:
-        console.print(f"  held back by {escape(holder)}")
+        write(console, f"  held back by {escape(holder)}")
     if why.change:
-        console.print(f"  to change the decision: {escape(why.change)}")
+        write(console, f"  to change the decision: {escape(why.change)}")
 
 
 def planned_housekeeping(work: MetadataWork | RemoveOrphanFiles) -> str:
     """Describes what work on the table as a whole would do."""
     match work:
         case RewriteManifests():
-            return f"regroup {number(len(work.manifests))} manifests"
+            return f"regroup {counted(len(work.manifests), 'manifest')}"
         case ExpireSnapshots():
             refs = f" and refs {', '.join(work.refs)}" if work.refs else ""
-            return f"expire {number(len(work.snapshots))} snapshots{refs}"
+            return f"expire {counted(len(work.snapshots), 'snapshot')}{refs}"
         case RemoveOrphanFiles():
             sweep = "delete trash past its hold, " if work.sweep else ""
             return f"{sweep}search for orphan files and move them to the trash"

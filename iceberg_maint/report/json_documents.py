@@ -14,6 +14,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.work import writer_reason
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.ledger import Cursor
 
@@ -145,6 +146,7 @@ def _planned_batch(batch: Batch) -> Document:
         "position_deletes": to_data(body.position_deletes),
         "memory": to_data(body.memory),
         "layout": to_data(body.layout),
+        "strategy_reason": writer_reason(batch.work),
         "manifests": list(body.manifests),
         "snapshots": list(body.snapshots),
         "refs": list(body.refs),
@@ -163,6 +165,7 @@ def record_document(record: Record) -> Document:
         "plan_id": record.plan_id,
         "policy_digest": record.policy_digest,
         "versions": dict(sorted(record.versions.items())),
+        "started_by": record.started_by,
         **outcome_document(record.outcome),
     }
 

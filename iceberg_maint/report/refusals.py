@@ -5,7 +5,12 @@ The command line and Dagster show the same text.
 
 from __future__ import annotations
 
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, column_list, unsupported_columns
+from iceberg_maint.core.decisions.unsupported_types import (
+    COLUMNAR_TYPES,
+    SPARK_4,
+    column_list,
+    unsupported_columns,
+)
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.removal.clock_agreement import FIX
@@ -65,7 +70,7 @@ def _message(reason: Reason, measured: Measured | None) -> str | None:
         )
     if reason is Reason.UNSUPPORTED_TYPE and measured is not None:
         types = measured.uncommon_types
-        columns = column_list(unsupported_columns(types, SPARK_4) or types)
+        columns = column_list(unsupported_columns(types, (*SPARK_4, COLUMNAR_TYPES)) or types)
         return f"no operation on data can read column {columns}."
     if reason is Reason.FOREIGN_MAINTAINER and measured is not None and measured.foreign:
         newest = measured.foreign[0]

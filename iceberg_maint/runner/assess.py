@@ -17,6 +17,7 @@ from iceberg_maint.core.decisions.retention import Retention, may_be_young, reta
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
+from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
@@ -35,6 +36,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.telemetry import Observation
 from iceberg_maint.runner.clocks import keep_boot, table_clocks
 from iceberg_maint.runner.runtime import Runtime
 
@@ -157,6 +159,14 @@ def decide_stored(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[TableHistory, Decision]:
     """Returns history and decision on a table's data from its stored health, without the catalog."""
+    histories, decisions = stored_decisions(measured, policy, ledger, now_ms, readers)
+    return combine_histories(histories), combine_decisions(decisions)
+
+
+def stored_decisions(
+    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
+) -> tuple[tuple[TableHistory, ...], tuple[Decision, ...]]:
+    """Returns histories and decisions of each operation on a table's data, from its stored health."""
     policy = coexistence_policy(policy, measured.foreign, now_ms)
     histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
     decisions = []
@@ -167,12 +177,31 @@ def decide_stored(
         decisions.append(
             decide(operation, measured, version, policy, history, now_ms, beside=beside, readers=readers)
         )
-    return combine_histories(tuple(histories.values())), combine_decisions(decisions)
+    return tuple(histories.values()), tuple(decisions)
+
+
+def report_observed(assessment: Assessment, runtime: Runtime) -> None:
+    """Reports the numbers of a table that was measured just now."""
+    runtime.telemetry.table_observed(
+        Observation(assessment.measured, runtime.clock.now_ms(), assessment.decisions, assessment.histories)
+    )
+
+
+def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
+    """Returns the stored health of a table, with the decisions on its data that follow from it now."""
+    measured = runtime.ledger.health(table)
+    if measured is None:
+        return None
+    now_ms = runtime.clock.now_ms()
+    policy = runtime.policy_for(table, measured.maintenance_properties)
+    histories, decisions = stored_decisions(measured, policy, runtime.ledger, now_ms, runtime.row_types)
+    return Observation(measured, now_ms, decisions, histories)
 
 
 def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
     """Measures a pinned table and stores it."""
     measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
+    measured = replace(measured, foreign=foreign_commits(state, runtime.ledger.installation()))
     runtime.ledger.put_health(measured)
     return measured
 
@@ -215,6 +244,7 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
         assessment.policy,
         assessment.measured.target_file_size_bytes,
         memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
+        readers=runtime.row_types,
     )
 
 

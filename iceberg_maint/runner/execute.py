@@ -67,7 +67,11 @@ from iceberg_maint.runner.release import record_release, remove_released
 from iceberg_maint.runner.reuse_files import reusable_output
 from iceberg_maint.runner.runtime import Runtime
 
-_UNSUPPORTED = {"ICM-119": Reason.UNSUPPORTED_KEY, "ICM-124": Reason.MEMORY}
+_UNSUPPORTED = {
+    "ICM-119": Reason.UNSUPPORTED_KEY,
+    "ICM-124": Reason.MEMORY,
+    "ICM-135": Reason.UNSUPPORTED_TYPE,
+}
 _BATCH_STATUS = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,
     OutcomeStatus.NO_OP: BatchStatus.DONE,
@@ -139,7 +143,7 @@ class _Steps:
     write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
     judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
     finish: Callable[[AttemptResult, Batch, Policy, Runtime, Lease, Attempt], AttemptResult] = (
-        lambda ended, *_: ended
+        lambda judged, *_: judged
     )
 
 
@@ -234,10 +238,11 @@ def _write_and_commit(
         retention=lambda location: may_expire(batch, policy, runtime, location),
         publish_wait=lambda pending: publish_wait(pending, policy, runtime.clock.now_ms()),
         checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
+        installation=runtime.ledger.installation(),
     )
     result = engine.commit(batch, written, context)
-    ended = steps.judge(batch, written, result, attempt.token, runtime, policy)
-    return steps.finish(ended, batch, policy, runtime, lease, attempt)
+    judged = steps.judge(batch, written, result, attempt.token, runtime, policy)
+    return steps.finish(judged, batch, policy, runtime, lease, attempt)
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
@@ -267,7 +272,7 @@ def _judge(
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
-    return AttemptResult(status, reason, "", written.proof, written, result, snapshot)
+    return AttemptResult(status, reason, written.note, written.proof, written, result, snapshot)
 
 
 def _outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -> BatchOutcome:
@@ -320,7 +325,8 @@ def _histories(
         return {p: succeeded() for p in histories}
     if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):
+    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):
+        # A conflict is counted once, at the end of the run.
         return {p: undone(h) for p, h in histories.items()}
     if attempt_result.reason is Reason.CLOCKS_DISAGREE:
         # The back-off counts by the slower clock. By a clock that is ahead it would last too long.

@@ -176,7 +176,17 @@ def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
 
 def counts_of(attempt_result: AttemptResult) -> Mapping[str, int]:
     """Returns the counts of housekeeping by name. For a batch that committed files of another process: the
-    number of those files."""
+    number of those files. For a batch that swapped: the milliseconds from its base to its last swap."""
+    return {**_work_counts(attempt_result), **_window(attempt_result.commit)}
+
+
+def _window(commit: CommitResult | None) -> Mapping[str, int]:
+    if commit is None or not commit.window_seconds:
+        return {}
+    return {"base_to_swap_ms": round(commit.window_seconds * 1000)}
+
+
+def _work_counts(attempt_result: AttemptResult) -> Mapping[str, int]:
     if (
         attempt_result.written is not None
         and attempt_result.written.adopted

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
-from iceberg_maint.core.decisions.unsupported_types import type_stop
+from iceberg_maint.core.decisions.unsupported_types import row_readers, type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
@@ -26,8 +26,9 @@ from iceberg_maint.runner.assess import Assessment, assess, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+from iceberg_maint.runner.progress import progress_reports
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
-from iceberg_maint.runner.record_outcome import finish_operation
+from iceberg_maint.runner.record_outcome import begin_audit, finish_operation
 from iceberg_maint.runner.request import (
     BatchEnded,
     BatchStarted,
@@ -35,11 +36,13 @@ from iceberg_maint.runner.request import (
     Observer,
     OperationEnded,
     PlanReady,
+    Progress,
     Request,
     Run,
 )
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.select_batches import (
+    back_off_conflicts,
     back_off_stale,
     backs_off_now,
     select_batches,
@@ -53,6 +56,7 @@ __all__ = [
     "Observer",
     "OperationEnded",
     "PlanReady",
+    "Progress",
     "Request",
     "maintain",
 ]
@@ -61,6 +65,12 @@ _log = logging.getLogger(__name__)
 
 MAX_REPLANS = 2
 """How often one run plans stale work again. After that, the work waits for the next run."""
+STEP_OF = {
+    Operation.REWRITE_MANIFESTS: "regrouping manifests",
+    Operation.EXPIRE_SNAPSHOTS: "expiring snapshots",
+    Operation.REMOVE_ORPHAN_FILES: "searching for orphan files",
+}
+"""The step of a batch that the engine does not describe."""
 _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 
@@ -79,6 +89,7 @@ def maintain(
     Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
     work, releases the lease, and raises the interrupt.
     """
+    observed = observer is not None
     observer = observer or (lambda _event: None)
     started_seconds = runtime.clock.monotonic_seconds()
     outcomes: list[OperationOutcome] = []
@@ -97,7 +108,9 @@ def maintain(
             runtime.clock.now_ms(),
             stopped_by=stopped_by,
         )
-        outcomes.append(_operate(table, run))
+        run.enter("measuring")
+        with progress_reports(run, str(table)) if observed else nullcontext():
+            outcomes.append(_operate(table, run))
         observer(OperationEnded(outcomes[-1]))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
             # The remaining operations report what they skip. They do not wait for the lease again.
@@ -113,6 +126,7 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
     idle = decision.reason is not Reason.LEASE_HELD and not _has_work(assessment, run)
     if run.stopped_by is not None or idle:
         return finish_operation(assessment, decision, run)
+    run.enter("waiting for the lease of the table")
     with leased(
         runtime.ledger,
         runtime.clock,
@@ -126,7 +140,9 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
             run.stopped_by = Reason.LEASE_HELD
             return finish_operation(assessment, decision, run)
         try:
+            run.enter("settling earlier attempts")
             settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+            run.enter("measuring")
             assessment = _reassess(table, run, lease)
             decision = assessment.decision
             assessment = _plan_and_run(table, assessment, run, lease)
@@ -144,8 +160,9 @@ def _operate(table: TableId, run: Run) -> OperationOutcome:
             raise
         # Record while holding the lease. Otherwise the next holder treats this run as crashed.
         outcome = finish_operation(assessment, decision, run)
-        if assessment.policy.ledger_keep_days is not None and run.stopped_by is not Reason.LEASE_HELD:
-            _prune(assessment, assessment.policy.ledger_keep_days, runtime)
+        audited = runtime.audit.settle(str(table), assessment.state.uuid)
+        if audited and run.stopped_by is not Reason.LEASE_HELD:
+            _prune(assessment, runtime)
         return outcome
 
 
@@ -159,8 +176,11 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     return f"ended by {type(why).__name__}: {len(done)} of {len(total)} partitions done, the rest resumes"
 
 
-def _prune(assessment: Assessment, keep_days: int, runtime: Runtime) -> None:
-    """Deletes old ledger rows of the table, unless clocks disagree."""
+def _prune(assessment: Assessment, runtime: Runtime) -> None:
+    """Deletes old ledger rows of the table, unless the policy keeps all or clocks disagree."""
+    keep_days = assessment.policy.ledger_keep_days
+    if keep_days is None:
+        return
     doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
     if doubt is not None:
         _log.warning(
@@ -222,8 +242,10 @@ def _is_halted(decision: Decision) -> bool:
 def _is_held(assessment: Assessment, run: Run) -> bool:
     """Whether stored batches must not be resumed either: they would read rows or commit to main."""
     measured, now_ms = assessment.measured, run.runtime.clock.now_ms()
+    strategy = assessment.policy.rewrite_data_files.strategy
+    readers = row_readers(run.operation, strategy, run.runtime.row_types)
     return (
-        type_stop(run.operation, measured.uncommon_types, run.runtime.row_types) is not None
+        type_stop(run.operation, measured.uncommon_types, readers) is not None
         or publish_stop(run.operation, measured.pending_publishes, assessment.policy, now_ms) is not None
     )
 
@@ -232,7 +254,9 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
     """Plans and runs batches, and plans stale ones again. Returns the last assessment that was planned."""
     replans = 0
     while not _is_halted(assessment.decision) and not _is_held(assessment, run):
+        run.enter("planning")
         batches = select_batches(assessment, run, lease)
+        begin_audit(batches, assessment, run)
         stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:
             break
@@ -243,6 +267,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
             break
         run.replanned = len(run.outcomes)
         assessment = with_smaller_batches(_reassess(table, run, lease), replans, batches)
+    back_off_conflicts(assessment, run)
     return assessment
 
 
@@ -265,9 +290,11 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
                 continue
         earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
+        run.enter(STEP_OF.get(run.operation, "writing"), batch)
         outcome = execute(batch, assessment.policy, history, run.runtime, lease, run.request.run_id)
         run.outcomes.append(outcome)
         after = before
+        run.enter("measuring")
         if outcome.snapshot_after is not None:
             state = run.runtime.catalog_of(assessment.state.table).pin(assessment.state.table)
             after = measure(state, assessment.policy, run.runtime).partitions

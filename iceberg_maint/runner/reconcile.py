@@ -31,6 +31,7 @@ from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease, Ledger
 from iceberg_maint.runner.attempt_result import one_line
 from iceberg_maint.runner.housekeeping import lost_error
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+from iceberg_maint.runner.record_outcome import append_record
 from iceberg_maint.runner.runtime import Runtime
 
 
@@ -101,7 +102,7 @@ def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> t
         )
     settled_attempts.reverse()
     for run in runtime.ledger.unrecorded_runs(lease):
-        runtime.ledger.append_record(record_of(run, state))
+        append_record(record_of(run, state), runtime)
     return tuple(settled_attempts)
 
 
@@ -118,7 +119,7 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
             f"{state.table} was dropped and created again, or replaced, while a run maintained it.",
             "none; the next run maintains the table that has the name now.",
         )
-    newest_fence = state.newest_fence()
+    newest_fence = state.newest_fence(ledger.installation())
     if newest_fence <= lease.fence:
         return
     message = f"{state.table} has a commit under fence {newest_fence}, the lease has fence {lease.fence}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from iceberg_maint.core.model.codec import digest
-from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
@@ -14,9 +15,12 @@ from iceberg_maint.core.outcomes.outcome import (
     operation_status,
 )
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.runner.assess import Assessment
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.ports.audit import Intent
+from iceberg_maint.runner.assess import Assessment, stored_observation
 from iceberg_maint.runner.clocks import clock_refusal
 from iceberg_maint.runner.request import Run
+from iceberg_maint.runner.runtime import Runtime
 
 
 def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
@@ -86,7 +90,7 @@ def _partition_outcomes(
 
 def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None:
     versions = run.runtime.engine().versions() if run.outcomes else {}
-    run.runtime.ledger.append_record(
+    append_record(
         Record(
             record_id=uuid.uuid4().hex,
             run_id=run.request.run_id,
@@ -99,5 +103,39 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
             policy_digest=digest(assessment.policy),
             versions=dict(versions),
             outcome=outcome,
+            started_by=run.request.started_by,
+        ),
+        run.runtime,
+    )
+
+
+def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> None:
+    """Writes what the run is going to do to the audit log. Raises RefusedError ICM-144 if the log is required and
+    cannot be written."""
+    if not batches:
+        return
+    run.runtime.audit.begin(
+        Intent(
+            run_id=run.request.run_id,
+            table=str(assessment.state.table),
+            table_uuid=assessment.state.uuid,
+            operation=run.operation,
+            plan_id=run.plan_id,
+            batch_ids=tuple(b.batch_id for b in batches),
+            reasons=tuple(sorted({r.value for b in batches for r in b.reasons})),
+            partitions=len({p for b in batches for p in b.partitions}),
+            input_files=sum(b.input_files for b in batches),
+            input_bytes=sum(b.input_bytes for b in batches),
+            snapshot_before=assessment.decision.snapshot_id,
+            policy_digest=digest(assessment.policy),
+            started_ms=run.started_ms,
         )
+    )
+
+
+def append_record(record: Record, runtime: Runtime) -> None:
+    """Stores a record, then reports its numbers and the stored health of its table."""
+    runtime.ledger.append_record(record)
+    runtime.telemetry.operation_ended(
+        record, lambda: stored_observation(TableId.parse(record.table), runtime)
     )

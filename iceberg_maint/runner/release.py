@@ -37,6 +37,9 @@ def record_release(work: ExpireSnapshots, batch: Batch, policy: Policy, runtime:
             return
         catalog = runtime.catalog_of(state.table)
         document = catalog.metadata_document(state.table, state.metadata_location)
+        if not catalog.checks_commit_base and not document.get("metadata-log"):
+            # Nothing will show which refs the commit removes. Without a release an orphan pass takes the files.
+            return
         release = release_of(batch.batch_id, state, document, work.snapshots)
         runtime.orphan_files(state.table).record_release(state, policy.remove_orphan_files, release)
     except Exception as why:  # noqa: BLE001 - the expiry does not depend on it

@@ -10,19 +10,21 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.ports.engine import WorkProgress
 from iceberg_maint.runner.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
-    lease. `max_batches` limits the batches of all operations together."""
+    lease. `max_batches` limits the batches of all operations together. `started_by` is who started the run."""
 
     run_id: str
     partitions: frozenset[PartitionKey] | None = None
     max_batches: int | None = None
     force: bool = False
     operations: tuple[Operation, ...] = DATA_OPERATIONS
+    started_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,20 @@ class OperationEnded:
     outcome: OperationOutcome
 
 
-Event = PlanReady | BatchStarted | BatchEnded | OperationEnded
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An operation is still at work: on `step` since this many seconds. With a batch, `work` is the progress of
+    the engine. Reported every few seconds, from another thread than the other events."""
+
+    table: str
+    operation: Operation
+    step: str
+    batch: Batch | None
+    seconds: float
+    work: WorkProgress | None
+
+
+Event = PlanReady | BatchStarted | BatchEnded | OperationEnded | Progress
 Observer = Callable[[Event], None]
 
 
@@ -77,3 +92,11 @@ class Run:
     plan_id: str | None = None
     leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
     message: str = ""
+    step: str = "measuring"
+    batch: Batch | None = None
+    step_started_seconds: float = 0.0
+
+    def enter(self, step: str, batch: Batch | None = None) -> None:
+        """Notes what the operation does from now on, for its progress."""
+        self.step, self.batch = step, batch
+        self.step_started_seconds = self.runtime.clock.monotonic_seconds()

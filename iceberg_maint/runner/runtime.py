@@ -12,11 +12,13 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.ports.audit import NO_AUDIT, Audit
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
+from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
 
 SessionFactory = Callable[[], Any]
 """Returns the Spark session of this process. The first call starts it."""
@@ -37,6 +39,10 @@ class LazyEngine:
         if self._engine is None:
             self._engine = self._make()
         return self._engine
+
+    def progress(self) -> WorkProgress | None:
+        """Returns the progress of the engine's current batch. None without an engine."""
+        return None if self._engine is None else self._engine.progress()
 
     def cancel(self) -> None:
         """Cancels the work of the engine, if there is one."""
@@ -96,6 +102,8 @@ class Runtime:
     masked: Callable[[str], str] = str
     redacted_error: Callable[[Exception], Exception] = no_secrets
     spark: SparkAccess = SparkAccess()
+    telemetry: Telemetry = NO_TELEMETRY
+    audit: Audit = NO_AUDIT
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""

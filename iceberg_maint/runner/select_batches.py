@@ -34,7 +34,12 @@ from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.request import PlanReady, Run
 from iceberg_maint.runner.runtime import Runtime
 
-_NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
+_NO_GAIN_REASONS = (
+    Reason.NO_GAIN,
+    Reason.FILE_TOO_LARGE,
+    Reason.UNSUPPORTED_KEY,
+    Reason.UNSUPPORTED_TYPE,
+)
 
 
 def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
@@ -152,6 +157,14 @@ def back_off_stale(assessment: Assessment, run: Run) -> None:
     run would write them again in vain."""
     last = {p: o.reason for o in run.outcomes for p in o.partitions}
     _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
+
+
+def back_off_conflicts(assessment: Assessment, run: Run) -> None:
+    """Backs off partitions in which the run committed nothing, because other commits won. A run counts one failure
+    per partition, whatever the number of its batches."""
+    improved = {p for o in run.outcomes if o.snapshot_after is not None for p in o.partitions}
+    lost = {p for o in run.outcomes if o.reason is Reason.CONFLICT for p in o.partitions} - improved
+    _back_off(dict.fromkeys(lost, Reason.CONFLICT), assessment, run)
 
 
 def _back_off(why: Mapping[PartitionKey, Reason], assessment: Assessment, run: Run) -> None:

@@ -16,7 +16,7 @@ from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 from iceberg_maint.core.planning.memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
@@ -33,10 +33,12 @@ from iceberg_maint.ports.engine import (
     CommitContext,
     EnvironmentFailedError,
     MemoryExceededError,
+    WorkProgress,
     Written,
     WrittenFile,
 )
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.spark.commit.rest_requirements import refusal
 from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
@@ -52,6 +54,15 @@ from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.proof import fingerprint
 from iceberg_maint.spark.proof.row_proof import fingerprint_files
 from iceberg_maint.spark.rewrite import bin_pack
+from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
+from iceberg_maint.spark.rewrite.columnar.strategy import (
+    ColumnarResult,
+    NotColumnarError,
+    fingerprint_bytes,
+    is_columnar,
+    native_instead,
+    rewrite_groups,
+)
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.staging import (
     GroupTasks,
@@ -109,6 +120,7 @@ class SparkEngine:
         self._versions: Mapping[str, str] = {}
         self._jobs = Jobs()
         self._batch_files: dict[str, _BatchFiles] = {}
+        self._step = ""
 
     def versions(self) -> Mapping[str, str]:
         """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before.
@@ -121,6 +133,7 @@ class SparkEngine:
     def start(self) -> None:
         """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
         batch would fail on it, through no fault of the batch."""
+        self._step = "starting Spark" if self._bridge is None else "preparing"
         bridge = self._start_bridge()
         try:
             bridge.jvm.java.lang.System.nanoTime()
@@ -148,7 +161,13 @@ class SparkEngine:
                 raise
             raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
 
+    def progress(self) -> WorkProgress:
+        """Returns the current step, and the figures that Spark has of its jobs."""
+        bridge, step = self._bridge, self._step
+        return self._jobs.progress(bridge, step) if bridge is not None else WorkProgress(step)
+
     def _write(self, batch: Batch, policy: Policy) -> Written:
+        self._step = "preparing"
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
@@ -161,6 +180,7 @@ class SparkEngine:
         )
         position_deletes = position_delete_files(bridge, java_table, batch)
         work = DeleteWork(table, batch, planned, deletes, preflight)
+        self._step = "writing"
         match batch_work := file_work(batch.work):
             case ConvertEqualityDeletes():
                 files, written = self._convert(bridge, work)
@@ -186,6 +206,7 @@ class SparkEngine:
         Raises what `load_planned_table` and `plan_tasks` raise, and what Spark raises for a file that is
         missing or damaged.
         """
+        self._step = "reading the files of an earlier attempt"
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         batch_files = _restore_batch_files(bridge, batch, java_table, written)
@@ -199,6 +220,8 @@ class SparkEngine:
                 rows = positions.fingerprint(positions.read_back(bridge, java_table, files))
             elif written.proof.fingerprint is None:
                 return True
+            elif written.proof.fingerprint.startswith(f"{FINGERPRINT_ALGORITHM}:"):
+                rows = fingerprint_bytes(bridge, written.files)
             else:
                 table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
                 rows = fingerprint_files(bridge, table, bridge.list(files))
@@ -212,6 +235,7 @@ class SparkEngine:
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate. Files of another process are committed from their content JSON."""
+        self._step = "committing"
         bridge = self._activated_bridge()
         match batch.work:
             case ExpireSnapshots() as work:
@@ -286,26 +310,58 @@ class SparkEngine:
     def _rewrite(
         self, bridge: Bridge, work: DeleteWork, policy: RewriteDataFilesPolicy
     ) -> tuple[list[Any], Written]:
-        table, batch, planned = work.table, work.batch, work.planned
-        marked, memory = None, None
-        if batch.equality_deletes:
+        marked, memory, note = None, None, ""
+        if work.batch.equality_deletes:
             marked, memory = self._apply_deletes(bridge, work, mark)
-            planned = marked.planned
+            work = replace(work, planned=marked.planned)
+        scratch_bytes = sum(marked.scratch.values()) if marked else 0
+        try:
+            if is_columnar(work.batch, policy):
+                try:
+                    files, written, proof = self._rewrite_columnar(bridge, work, policy, marked)
+                    return files, Written(written, proof, memory, scratch_bytes)
+                except NotColumnarError as why:
+                    note = native_instead(work.batch, work.table, str(why))
+            files, written, proof = self._rewrite_native(bridge, work, policy, marked)
+            return files, Written(written, proof, memory, scratch_bytes, note=note)
+        finally:
+            if marked is not None:
+                discard(work, marked)
+
+    def _rewrite_native(
+        self, bridge: Bridge, work: DeleteWork, policy: RewriteDataFilesPolicy, marked: Marked | None
+    ) -> tuple[list[Any], tuple[WrittenFile, ...], Proof]:
+        table, batch = work.table, work.batch
 
         def rewrite(group_tasks: GroupTasks) -> bin_pack.GroupResult:
             return bin_pack.rewrite_group(bridge, table, batch, group_tasks, policy)
 
-        items = [(_description(batch, p.group.partition), p) for p in planned]
-        try:
-            results = self._jobs.run(bridge, new_job_group(), rewrite, items, policy.max_concurrent_groups)
-        finally:
-            if marked is not None:
-                discard(work, marked)
+        items = [(_description(batch, p.group.partition), p) for p in work.planned]
+        results = self._jobs.run(bridge, new_job_group(), rewrite, items, policy.max_concurrent_groups)
         files = [(number, f) for number, r in enumerate(results) for f in bridge.iterate(r.files)]
         written = _written_files(bridge, work, files)
-        proof = _proof(results, written, policy.proof, marked)
-        scratch_bytes = sum(marked.scratch.values()) if marked else 0
-        return [f for _, f in files], Written(written, proof, memory, scratch_bytes)
+        parts = [r.before for r in results if r.before is not None]
+        rows = fingerprint.total(parts) if policy.proof is ProofLevel.FULL else None
+        return [f for _, f in files], written, _proof(results, written, policy.proof, rows, marked)
+
+    def _rewrite_columnar(
+        self, bridge: Bridge, work: DeleteWork, policy: RewriteDataFilesPolicy, marked: Marked | None
+    ) -> tuple[list[Any], tuple[WrittenFile, ...], Proof]:
+        """Raises NotColumnarError if the native strategy must write the batch."""
+        batch = work.batch
+        deletes = (*batch.applied_deletes, *(marked.vectors if marked else ()))
+
+        def rewrite(planned: Sequence[GroupTasks]) -> ColumnarResult:
+            return rewrite_groups(bridge, work.table, batch, planned, deletes, policy)
+
+        items = [(_description(batch, "columnar"), work.planned)]
+        [result] = self._jobs.run(bridge, new_job_group(), rewrite, items, 1)
+        written = tuple(
+            _written_file(text, json.loads(text), group)
+            for text, group in zip(result.contents, result.groups, strict=True)
+        )
+        proof = _proof([result], written, policy.proof, result.fingerprint, marked)
+        return list(result.files), written, proof
 
     def _apply_deletes(
         self, bridge: Bridge, work: DeleteWork, apply: Callable[[Bridge, DeleteWork], _Result]
@@ -321,6 +377,14 @@ class SparkEngine:
                     raise
                 raise _exceeded(work, work.preflight, peak_bytes, why) from why
             return result, None if work.preflight is None else _use(work, work.preflight, peak_bytes())
+
+
+def weak_requirements(spark: SparkSession, table: str) -> str | None:
+    """Returns why the table's catalog does not take the requirements of our commits. None if it takes them or compares
+    the base of a commit itself. Nothing is changed. Raises what the catalog raises."""
+    bridge = Bridge(spark)
+    bridge.activate()
+    return refusal(bridge, bridge.load_table(table).operations())
 
 
 def _use(work: DeleteWork, preflight: Preflight, peak_bytes: int) -> MemoryUse:
@@ -410,11 +474,12 @@ def _batch_files(
 ) -> _BatchFiles:
     """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
     java_functions = bridge.once(JavaFunctions)
-    sources: list[Any] = []
+    sources = bridge.list(())
     deletes: dict[_Identity, Any] = dict(delete_files)
     for group_tasks in planned:
         if not keeps_data_files(batch.work):
-            sources += [task.file() for task in bridge.iterate(group_tasks.tasks)]
+            files = group_tasks.tasks.stream().map(java_functions.task_file)
+            sources.addAll(java_functions.to_list(files))
         if any(f.delete_files for f in group_tasks.group.files):
             task_deletes = group_tasks.tasks.stream().flatMap(java_functions.task_deletes).distinct()
             others = java_functions.to_list(task_deletes.filter(java_functions.is_equality_delete.negate()))
@@ -423,27 +488,27 @@ def _batch_files(
 
 
 def _proof(
-    results: Sequence[bin_pack.GroupResult],
+    results: Sequence[bin_pack.GroupResult | ColumnarResult],
     written: Sequence[WrittenFile],
     level: ProofLevel,
+    rows: Fingerprint | None,
     marked: Marked | None,
 ) -> Proof:
     read = sum(r.read_records for r in results)
     kept = sum(r.kept_records for r in results)
     out = sum(f.record_count for f in written)
     detail = marked.difference if marked else ""
-    detail = detail or next((r.difference for r in results if r.difference is not None), "")
+    detail = detail or next((r.difference for r in results if r.difference), "")
     if not detail and kept != out:
         detail = f"{kept} rows were read to be kept, {out} were written"
     if not detail and marked and read - kept < marked.marked_records:
         detail = f"{marked.marked_records} rows are marked deleted, {read - kept} were left out"
-    parts = [r.before for r in results if r.before is not None]
     return Proof(
         level=level.value,
         equal=not detail,
         input_records=read,
         output_records=out,
         removed_records=read - kept,
-        fingerprint=fingerprint.total(parts).text() if level is ProofLevel.FULL else None,
+        fingerprint=None if rows is None else rows.text(),
         detail=detail,
     )

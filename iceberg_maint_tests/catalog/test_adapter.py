@@ -117,7 +117,7 @@ def test_catalog_is_not_reached_before_first_use_and_never_made(tmp_path: Path) 
         empty.tables()
 
 
-def test_catalog_file_that_was_replaced_is_read_anew(
+def test_catalog_file_that_was_replaced_is_read_again(
     tmp_path: Path, events: Table, catalog: PyIcebergCatalog
 ) -> None:
     assert catalog.tables() == (EVENTS,)

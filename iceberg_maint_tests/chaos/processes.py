@@ -75,7 +75,7 @@ class Run:
         return member
 
     def again(self, name: str) -> None:
-        """Starts a member anew that has ended."""
+        """Starts a member again that has ended."""
         module, *arguments = self.members[name].arguments
         self.start(name, module, *arguments)
 

@@ -34,14 +34,14 @@ _CODES = {
 class Handlers:
     """The catalog's side of the API, for one JVM."""
 
-    def __init__(self, bridge: Bridge, uri: str, warehouse: str) -> None:
+    def __init__(self, bridge: Bridge, uri: str, warehouse: str, backend: str = _BACKEND) -> None:
         self._bridge = bridge
         self._rest = bridge.iceberg.rest
-        prefix = f"spark.sql.catalog.{_BACKEND}."
-        conf = catalog_conf(_BACKEND, "jdbc", uri, warehouse, {})
+        prefix = f"spark.sql.catalog.{backend}."
+        conf = catalog_conf(backend, "jdbc", uri, warehouse, {})
         own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
         self._catalog = bridge.iceberg.CatalogUtil.buildIcebergCatalog(
-            _BACKEND, bridge.map(own.items()), bridge.spark.sparkContext._jsc.hadoopConfiguration()
+            backend, bridge.map(own.items()), bridge.spark.sparkContext._jsc.hadoopConfiguration()
         )
         # The mapper that Iceberg's own client and test server use is not public.
         maker = bridge.java_class("org.apache.iceberg.rest.RESTObjectMapper")

@@ -30,7 +30,7 @@ class Upserter:
         self._count = 0
 
     def step(self, table: ChaosTable) -> None:
-        """One commit: some keys anew, sometimes some appended rows away."""
+        """One commit: some keys again, sometimes some appended rows away."""
         rng, name = self._role.rng, str(table)
         for attempt in self._journal.read():
             mine = [row[0] for row in attempt.effect.put if row[0] % 3 == _OF_THREE]

@@ -248,3 +248,18 @@ def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
     found = checks(lake, exit_code=exit_code)["spark catalog lake"]
     advice = " Mode advise does not need it." if mode == "advise" else ""
     assert found == (status, f"ICM-133 Spark cannot read lake.db.healthy. Fix: list the jar.{advice}")
+
+
+@pytest.mark.parametrize(
+    ("weak", "status", "code"),
+    [(None, "ok", None), ("BadRequestException: Malformed request", "warning", "ICM-137")],
+)
+def test_rest_catalog_that_takes_no_requirements_is_a_warning(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, weak: str | None, status: str, code: str | None
+) -> None:
+    catalogs = {name: replace(c, type="rest") for name, c in lake.config.catalogs.items()}
+    lake.reconfigure(replace(lake.config, catalogs=catalogs))
+    monkeypatch.setattr("iceberg_maint.wiring.weak_requirements", lambda _config, _table: weak)
+    (shown,) = (c for c in lake.json("doctor")["checks"] if c["check"] == "requirements of lake")
+    assert (shown["status"], shown["code"]) == (status, code)
+    assert (weak or "a commit is refused if") in shown["detail"]

@@ -56,7 +56,9 @@ def test_report_counts_health_and_work_without_the_catalog(lake: Lake) -> None:
     assert document["totals"]["tables"] == 2
     assert document["totals"]["files_removed"] == 16
     assert document["tables"][0]["table"] in ("lake.db.sick", "lake.db.healthy")
-    assert "2 tables with stored health" in lake("report").stdout
+    assert lake("report").stdout.splitlines()[0] == (
+        "2 tables: 2 healthy, 0 due, 0 waiting, 0 blocked (from stored health)"
+    )
 
 
 def test_unreachable_catalog_exits_2_with_one_line(lake: Lake) -> None:

@@ -51,7 +51,7 @@ def test_init_without_options_writes_a_configuration_that_loads(tmp_path: Path) 
 def test_init_names_every_section_of_the_file_below_a_comment(tmp_path: Path) -> None:
     init(tmp_path)
     lines = (tmp_path / "iceberg_maint.yaml").read_text("utf-8").splitlines()
-    keys = {key.rpartition(".")[2] for key in document_keys()}
+    keys = {key.rpartition(".")[2] for key, place in document_keys().items() if place != "receiver"}
     positions = {
         match[1]: number for number, line in enumerate(lines) if (match := re.match(r" *(\w+):", line))
     }

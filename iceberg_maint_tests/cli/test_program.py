@@ -65,7 +65,7 @@ def test_real_table_is_observed_twice_in_the_same_bytes_and_explained(real_lake:
     assert json.loads(observed)["tables"][0]["health"]["small_files"] == 6
     assert again == observed
     assert shown.returncode == 0
-    assert "lake.db.events: Unhealthy: 1 of 1 partitions are due" in shown.stdout
+    assert "lake.db.events: Unhealthy: 1 of 1 partition is due" in shown.stdout
     assert json.loads(tables)["tables"][0]["verdict"] == "RUN"
 
 

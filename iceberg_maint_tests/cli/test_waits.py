@@ -23,7 +23,7 @@ def branch_ahead(lake: Lake) -> None:
 
 def unreadable(lake: Lake) -> None:
     table = lake.catalog.content[SICK]
-    state = replace(table.state, uncommon_types={"s.at": "time"})
+    state = replace(table.state, uncommon_types={"s.at": "geometry"})
     lake.catalog.put(replace(table, state=state))
 
 
@@ -53,10 +53,10 @@ def test_tables_and_why_and_run_name_the_column_that_nothing_reads(lake: Lake) -
     assert (row["verdict"], row["reason"], row["evidence"]) == (
         "REFUSE",
         "unsupported_type",
-        {"columns": "s.at (time)"},
+        {"columns": "s.at (geometry)"},
     )
     document = lake.json("why", "db.sick")
-    assert document["truth"] == "Refused: no operation on data can read column s.at (time)."
+    assert document["truth"] == "Refused: no operation on data can read column s.at (geometry)."
     result = lake("run", "db.sick")
     assert (result.exit_code, lake.engine.batches) == (3, [])
-    assert "lake.db.sick: ICM-134 no operation on data can read column s.at (time)." in result.stderr
+    assert "lake.db.sick: ICM-134 no operation on data can read column s.at (geometry)." in result.stderr

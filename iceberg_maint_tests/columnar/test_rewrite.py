@@ -266,7 +266,7 @@ def test_required_column_with_a_null_is_refused(tmp_path: Path) -> None:
         ("variant", pa.array([1]), "Column c: the engine does not read type variant"),
         ("int", pa.array([1]), "Column c: a file has type int64; the table has int32"),
         ("decimal(9, 3)", pa.array([Decimal("1.25")]), "Column c: a file has type decimal128"),
-        ("timestamptz", pa.array([datetime(2024, 1, 1)]), "Column c: a file has type timestamp"),
+        ("timestamptz", pa.array([datetime(2024, 1, 1)]), "Column c: a file has type timestamp"),  # noqa: DTZ001
         ("string", pa.array([b"x"]), "Column c: a file has type binary"),
         ("timestamp", pa.array([1], pa.timestamp("ns")), "Column c: a file has type timestamp"),
     ],
@@ -284,7 +284,11 @@ def test_unsupported_column_is_named(tmp_path: Path, kind: str, values: pa.Array
 def test_int96_timestamp_is_unsupported(tmp_path: Path) -> None:
     schema = schema_of(field(1, "c", "timestamp"))
     file = write_file(
-        tmp_path, "a.parquet", schema, [{"c": datetime(2024, 1, 1)}], use_deprecated_int96_timestamps=True
+        tmp_path,
+        "a.parquet",
+        schema,
+        [{"c": datetime(2024, 1, 1)}],  # noqa: DTZ001
+        use_deprecated_int96_timestamps=True,
     )
     with pytest.raises(UnsupportedColumnError, match="Column c"):
         rewrite(task_of(tmp_path, schema, [file]))

@@ -17,7 +17,7 @@ from iceberg_maint_tests.conftest import PROJECT
 
 DEFINITIONS = "iceberg_maint_tests.daemon_kills.definitions"
 _DEAF_SECONDS = 30
-"""A daemon without code server for so long is started anew, as a supervisor with a probe would."""
+"""A daemon without code server for so long is started again, as a supervisor with a probe would."""
 _PROBE_SECONDS = 2
 
 

@@ -21,6 +21,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.examined import EXAMINED
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
@@ -34,6 +35,7 @@ NAMES = IcebergTranslator()
 
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
 TARGET_BYTES = 1_000_000
+FINGERPRINT = "xxh64x2-1:10:1.2,3.4"
 NOW_MS = 1_800_000_000_000
 POLICY = Policy(
     rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=TARGET_BYTES, min_input_files=5),
@@ -138,6 +140,7 @@ class MemoryEngine:
         self.useless = False
         self.written: list[tuple[str, ...]] = []
         self.cancelled = 0
+        self.fingerprint = FINGERPRINT
 
     def versions(self) -> dict[str, str]:
         return {"memory": "1"}
@@ -155,7 +158,7 @@ class MemoryEngine:
             )
             rows, size = sum(f.record_count for f in group.files), group.input_bytes
             files += [WrittenFile(n, size // len(names), rows // len(names), 0, number, "{}") for n in names]
-        return Written(tuple(files), Proof("full", True, 10, 10, 0, "x"))
+        return Written(tuple(files), Proof("full", True, 10, 10, 0, self.fingerprint))
 
     def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         table = self._catalog.made[TableId.parse(batch.table)]
@@ -265,22 +268,28 @@ class World:
         tables = [TableId.parse(n) for n in names] or list(self.catalog.tables())
         return {str(t): sorted(result.get_requested_partitions(NAMES.get_asset_key(t))) for t in tables}
 
-    def events(self, kind: dg.DagsterEventType) -> list[Any]:
-        """Dagster's events of one kind, oldest first."""
+    def events(self, kind: dg.DagsterEventType, *, examined: bool = False) -> list[Any]:
+        """Dagster's events of one kind, oldest first. Without materializations that only say `examined`."""
         runs = reversed(self.instance.get_runs())
-        return [
+        events = [
             entry.dagster_event.event_specific_data
             for run in runs
             for entry in self.instance.all_logs(run.run_id, of_type=kind)
         ]
+        if kind is not dg.DagsterEventType.ASSET_MATERIALIZATION:
+            return events
+        return [e for e in events if (e.materialization.description == EXAMINED) is examined]
 
     def evaluations(self, check: str) -> dict[str | None, Any]:
         """The last evaluation of a check, by partition."""
         events = self.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
         return {e.partition: e for e in events if e.check_name == check}
 
-    def materialized(self, name: str) -> set[str]:
-        return self.instance.get_materialized_partitions(NAMES.get_asset_key(TableId.parse(name)))
+    def materialized(self, name: str, *, examined: bool = False) -> set[str]:
+        """The partitions that runs materialized, or that observations `examined`."""
+        key = NAMES.get_asset_key(TableId.parse(name))
+        events = self.events(dg.DagsterEventType.ASSET_MATERIALIZATION, examined=examined)
+        return {e.materialization.partition for e in events if e.materialization.asset_key == key}
 
 
 SETTINGS = {"run_monitoring": {"enabled": True, "free_slots_after_run_end_seconds": 60}}

@@ -386,7 +386,7 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
 
     def held_by(name: str, text: str) -> bool:
         observation = daemon.observation(name)
-        found = observation.metadata.get("iceberg_maint/held_by") if observation is not None else None
+        found = observation.metadata.get("held_by") if observation is not None else None
         return found is not None and text in str(found.value)
 
     daemon.wait(
@@ -400,7 +400,7 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
     assert shown == dict.fromkeys((f"day={d}" for d in DAYS), False)
     observation = daemon.observation("looked")
     assert observation is not None
-    advice = str(observation.metadata["iceberg_maint/advice"].value)
+    advice = str(observation.metadata["advice"].value)
     assert advice.startswith("A run would maintain 3 of 3 partitions in 3 batches: 18 files with ")
     assert daemon.maintenance_runs("looked") == []
 

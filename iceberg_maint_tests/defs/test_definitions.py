@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -30,7 +31,9 @@ TABLES = st.builds(
 
 NEAR = st.builds(
     lambda parts: TableId("lake", tuple(parts[:-1]), parts[-1]),
-    st.lists(st.sampled_from(["x", "a b", "a_b", "housekeeping"]), min_size=2, max_size=4),
+    st.lists(
+        st.sampled_from(["x", "a b", "a_b", "__housekeeping", "x__housekeeping"]), min_size=2, max_size=4
+    ),
 )
 """Tables whose keys are easily taken for one another's."""
 
@@ -59,7 +62,7 @@ def test_prefix_keeps_asset_keys_apart(world: World) -> None:
     own = ["maintenance", "lake", "db", "t"]
     assert set(definitions.resolve_all_asset_keys()) == {
         dg.AssetKey(own),
-        dg.AssetKey([*own, "housekeeping"]),
+        dg.AssetKey(["maintenance", "lake", "db", "t__housekeeping"]),
     }
 
 
@@ -94,11 +97,13 @@ def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> N
 
 def test_condition_asks_no_check(world: World) -> None:
     """The checks of a terminated run have no result. They must not stop the automation."""
-    due, idle = maintenance_condition(T, world.runtime, NAMES).children
-    assert (due.name, idle.name, [c.get_label() for c in idle.children]) == (
+    condition = maintenance_condition(T, world.runtime, NAMES)
+    due, idle = condition.children
+    assert condition.get_label() == "maintenance is due and not in progress"
+    assert (due.name, idle.get_label(), [c.get_label() for c in idle.children]) == (
         "maintenance_due",
-        "NOT",
-        ["in_progress"],
+        "no run is in progress",
+        ["a run is in progress"],
     )
 
 
@@ -133,7 +138,7 @@ def test_keys_of_different_tables_differ_and_make_valid_names(tables: set[TableI
 def test_key_of_a_plain_table_is_its_name(name: str) -> None:
     table = TableId.parse(name)
     assert IcebergTranslator(["pre", "fix"]).get_asset_key(table).path == ["pre", "fix", *name.split(".")]
-    assert NAMES.get_housekeeping_key(table).path == [*name.split("."), "housekeeping"]
+    assert NAMES.get_housekeeping_key(table).path == [*table.parts[:-1], f"{table.name}__housekeeping"]
 
 
 def test_key_of_an_oddly_named_table_shows_its_name_and_a_digest() -> None:
@@ -158,7 +163,7 @@ def test_oddly_named_tables_are_observed_requested_and_maintained(world: World) 
 
 
 def test_table_named_as_the_housekeeping_of_another_loads_beside_it(world: World) -> None:
-    for name in ("demo.x", "demo.x.housekeeping", "demo.x.housekeeping.housekeeping"):
+    for name in ("demo.x", "demo.x__housekeeping", "demo.x__housekeeping__housekeeping"):
         world.catalog.create(name).add("d1", 8)
     assert len(set(world.definitions.resolve_all_asset_keys())) == 6
     assert world.observe().success
@@ -178,7 +183,7 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_told_of(
     definitions = world.definitions
     dg.Definitions.validate_loadable(definitions)
     keys = set(definitions.resolve_all_asset_keys())
-    assert {k for k in keys if k.path[-1] != "housekeeping"} == loaded
+    assert {k for k in keys if not k.path[-1].endswith("__housekeeping")} == loaded
     told = f"table {forged} is left out: op name 'maintain__{slug(odd)}' in Dagster also belongs to {odd}"
     assert told in caplog.text
     assert world.observe().success
@@ -225,6 +230,9 @@ class LakeTranslator(IcebergTranslator):
     def get_pool(self, table: TableId) -> str:
         return f"pool_{table.name}"
 
+    def get_links(self, table: TableId) -> Mapping[str, str]:
+        return {"dashboard": f"https://example.com/{table.name}"}
+
 
 def test_translator_overridden_decides_every_name_and_description(world: World) -> None:
     world.catalog.create("demo.t").add("d1", 8)
@@ -235,10 +243,11 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
     graph = definitions.resolve_asset_graph()
     data, housekeeping = (
         graph.get(dg.AssetKey(["bronze", "t"])),
-        graph.get(dg.AssetKey(["bronze", "t", "housekeeping"])),
+        graph.get(dg.AssetKey(["bronze", "t__housekeeping"])),
     )
     for asset in (data, housekeeping):
-        assert asset.group_name == "bronze_demo"
+        assert asset.group_name == "bronze_demo" + ("__housekeeping" if asset is housekeeping else "")
+        assert asset.metadata["dashboard"] == dg.MetadataValue.url("https://example.com/t")
         assert list(asset.owners) == ["team:data", "t@example.com"]
         assert asset.tags["domain"] == "demo"
         assert asset.kinds == {"iceberg", "s3"}

@@ -22,8 +22,8 @@ SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_byte
     [
         ({}, "(rewrite_data_files.min_input_files)"),
         (
-            {"uncommon_types": {"s.at": "time"}},
-            ". No operation on data can read column s.at (time) (ICM-134)",
+            {"uncommon_types": {"s.at": "geometry"}},
+            ". No operation on data can read column s.at (geometry) (ICM-134)",
         ),
         (
             {"pending_publishes": (PendingPublish(PublishKind.BRANCH, "audit", 7, NOW_MS),)},

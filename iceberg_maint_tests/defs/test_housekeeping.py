@@ -64,10 +64,7 @@ def told(world: World) -> list[dict[str, Any]]:
         for e in world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
         if e.materialization.asset_key == NAMES.get_housekeeping_key(T)
     ]
-    return [
-        {k.removeprefix("iceberg_maint/"): v.value for k, v in e.materialization.metadata.items()}
-        for e in events
-    ]
+    return [{k: v.value for k, v in e.materialization.metadata.items()} for e in events]
 
 
 def passed(world: World) -> dict[str, bool]:
@@ -84,8 +81,8 @@ def test_observation_tells_what_would_expire_before_it_does(world: World) -> Non
     assert world.observe().success
     assert passed(world) == {"manifests": True, "snapshots": False, "orphan_files": False}
     data = world.evaluations("snapshots")[None].metadata
-    assert data["iceberg_maint/expirable_snapshots"].value == 3.0
-    would = [r.data["snapshot"] for r in data["iceberg_maint/would_expire"].records]
+    assert data["expirable_snapshots"].value == 3.0
+    would = [r.data["snapshot"] for r in data["would_expire"].records]
     assert would == ["1", "2", "3"]
     assert len(world.catalog.made[T].state.snapshots) == 13
 
@@ -158,7 +155,7 @@ def test_released_files_are_numbers_of_the_asset_and_of_the_check(world: World) 
     assert [told(world)[-1][n] for n in names] == [8, 710, 7, 520, 8, 800]
     world.observe(changed_only=False)
     check = world.evaluations("snapshots")[None]
-    assert [check.metadata[f"iceberg_maint/{n}"].value for n in names] == [7, 700, 5, 500, 9, 900]
+    assert [check.metadata[n].value for n in names] == [7, 700, 5, 500, 9, 900]
     assert "9 released files (900 bytes) are in the trash." in check.description
 
 
@@ -303,15 +300,12 @@ def shown(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
 def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does(world: World) -> None:
     world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD, WAITS))
     world.observe()
-    assert "iceberg_maint/would_remove" not in world.evaluations("orphan_files")[None].metadata
+    assert "would_remove" not in world.evaluations("orphan_files")[None].metadata
     housekeep(world)
     world.catalog.made[T].add("d1", 1)
     world.observe()
     assert world.orphans.swept == [True]  # storage was asked by the pass alone
-    checked = {
-        k.removeprefix("iceberg_maint/"): v.value
-        for k, v in world.evaluations("orphan_files")[None].metadata.items()
-    }
+    checked = {k: v.value for k, v in world.evaluations("orphan_files")[None].metadata.items()}
     for data in (told(world)[-1], checked):
         assert (data["would_remove_files"], data["would_remove_bytes"]) == (9, 90)
         [held, waits] = shown(data, "would_remove")
@@ -343,7 +337,7 @@ def test_check_tells_the_sign_of_a_second_owner_that_the_last_pass_saw(world: Wo
         "2 metadata files in the table's folder are not in its metadata log, the newest is /t/metadata/b"
         in check.description
     )
-    assert check.metadata["iceberg_maint/unlogged_metadata_files"].value == 2
+    assert check.metadata["unlogged_metadata_files"].value == 2
     assert check.passed
 
 
@@ -369,7 +363,7 @@ def test_orphan_check_invents_no_age_and_says_afterwards_that_storage_was_search
     assert check.description == (
         "Storage was never searched for orphan files (remove_orphan_files.every_seconds)"
     )
-    assert "iceberg_maint/orphan_scan_age_seconds" not in check.metadata
+    assert "orphan_scan_age_seconds" not in check.metadata
     housekeep(world)
     assert told(world)[-1]["remove_orphan_files"] == (
         "NO_OP, orphan_files: storage was searched for orphan files"

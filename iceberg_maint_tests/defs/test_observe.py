@@ -110,7 +110,7 @@ def test_unreadable_table_is_reported_and_stops_no_other(world: World) -> None:
     assert world.observe().success
     assert world.ledger.health(TableId.parse("lake.db.u")) is not None
     [metadata] = table_level(world)
-    assert "manifest m1 holds 3 entries, not 4" in metadata["iceberg_maint/table_error"].value
+    assert "manifest m1 holds 3 entries, not 4" in metadata["error"].value
     failed = [
         e
         for e in world.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
@@ -188,10 +188,10 @@ def test_observations_are_few_and_the_table_comes_last_under_its_own_labels(worl
         for k, v in last.metadata.items()
         if isinstance(v, (dg.IntMetadataValue, dg.FloatMetadataValue))
     }
-    assert numbers["iceberg_maint/table_small_files"] == 8 * (WORST_PARTITIONS + 5)
-    assert numbers["iceberg_maint/table_unhealthy_partitions"] == WORST_PARTITIONS + 5
+    assert numbers["small_files"] == 8 * (WORST_PARTITIONS + 5)
+    assert numbers["unhealthy_partitions"] == WORST_PARTITIONS + 5
     assert not set(last.metadata) & set(of_partitions[0].metadata)
-    assert len(last.metadata["iceberg_maint/worst_partitions"].records) == WORST_PARTITIONS
+    assert len(last.metadata["worst_partitions"].records) == WORST_PARTITIONS
 
 
 def test_passing_check_shows_what_it_compares(world: World) -> None:
@@ -209,7 +209,7 @@ def test_passing_check_shows_what_it_compares(world: World) -> None:
         """Texts: of numbers Dagster would draw one line through all partitions."""
         evaluation = world.evaluations(check)[key(day)]
         assert evaluation.passed
-        return {k.removeprefix("iceberg_maint/"): v.value for k, v in evaluation.metadata.items()}
+        return {k: v.value for k, v in evaluation.metadata.items()}
 
     assert numbers("small_files", "d2") == {"small_files": "2", "small_files_threshold": "5"}
     assert numbers("delete_files", "d2") == {

@@ -33,6 +33,7 @@ from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
     build_automation_sensors,
     follow_table_list,
+    tick_interval,
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
@@ -45,9 +46,12 @@ U = TableId.parse("lake.db.u")
 WHY = "the table list changed"
 
 
-def sensor_tick(world: World, definitions: dg.Definitions | None = None) -> Any:
-    sensor = (definitions or world.definitions).resolve_sensor_def("table_changes")
-    with dg.build_sensor_context(instance=world.instance, sensor_name="table_changes") as context:
+def sensor_tick(world: World, definitions: dg.Definitions | None = None, name: str = "table_changes") -> Any:
+    repository = (definitions or world.definitions).get_repository_def()
+    sensor = repository.get_sensor_def(name)
+    with dg.build_sensor_context(
+        instance=world.instance, sensor_name=name, repository_def=repository
+    ) as context:
         return sensor.evaluate_tick(context)
 
 
@@ -158,7 +162,7 @@ def test_silent_catalog_keeps_its_tables_in_the_list(world: World) -> None:
     assert reloads == []
 
 
-def test_unreadable_list_is_written_anew(world: World) -> None:
+def test_unreadable_list_is_written_again(world: World) -> None:
     world.catalog.create("db.t")
     world.table_list.write_text("{", "utf-8")
     follow(world, (T,))
@@ -216,7 +220,7 @@ def test_table_that_dagster_never_observed_is_requested_and_shown_as_not_measure
         dg.AssetCheckSeverity.WARN,
     )
     assert evaluation.description == "The table was not measured yet. The first observation is requested."
-    assert observation.metadata["iceberg_maint/status"].value == "not measured yet"
+    assert observation.metadata["status"].value == "not measured yet"
     for event in tick.asset_events:
         world.instance.report_runless_asset_event(event)
     assert sensor_tick(world).asset_events == []
@@ -244,9 +248,9 @@ def test_pause_and_its_end_are_requested_and_shown_on_the_asset(world: World) ->
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     metadata = shown.asset_observation.metadata
     assert shown.asset_observation.description == f"DEFER (paused): held by {text}"
-    assert metadata["iceberg_maint/held_by"].value == text
-    assert metadata["iceberg_maint/table_due_partitions"].value == 1
-    assert metadata["iceberg_maint/table_backlog_bytes"].value == 8000
+    assert metadata["held_by"].value == text
+    assert metadata["due_partitions"].value == 1
+    assert metadata["due_mib"].value == 0.007629
     check = world.evaluations("small_files")[key("d1")]
     assert not check.passed
     assert check.description.endswith(f"; held by {text}")
@@ -326,6 +330,33 @@ def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
         instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             assert requested(schedule.evaluate_tick(context)) == []
+
+
+@pytest.mark.parametrize(
+    ("longest", "tables", "seconds"),
+    [
+        (60, 0, 10),
+        (60, 10, 10),
+        (60, 50, 30),
+        (60, 99, 59),
+        (60, 100, 60),
+        (60, 2000, 60),
+        (30, 50, 15),
+        (5, 10, 5),
+    ],
+)
+def test_interval_of_a_tick_grows_with_the_tables_up_to_the_longest(
+    longest: int, tables: int, seconds: int
+) -> None:
+    assert tick_interval(longest, tables) == seconds
+
+
+def test_run_of_the_automation_has_a_tag_with_its_table(world: World) -> None:
+    world.catalog.create("db.sick").add("d1", 8)
+    definitions = world.definitions
+    assert world.observe(definitions=definitions).success
+    [request] = sensor_tick(world, definitions, "maintenance_0").run_requests
+    assert (request.partition_key, request.tags["iceberg_maint/table"]) == ("day=d1", "lake.db.sick")
 
 
 def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates() -> None:

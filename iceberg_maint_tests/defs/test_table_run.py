@@ -43,6 +43,18 @@ def test_run_of_one_partition_touches_only_it(world: World, sick: Table) -> None
     assert world.engine.written == [(key("d2"),)]
 
 
+def test_run_has_a_tag_with_its_table_and_logs_no_message_on_missing_outputs(
+    world: World, sick: Table
+) -> None:
+    result = world.maintain(T, key("d2"))
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.tags["iceberg_maint/table"] == T
+    messages = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
+    assert [m for m in messages if "expected outputs" in m] == []
+    assert any("rewrite_data_files, plan" in m for m in messages)
+
+
 def test_range_run_touches_exactly_its_partitions(world: World, sick: Table) -> None:
     assert world.maintain(T, key("d2"), key("d3")).success
     assert world.materialized(T) == {key("d2"), key("d3")}
@@ -66,8 +78,8 @@ def test_healthy_partition_asked_for_is_materialized_as_no_op(world: World, sick
     assert world.engine.written == []
     [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
     metadata = event.materialization.metadata
-    assert metadata["iceberg_maint/outcome"].value == "NO_OP"
-    assert metadata["iceberg_maint/reason"].value.startswith("healthy:")
+    assert metadata["outcome"].value == "NO_OP"
+    assert metadata["reason"].value.startswith("healthy:")
 
 
 def test_healthy_partition_is_rewritten_when_forced(world: World, sick: Table) -> None:
@@ -88,24 +100,58 @@ def test_materialization_tells_what_was_done_in_numbers(world: World, sick: Tabl
     [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
     metadata = event.materialization.metadata
     numbers = {
-        "iceberg_maint/small_files_before": 8,
-        "iceberg_maint/small_files_after": 1,
-        "iceberg_maint/batch_input_files": 8,
-        "iceberg_maint/batch_output_files": 1,
+        "small_files_before": 8,
+        "small_files_after": 1,
+        "batch_input_files": 8,
+        "batch_output_files": 1,
     }
     assert {k: metadata[k].value for k in numbers} == numbers
     assert all(isinstance(metadata[k], dg.IntMetadataValue) for k in numbers)
-    assert metadata["iceberg_maint/outcome"].value == "IMPROVED"
-    assert metadata["iceberg_maint/proof"].value == "full equal: 10 rows read = 10 written + 0 deleted"
+    assert metadata["outcome"].value == "IMPROVED"
+    assert metadata["proof"].value == "full equal: 10 rows read = 10 written + 0 deleted"
+
+
+def test_card_is_the_first_entry_of_each_event_and_the_last_materialization_has_the_certificate(
+    world: World, sick: Table
+) -> None:
+    result = world.maintain(T, key("d1"), key("d4"))
+    assert result.success
+    events = [e.materialization for e in world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)]
+    assert [next(iter(e.metadata)) for e in events] == ["card"] * 4
+    assert [e.partition for e in events if "proof_certificate" in e.metadata] == [key("d3")]
+    certificate = next(e.metadata["proof_certificate"].value for e in events if e.partition == key("d3"))
+    assert certificate.startswith("**PROVED**: 2 commits proved: 20 rows in = 20 rows out + 0 deleted.")
+    assert f"Run `{result.run_id}` on `{T}`, started by a person in Dagster" in certificate
+    assert certificate in [e.user_message for e in world.instance.all_logs(result.run_id)]
+    observation = world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation
+    card = observation.metadata["card"].value
+    assert next(iter(observation.metadata)) == "card"
+    assert card.startswith("**Healthy:** every metric of 4 partitions is within its threshold.")
+    assert "Last proof: **PROVED**" in card
+    assert f"`iceberg-maint proof {result.run_id}`" in card
+    assert "Data files by size, before → now:\n- below 1 MiB: ████████████ 25 → ██ 4" in card
+    # A later run that does nothing hides neither.
+    assert world.maintain(T, key("d4")).success
+    card = world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation.metadata["card"].value
+    assert f"`iceberg-maint proof {result.run_id}`" in card
+
+
+def test_proof_that_cannot_be_read_fails_no_maintenance(world: World, sick: Table) -> None:
+    world.engine.fingerprint = "unreadable"
+    assert world.maintain(T, key("d1")).success
+    [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    assert "not described: ValueError" in event.materialization.metadata["proof_certificate"].value
+    assert world.observe(changed_only=False).success
+    assert world.evaluations("no_progress")[None].passed
 
 
 def test_figures_of_a_batch_add_up_over_the_partitions_of_the_batch(world: World, sick: Table) -> None:
     assert world.maintain(T, key("d1"), key("d3")).success
     assert [len(partitions) for partitions in world.engine.written] == [2, 1]
     events = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
-    files = [e.materialization.metadata.get("iceberg_maint/batch_input_files") for e in events]
+    files = [e.materialization.metadata.get("batch_input_files") for e in events]
     assert [None if f is None else f.value for f in files] == [16, None, 8]
-    assert [e.materialization.metadata["iceberg_maint/batches"].value for e in events] == [1, 1, 1]
+    assert [e.materialization.metadata["batches"].value for e in events] == [1, 1, 1]
 
 
 def test_materialization_and_observation_show_the_cursor(world: World, sick: Table) -> None:
@@ -116,10 +162,10 @@ def test_materialization_and_observation_show_the_cursor(world: World, sick: Tab
     [row] = cursors_of(second.materialization)
     assert (row["operation"], row["batch"]) == (
         "rewrite_data_files",
-        second.materialization.metadata["iceberg_maint/batch_ids"].value,
+        second.materialization.metadata["batch_ids"].value,
     )
     assert (row["partitions"], row["window done"], row["window batches"]) == (key("d2"), 2, 2)
-    assert row["snapshot"] == second.materialization.metadata["iceberg_maint/snapshot_after"].value
+    assert row["snapshot"] == second.materialization.metadata["snapshot_after"].value
     assert row["window"]
     [before] = cursors_of(first.materialization)
     assert (before["partitions"], before["window done"]) == (key("d1"), 1)
@@ -129,7 +175,7 @@ def test_materialization_and_observation_show_the_cursor(world: World, sick: Tab
 
 
 def cursors_of(event: dg.AssetObservation | dg.AssetMaterialization) -> list[dict[str, object]]:
-    return [dict(r.data) for r in event.metadata["iceberg_maint/cursors"].records]
+    return [dict(r.data) for r in event.metadata["cursors"].records]
 
 
 def test_partition_emptied_since_is_materialized_as_no_op(world: World, sick: Table) -> None:
@@ -272,7 +318,7 @@ def test_run_reports_the_health_that_it_leaves_so_that_no_observe_run_must_follo
     assert (last.pointer, last.run_id) == (sick.state.metadata_location, None)
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     assert shown.asset_observation.partition is None
-    assert shown.asset_observation.metadata["iceberg_maint/table_due_partitions"].value == 0
+    assert shown.asset_observation.metadata["due_partitions"].value == 0
 
 
 def test_held_lease_is_waited_for_and_then_fails_the_run(world: World, sick: Table) -> None:
@@ -323,7 +369,7 @@ def test_partition_over_several_batches_is_materialized_after_the_last(world: Wo
     assert all(at == set() for at in seen)
     assert world.materialized(T) == {key("d1")}
     [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
-    assert event.materialization.metadata["iceberg_maint/batches"].value == len(seen)
+    assert event.materialization.metadata["batches"].value == len(seen)
 
 
 def test_unpartitioned_table_is_one_partition(world: World) -> None:

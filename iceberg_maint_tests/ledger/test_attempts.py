@@ -447,15 +447,15 @@ def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt,
     assert ledger.uncommitted_output(lease, BATCH.batch_id, 7200).attempt_id == second.attempt_id
 
 
-def test_leftover_that_was_written_anew_is_as_young_as_that(ledger, lease, attempt, place):
+def test_leftover_that_was_written_again_is_as_young_as_that(ledger, lease, attempt, place):
     settled(ledger, lease, attempt)
     place.age("icm_attempt", "started_ms", 3_601_000)
     place.age("icm_intent", "recorded_ms", 3_601_000)
     second = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {})
-    anew = tuple(replace(f, path=f"{f.path}.anew") for f in FILES)
-    ledger.record_intent(lease, second.attempt_id, anew, PROOF)
+    rewritten = tuple(replace(f, path=f"{f.path}.rewritten") for f in FILES)
+    ledger.record_intent(lease, second.attempt_id, rewritten, PROOF)
     ledger.settle_attempt(lease, second.attempt_id, REJECTED, BatchStatus.PLANNED)
-    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600).files == anew
+    assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600).files == rewritten
 
 
 def test_leftover_is_asked_for_under_the_lease(ledger, lease, attempt):

@@ -95,6 +95,7 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_tells_no_old_run_aga
     place.sql("DROP TABLE icm_reader")
     place.sql("DROP TABLE icm_run")
     place.sql("DROP TABLE icm_clock")
+    place.sql("DROP TABLE icm_installation")
     place.sql("ALTER TABLE icm_intent DROP COLUMN batch_digest")
     place.sql("ALTER TABLE icm_pause DROP COLUMN paused_by")
     place.sql("UPDATE icm_schema_version SET version = 1")
@@ -103,7 +104,7 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_tells_no_old_run_aga
     after = stepped.acquire_lease(UUID, NAME, "run-2", 60, 0)
     assert stepped.unrecorded_runs(after) == ()
     assert shape(place) == newest
-    assert versions(place) == [1, 2, 3, 4, 5, 6, 7]
+    assert versions(place) == [1, 2, 3, 4, 5, 6, 7, 8]
     stepped.close()
 
 
@@ -201,3 +202,10 @@ def test_ledger_opened_for_reading_refuses_every_write(ledger, place: Place):
         reading.append_record(make_record("r2"))
     reading.close()
     assert ledger.records(None, 10) == (make_record("r1"),)
+
+
+def test_ledger_has_one_installation_id_that_stays(ledger, place: Place):
+    first = ledger.installation()
+    assert len(first) == 32
+    assert SqlLedger(place.url).installation() == first
+    assert memory_ledger().installation() != first

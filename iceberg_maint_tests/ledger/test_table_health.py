@@ -39,11 +39,11 @@ def test_put_health_newer_replaces_and_older_is_refused(ledger):
     assert ledger.health(TABLE) == same
 
 
-def test_put_health_of_a_table_made_anew_replaces_the_old_ones(ledger):
+def test_put_health_of_a_table_created_again_replaces_the_old_ones(ledger):
     ledger.put_health(measured("day=1", sequence_number=9))
-    anew = measured("day=2", sequence_number=1, table_uuid=OTHER_UUID)
-    assert ledger.put_health(anew)
-    assert ledger.health(TABLE) == anew
+    rewritten = measured("day=2", sequence_number=1, table_uuid=OTHER_UUID)
+    assert ledger.put_health(rewritten)
+    assert ledger.health(TABLE) == rewritten
     assert [k.table_uuid for k in ledger.known_tables()] == [OTHER_UUID]
 
 
@@ -170,7 +170,7 @@ def test_retired_none_while_somebody_works_on_the_table(ledger):
     assert ledger.retired_partitions(TABLE) == ("b",)
 
 
-def test_retired_a_table_made_anew_starts_over(ledger):
+def test_retired_a_table_created_again_starts_over(ledger):
     observe(ledger, ("a", "b"), ("a",), ("a",))
     ledger.put_health(measured("a", table_uuid=OTHER_UUID))
     assert ledger.retired_partitions(TABLE) == ()

@@ -209,7 +209,7 @@ def test_pause_of_a_renamed_table_that_was_not_measured_since_ends_by_its_uuid(l
     assert not history(ledger, str(RENAMED)).paused
 
 
-def test_pause_holds_for_a_table_made_anew_under_the_name(ledger):
+def test_pause_holds_for_a_table_created_again_under_the_name(ledger):
     ledger.put_health(measured("day=1"))
     ledger.pause(NAME, "looking at it")
     assert history(ledger, str(TABLE), OTHER_UUID).paused

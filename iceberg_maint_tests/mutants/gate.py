@@ -128,5 +128,5 @@ MUTANTS = (
     Mutant("a lost lease commits", "spark/commit/gate.py", "        if not self._lease_is_held():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
     Mutant("the swap is not recorded first", "spark/commit/gate.py", "        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
     Mutant("a snapshot that has expired is an ancestor", "spark/commit/gate.py", "return Lineage(pinned_exists, False, tuple(since.values()), pinned_row_id)", "return Lineage(True, True, tuple(since.values()), pinned_row_id)", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
-    Mutant("a foreign replace is anybody's", "spark/commit/gate.py", "ours=TOKEN_PROPERTY in summary,", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),
+    Mutant("a foreign replace is anybody's", "spark/commit/gate.py", "ours=made_by(summary, installation),", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),
 )  # fmt: skip

@@ -85,7 +85,7 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def planted(sources: Mapping[str, str]) -> Iterator[None]:
-    """Within the block the project is imported anew, these modules from these texts.
+    """Within the block the project is imported again, these modules from these texts.
 
     The modules of before come back at the end. Third-party modules stay as they are, and with them
     the JVM that PySpark has started.

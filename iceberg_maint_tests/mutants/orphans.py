@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant("the lease does not matter", "orphans/trash.py", "if not holds():", "if False:", TRASH),
     Mutant("the lease is looked at once", "orphans/lease_guard.py", "not 0 <= now_ms - self._asked_ms < TRUSTED_MS", "False", (OPERATION,)),
     Mutant("the hold does not matter", "orphans/trash.py", ">= header.marked_ms + policy.hold_seconds * 1000", "> 0", TRASH),
-    Mutant("a sweep proves nothing anew", "orphans/trash.py", "if paths.reaches(line.path) or stored.size", "if stored.size", TRASH),
+    Mutant("a sweep does not prove again", "orphans/trash.py", "if paths.reaches(line.path) or stored.size", "if stored.size", TRASH),
     Mutant("a sweep takes what lies there", "orphans/trash.py", "if paths.reaches(line.path) or stored.size_bytes != line.size_bytes:", "if paths.reaches(line.path):", TRASH),
     Mutant("the trash of another table is ours", "orphans/trash.py", "if header.table_uuid != target.state.uuid:", "if False:", TRASH),
     Mutant("a manifest may name any file", "orphans/trash_manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", TRASH),

@@ -72,7 +72,7 @@ def test_what_is_gone_is_forgotten_by_a_look_that_ends(tmp_path: Path) -> None:
         assert db.execute("SELECT count(*) FROM version").fetchone() == (1,)
 
 
-def test_damaged_memo_is_begun_anew(tmp_path: Path) -> None:
+def test_damaged_memo_is_begun_again(tmp_path: Path) -> None:
     memo = tmp_path / "memo.db"
     memo.write_bytes(b"no database at all, but long enough to be taken for one" * 100)
     with look(memo) as seen:

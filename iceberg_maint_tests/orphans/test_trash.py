@@ -154,7 +154,7 @@ def test_file_changed_or_gone_since_the_scan_stays(lake: Lake) -> None:
     at = lake.folder / PLAIN.table_folder / "data"
 
     def change() -> None:
-        (at / "orphan-1.parquet").write_bytes(b"written anew, longer")
+        (at / "orphan-1.parquet").write_bytes(b"written again, longer")
         os.utime(at / "orphan-2.parquet")
         (at / "orphan-3.parquet").unlink()
 

@@ -1,4 +1,4 @@
-"""Random programs of all writers and all of maintenance: 200 steps here, as many as asked for by
+"""Random programs of all writers and all of maintenance: 100 steps here, as many as asked for by
 `make test-deep`, which keeps every life on record and goes on where it was interrupted."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from iceberg_maint_tests.program.random_runs import RECORD, Lives, tally
 pytestmark = pytest.mark.spark
 
 ASKED = os.environ.get("ICEBERG_MAINT_TEST_STEPS")
-STEPS = int(ASKED or "200")
+STEPS = int(ASKED or "100")
 SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", "1"))
 
-HALVES = 2
-"""Each takes half the steps, on a session of its own when there are two workers."""
+HALVES = 2 if ASKED else 1
+"""Each takes an equal part of the steps, on a session of its own when there are two workers."""
 DONE = {
     "batch convert IMPROVED",
     "batch anti-join IMPROVED",

@@ -175,7 +175,7 @@ class Wide(Twin):
             self.model.rows += [ModelRow({**nulls, **values_of(ids, row)}, scope) for row in found]
 
     def update(self, column: str, kind: str, value: Any, tags: Sequence[int]) -> None:
-        """Sets a column of these rows by Spark, which writes them anew in the current spec."""
+        """Sets a column of these rows by Spark, which writes them again in the current spec."""
         literal = sql_literal(KINDS[kind], value)
         listed = ", ".join(map(str, tags))
         self.writers.sql(f"update {self.name} set `{column}` = {literal} where {TAG} in ({listed})")

@@ -23,6 +23,22 @@ COMMITTING = (
         ),
     ),
     Regression(
+        "other-installation-taken-for-own",
+        "two ledgers on one lake",
+        "Two installations with different ledgers take the commits of each other for their own. Both rewrite the "
+        "same files again and again, and the higher fence of one ends the runs of the other",
+        "Snapshot summaries carry the id of the ledger. A rewrite under another id is foreign maintenance, and its "
+        "fence does not count",
+        off(
+            "core/model/table_state.py",
+            "    return TOKEN_PROPERTY in summary and summary.get(INSTALLATION_PROPERTY, installation) == installation\n",
+            "    return TOKEN_PROPERTY in summary\n",
+            "core/decisions/test_foreign_maintainers.py::test_commit_of_another_installation_is_foreign_and_names_it",
+            "runner/test_stops.py::test_rewrite_of_another_installation_refuses_the_table_by_default",
+            "runner/test_stops.py::test_higher_fence_of_another_installation_ends_no_lease",
+        ),
+    ),
+    Regression(
         "committed-though-it-threw",
         "apache/iceberg#12818, #6778, #15050",
         "A commit times out after its swap succeeded, and is made a second time",
@@ -325,7 +341,7 @@ COMMITTING = (
         "Failures of the environment leave the history of a partition as it was",
         off(
             "runner/execute.py",
-            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT):\n",
+            "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):\n",
             "    if attempt_result.reason is Reason.STALE:\n",
             "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
             "runner/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
@@ -426,6 +442,34 @@ COMMITTING = (
             "                tuple([of_columns or () for of_columns in statistics]),\n",
             "                (),\n",
             "catalog/manifests/test_entries.py::test_entries_have_bounds_of_all_columns_ordered_by_column",
+        ),
+    ),
+    Regression(
+        "fast-writer-wins-every-try",
+        "found in review",
+        "A writer that commits every second wins every try: each one reads the manifests of the table between its "
+        "base and its swap",
+        "After a lost try the operation is applied and checked once before the commit loads its base. Files that were "
+        "read are kept in memory",
+        off(
+            "spark/commit/rewrite_files.py",
+            "            if rehearses:\n",
+            "            if False:\n",
+            "spark/commit/test_rewrite_files.py::"
+            "test_commit_after_a_lost_swap_reads_one_manifest_list_between_base_and_swap",
+        ),
+    ),
+    Regression(
+        "conflict-stops-an-unpartitioned-table",
+        "found in review",
+        "One lost batch stops all other batches of its partition in the run, and four are a quarantine",
+        "A run counts a conflict once per partition, at its end, and only if it committed nothing there",
+        off(
+            "runner/execute.py",
+            "(Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT)",
+            "(Reason.STALE, Reason.ENVIRONMENT)",
+            "runner/test_maintain.py::"
+            "test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_counts_once",
         ),
     ),
 )

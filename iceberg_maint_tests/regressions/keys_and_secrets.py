@@ -146,9 +146,9 @@ KEYS_AND_SECRETS = (
         "the automation asks the stored health, not the checks",
         off(
             "defs/automation.py",
-            "    return MaintenanceDue(table, runtime, translator) & ~dg.AutomationCondition.in_progress()\n",
+            "    due = MaintenanceDue(table, runtime, translator) & not_in_progress()\n",
             "    failed = dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_failed())\n"
-            "    return MaintenanceDue(table, runtime, translator) & failed & ~dg.AutomationCondition.in_progress()\n",
+            "    due = MaintenanceDue(table, runtime, translator) & failed & not_in_progress()\n",
             "defs/test_automation.py::test_partition_whose_planned_evaluation_has_no_result_is_requested_again"
             "[DagsterRunStatus.CANCELED]",
         ),
@@ -166,6 +166,56 @@ KEYS_AND_SECRETS = (
         ),
     ),
     Regression(
+        "healthy-table-looks-missing",
+        "a trial of the demo lake",
+        "Dagster shows a healthy table that was never maintained as missing, with checks that were not evaluated",
+        "an observation reports healthy partitions once as examined, and evaluates their checks",
+        off(
+            "defs/examined.py",
+            "    return sorted(set(healthy).difference(instance.get_materialized_partitions(key))) if healthy else []\n",
+            "    return []\n",
+            "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
+            "sick_one_stays_missing",
+        ),
+    ),
+    Regression(
+        "sick-partition-looks-examined",
+        "a trial of the demo lake",
+        "Dagster shows partitions that wait for their first maintenance as materialized",
+        "only a partition without a finding is reported as examined",
+        off(
+            "defs/examined.py",
+            "        if p.reason in _HEALTHY and not p.findings and p.partition in measured.partitions\n",
+            "        if p.partition in measured.partitions\n",
+            "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
+            "sick_one_stays_missing",
+        ),
+    ),
+    Regression(
+        "card-fails-the-maintenance",
+        "a trial of the demo lake",
+        "a proof that cannot be read fails the run whose batch was committed",
+        "an error of a description is logged, and the work goes on",
+        off(
+            "defs/card.py",
+            "    except Exception as error:  # noqa: BLE001 - the work goes on\n",
+            "    except KeyboardInterrupt as error:\n",
+            "defs/test_table_run.py::test_proof_that_cannot_be_read_fails_no_maintenance",
+        ),
+    ),
+    Regression(
+        "long-card-is-hidden",
+        "a trial of the demo lake",
+        "Dagster hides the card of a table with many or long partition names behind a button",
+        "the card shows less until it is shorter than the text that Dagster shows at once",
+        off(
+            "report/table_card.py",
+            "        if len(card) <= MAX_CHARACTERS:\n",
+            "        if card:\n",
+            "report/test_table_card.py::test_card_is_never_longer_than_dagster_shows_at_once",
+        ),
+    ),
+    Regression(
         "pause-hides-the-backlog",
         "a trial of the demo lake",
         "a paused table shows no due partition and no backlog",
@@ -175,6 +225,21 @@ KEYS_AND_SECRETS = (
             "p.verdict is Verdict.RUN or p.reason in _DELAYS)",
             "p.verdict is Verdict.RUN)",
             "cli/test_history_and_pause.py::test_paused_table_keeps_its_due_partitions_and_backlog",
+        ),
+    ),
+    Regression(
+        "confused-deputy",
+        "Polaris CVE-2026-42809, CVE-2026-42810, CVE-2026-42812",
+        "The metadata of a table names files of another team. A maintainer with wide credentials reads them, or "
+        "deletes them as released or orphan files",
+        "`approved_locations` of the catalog is checked before every request, and for every location that a "
+        "pinned table or its live files name",
+        off(
+            "core/model/approved_locations.py",
+            "        return parsed is not None and any(",
+            "        return True or any(",
+            "security/test_approved_locations.py::test_store_reaches_nothing_outside",
+            "security/test_approved_locations.py::test_file_io_deletes_nothing_outside",
         ),
     ),
 )

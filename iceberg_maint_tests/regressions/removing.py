@@ -11,6 +11,7 @@ SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
 RELEASED, RELEASE = "orphans/test_released.py::test", "runner/test_release.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
+REST = "spark/commit/test_rest_requirements.py::test"
 EXPIRY = "core/commits/test_expire_snapshots.py::test"
 
 STORE = "catalog/test_file_store.py::test"
@@ -460,7 +461,7 @@ REMOVING = (
         "The sweep proves again that each path is unreachable, and restores the files that are reachable",
         known(
             "orphans",
-            "a sweep proves nothing anew",
+            "a sweep does not prove again",
             f"{PUT_BACK}_what_is_reached_replaces_nothing_and_is_not_swept",
         ),
     ),
@@ -835,6 +836,44 @@ REMOVING = (
             "orphans",
             "released files are orphans",
             f"{RELEASED}_stored_release_is_no_share_of_orphans",
+        ),
+    ),
+    Regression(
+        "known-ref-moved-beside-an-expiry-on-rest",
+        "found in review; apache/iceberg-go#672",
+        "A tag moves to an expiring snapshot between the check and the request. The REST catalog removes it",
+        "The request of an expiry requires every known ref where the gate saw it",
+        off(
+            "spark/commit/rest_requirements.py",
+            "requirements_of(ids, ids.refs if all_refs else ())",
+            "requirements_of(ids)",
+            f"{REST}_known_tag_that_moves_to_an_expiring_snapshot_stays",
+        ),
+    ),
+    Regression(
+        "schema-changed-beside-a-commit-on-rest",
+        "found in review",
+        "Schema, spec or sort order change between the check and the request. The REST catalog does not compare "
+        "them",
+        "Each request requires their ids as the gate saw them",
+        off(
+            "spark/commit/rest_requirements.py",
+            "    requirements = _parsed(bridge, requirements_of(ids, ids.refs if all_refs else ()))\n",
+            "    requirements = bridge.list(())\n",
+            f"{REST}_commit_is_refused_where_schema_spec_or_sort_order_changed",
+        ),
+    ),
+    Regression(
+        "ref-lost-where-no-log-shows-it",
+        "found in review",
+        "An expiry on a REST catalog removes a new tag. The metadata have no log, so nothing shows it, and the "
+        "files of the tag's snapshot move",
+        "Without a metadata log, an expiry on a REST catalog stores no release",
+        off(
+            "runner/release.py",
+            '        if not catalog.checks_commit_base and not document.get("metadata-log"):\n',
+            "        if False:\n",
+            f"{RELEASE}_expiry_whose_commit_no_metadata_log_will_show_releases_nothing",
         ),
     ),
 )

@@ -103,7 +103,7 @@ def test_resume_keeps_to_the_partitions_asked_for() -> None:
 
 
 def test_resume_does_not_touch_more_than_was_asked_for() -> None:
-    """The open batch holds both partitions: it is planned anew, for the one asked for."""
+    """The open batch holds both partitions: it is planned again, for the one asked for."""
     world = World(policy=replace(POLICY, windows=WindowsPolicy(max_partitions_per_batch=2)))
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"))

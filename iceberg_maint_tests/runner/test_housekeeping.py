@@ -116,7 +116,7 @@ def test_expiry_that_is_advised_shows_what_would_go_and_changes_nothing() -> Non
 
 @pytest.mark.parametrize("expires", [True, False])
 def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: bool) -> None:
-    """Where expiry is left to others, trash would else pile up for ever: each file is proved anew anyhow."""
+    """Where expiry is left to others, trash would else pile up for ever: each file is proved again anyhow."""
     world = HousekeepingWorld()
     world.policy = replace(
         HOUSEKEEPING_POLICY, expire_snapshots=replace(HOUSEKEEPING_POLICY.expire_snapshots, enabled=expires)
@@ -277,7 +277,7 @@ def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
     assert world.reconcile() == ()
 
 
-def test_expiry_that_comes_late_is_told_with_what_it_took_though_its_batch_was_planned_anew() -> None:
+def test_expiry_that_comes_late_is_told_with_what_it_took_though_its_batch_was_planned_again() -> None:
     """A tag is set after the request was given up on, and what was planned meanwhile leaves its snapshot out."""
     world = HousekeepingWorld()
     first = world.ids()[0]
@@ -322,7 +322,7 @@ def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:
     assert len(world.now.state.manifests) == 1
 
 
-def test_open_batch_of_housekeeping_is_planned_anew() -> None:
+def test_open_batch_of_housekeeping_is_planned_again() -> None:
     world = HousekeepingWorld()
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"), operations=(EXPIRE,))

@@ -137,6 +137,28 @@ def test_rejected_commit_of_one_partition_does_not_stop_the_others() -> None:
     assert found.outcome is OutcomeStatus.FAILED
 
 
+def test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_counts_once() -> None:
+    """On an unpartitioned table the first lost batch ended the run, and four lost batches were a quarantine."""
+    policy = replace(POLICY, windows=replace(POLICY.windows, max_files_per_batch=6))
+    world = World("a", policy)
+    world.append("p=a", 6)
+    world.reject = Rejection.CONFLICT
+    found = world.run()
+    assert [b.reason for b in found.batches] == [Reason.CONFLICT] * 2
+    assert world.history("p=a").ineffective == 1
+    world.clock.ms = world.history("p=a").not_before_ms
+    lost: list[str] = []
+
+    def first_only(batch: Batch) -> None:
+        lost.append(batch.batch_id)
+        world.reject = Rejection.CONFLICT if len(lost) == 1 else None
+
+    world.before_commit = first_only
+    found = world.run()
+    assert [b.outcome for b in found.batches] == [OutcomeStatus.FAILED, OutcomeStatus.IMPROVED]
+    assert world.history("p=a").ineffective == 0
+
+
 def test_write_that_fails_backs_off() -> None:
     world = World("a")
 

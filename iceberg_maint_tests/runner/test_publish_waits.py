@@ -78,7 +78,7 @@ def test_stored_health_decides_the_same() -> None:
 
 def test_types_that_nothing_reads_are_refused_without_an_attempt() -> None:
     world = World()
-    types = {"at": "time"}
+    types = {"at": "geometry"}
     world.now = replace(world.now, state=replace(world.now.state, uncommon_types=types))
     world.catalog.put(world.now)
     found = world.run()

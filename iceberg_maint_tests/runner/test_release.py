@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
@@ -44,6 +45,19 @@ def test_release_is_stored_before_the_commit_with_the_snapshots_that_go(world: H
         world.run(Process(dies="before:swap"), operations=(EXPIRE,))
     [release] = world.orphans.releases
     assert [s.snapshot_id for s in release.snapshots] == before[:-1] == world.ids()[:-1]
+
+
+@pytest.mark.parametrize(("log", "releases"), [([], 0), ([{"metadata-file": "m1", "timestamp-ms": 1}], 1)])
+def test_expiry_whose_commit_no_metadata_log_will_show_releases_nothing(
+    world: HousekeepingWorld, monkeypatch: pytest.MonkeyPatch, log: list[Any], releases: int
+) -> None:
+    """A REST catalog may remove a new ref with the snapshots. Without a log nothing shows it."""
+    document = FakeCatalog.metadata_document
+    monkeypatch.setattr(FakeCatalog, "checks_commit_base", False)
+    monkeypatch.setattr(FakeCatalog, "metadata_document", lambda *of: {**document(*of), "metadata-log": log})
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:swap"), operations=(EXPIRE,))
+    assert len(world.orphans.releases) == releases
 
 
 def test_expiry_counts_what_it_released_held_and_deleted(world: HousekeepingWorld) -> None:

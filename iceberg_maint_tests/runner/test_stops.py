@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import Mode, WindowsPolicy
+from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.lease import leased
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, SetClock, World
@@ -87,6 +88,45 @@ def test_fence_grows_beyond_the_tables_own_history() -> None:
     world.commit((), (), {"iceberg-maint.fence": "41"})
     world.run()
     assert world.now.state.newest_fence() == 42
+
+
+def foreign_rewrite(world: World, fence: int) -> None:
+    """A data rewrite of another installation."""
+    (first, *_) = world.files("p=b")
+    kept = next(f for f in world.now.live_files if f.path == first)
+    marks = {
+        "iceberg-maint.token": "theirs",
+        "iceberg-maint.fence": str(fence),
+        "iceberg-maint.installation": "other",
+    }
+    world.commit((first,), (replace(kept, path=f"{first}-theirs"),), marks)
+
+
+def test_rewrite_of_another_installation_refuses_the_table_by_default() -> None:
+    world = World()
+    foreign_rewrite(world, 1)
+    outcome = world.run()
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.FOREIGN_MAINTAINER)
+    assert world.writes == []
+    (commit,) = world.ledger.health(TABLE).foreign
+    assert commit.maintainer == "iceberg_maint (installation other)"
+
+
+def test_higher_fence_of_another_installation_ends_no_lease() -> None:
+    policy = replace(POLICY, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
+    world = World(policy=policy)
+
+    acquire = world.ledger.acquire_lease
+
+    def acquire_then_foreign_commit(*args: Any) -> Lease | None:
+        lease = acquire(*args)
+        foreign_rewrite(world, 1000)
+        return lease
+
+    world.ledger.acquire_lease = acquire_then_foreign_commit
+    outcome = world.run()
+    assert outcome.outcome is OutcomeStatus.IMPROVED
+    assert [b.partitions for b in outcome.batches] == [("p=a",), ("p=b",)]
 
 
 def test_advise_touches_nothing() -> None:

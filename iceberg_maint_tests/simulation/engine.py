@@ -172,7 +172,7 @@ class SimEngine:
         return Swap(base, live, "replace", {**summary, "manifests-created": "1"}, manifests)
 
     def _expiry(self, work: ExpireSnapshots, base: TableState, context: CommitContext) -> Swap:
-        """As the real one: what may expire is asked anew of this very base."""
+        """As the real one: what may expire is asked again of this very base."""
         allowed = context.retention(base.metadata_location)
         if allowed is None:
             raise _MovedError("the base is no longer the table's")

@@ -130,18 +130,18 @@ class Lake:
         table.commit((*table.live, *added), "overwrite")
 
     def compact(self, table: SimTable, partition: str) -> None:
-        """Every data file of the partition is written anew, so that there is as much to do as before."""
+        """Every data file of the partition is written again, so that there is as much to do as before."""
         live = [f for f in table.live if f.partition == partition and f.kind is FileKind.DATA]
         deletes = [f for f in table.live if f.kind is not FileKind.DATA]
         paths = {f.path for f in live}
         number = table.next_number()
-        anew = [
+        rewritten = [
             self.new_file(table, partition, rows, number)
             for rows in (self.left_of(f, deletes) for f in live)
             if rows
         ]
         kept = (f for f in table.live if f.path not in paths and f.referenced_data_file not in paths)
-        table.commit((*kept, *anew), "replace")
+        table.commit((*kept, *rewritten), "replace")
 
     def _append(self, table: SimTable, partition: str, _live: list[LiveFile]) -> None:
         self.append(table, partition, self.choose.randint(1, 6))

@@ -119,7 +119,7 @@ def holds_of_readers_lapse_after_a_week(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "what may expire is asked anew at the commit",
+    "what may expire is asked again at the commit",
     keeping.test_reader_that_registers_between_plan_and_commit_of_an_expiry_keeps_its_snapshot,
 )
 def plan_of_an_expiry_is_believed(patch: pytest.MonkeyPatch) -> None:

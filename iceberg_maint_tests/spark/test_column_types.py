@@ -105,7 +105,7 @@ def test_rewrite_of_variant_and_unknown_columns_keeps_every_value(workshop: Work
 def test_table_with_nested_columns_that_nothing_reads_keeps_its_housekeeping(
     workshop: Workshop, tmp_path: Path
 ) -> None:
-    struct = {"type": "struct", "fields": [optional(3, "x", "time")]}
+    struct = {"type": "struct", "fields": [optional(3, "x", "geometry")]}
     name = table_of(workshop, optional(2, "s", struct))
     keeper = Keeper(workshop)
     for operation in DATA_OPERATIONS:

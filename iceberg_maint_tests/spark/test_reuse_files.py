@@ -20,6 +20,7 @@ from iceberg_maint.core.policy.data import (
     Policy,
     RewriteDataFilesPolicy,
     RewritePositionDeleteFilesPolicy,
+    RewriteStrategy,
     Route,
 )
 from iceberg_maint.ledger.fake import memory_ledger
@@ -129,6 +130,15 @@ def under_equality_deletes(shop: Workshop, version: int, route: Route) -> tuple[
     return name, replace(SMALL, equality_deletes=EqualityDeletesPolicy(route=route))
 
 
+def columnar(shop: Workshop) -> Case:
+    name = shop.new_name("adoption")
+    table = shop.writers.create(name, version=3)
+    for start in (0, 1):
+        shop.writers.append(table, rows_of(range(start, 20, 2)))
+    rewrite = replace(SMALL.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)
+    return Case(shop, name, REWRITE, replace(SMALL, rewrite_data_files=rewrite))
+
+
 def anti_joined(shop: Workshop) -> Case:
     name, policy = under_equality_deletes(shop, 2, Route.REWRITE)
     return Case(shop, name, REWRITE, policy)
@@ -153,6 +163,7 @@ def merged(shop: Workshop) -> Case:
     ("make", "after"),
     [
         (sorted_with_lineage, "record_intent"),
+        (columnar, "record_intent"),
         (anti_joined, "record_try"),
         (converted, "record_intent"),
         (merged, "record_intent"),
@@ -163,7 +174,7 @@ def test_files_of_a_dead_run_are_committed_by_another_process_as_they_are(
 ) -> None:
     case = make(shop)
     rows = shop.writers.rows(case.name)
-    lineage = shop.lineage(case.name) if make is sorted_with_lineage else None
+    lineage = shop.lineage(case.name) if make in (sorted_with_lineage, columnar) else None
     files = case.dies(after)
     stored = case.stored()
     [outcome] = case.run(other_engine(shop))
@@ -176,7 +187,7 @@ def test_files_of_a_dead_run_are_committed_by_another_process_as_they_are(
     assert case.ledger.open_attempts(case.uuid) == ()
 
 
-def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_anew(shop: Workshop) -> None:
+def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_again(shop: Workshop) -> None:
     case = sorted_with_lineage(shop)
     files = case.dies("record_try")
     shop.sql(f"delete from {case.name} where id = 3")
@@ -189,8 +200,11 @@ def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_a
     assert case.ledger.open_attempts(case.uuid) == ()
 
 
-def test_files_are_adopted_only_if_they_hold_what_their_proof_says(shop: Workshop) -> None:
-    case = sorted_with_lineage(shop)
+@pytest.mark.parametrize("make", [sorted_with_lineage, columnar])
+def test_files_are_adopted_only_if_they_hold_what_their_proof_says(
+    shop: Workshop, make: Callable[[Workshop], Case]
+) -> None:
+    case = make(shop)
     files = case.dies("record_intent")
     [attempt] = case.ledger.open_attempts(case.uuid)
     [stored] = case.ledger.open_batches(case.uuid, REWRITE)

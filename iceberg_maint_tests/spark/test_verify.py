@@ -180,7 +180,7 @@ def test_verify_after_the_parent_expired_is_unprovable(lake: Lake) -> None:
     assert now.detail == f"parent {parent} of snapshot {commit.snapshot_id} has been expired"
 
 
-def test_verify_of_a_table_made_anew_is_refused(lake: Lake) -> None:
+def test_verify_of_a_table_created_again_is_refused(lake: Lake) -> None:
     name = lake.table([A], [B])
     lake.rewrite(name)
     commit = lake.find(name)

@@ -32,18 +32,23 @@ LONG = (
 
 
 SLOW = (
+    "iceberg_maint_tests/cli/test_init.py",
     "iceberg_maint_tests/cli/test_program.py",
+    "iceberg_maint_tests/core/commits/test_entry_digest.py",
     "iceberg_maint_tests/core/commits/test_gate_model.py",
     "iceberg_maint_tests/core/planning/test_plans_model.py",
     "iceberg_maint_tests/defs/",
     "iceberg_maint_tests/demo/",
     "iceberg_maint_tests/e2e/",
+    "iceberg_maint_tests/ledger/test_leases.py",
     "iceberg_maint_tests/ledger/test_model.py",
     "iceberg_maint_tests/orphans/test_kill.py",
     "iceberg_maint_tests/orphans/test_layouts.py",
     "iceberg_maint_tests/orphans/test_orphan_pass.py",
+    "iceberg_maint_tests/orphans/test_released.py",
     "iceberg_maint_tests/orphans/test_second_catalog.py",
     "iceberg_maint_tests/runner/test_kill_grid.py",
+    "iceberg_maint_tests/runner/test_reuse_files.py",
     "iceberg_maint_tests/runner/test_schedules.py",
     "iceberg_maint_tests/simulation/",
     "iceberg_maint_tests/stored/",

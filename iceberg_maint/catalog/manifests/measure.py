@@ -24,7 +24,6 @@ from iceberg_maint.core.health.metrics import (
     TableHealth,
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.pending_publishes import pending_publishes
@@ -110,7 +109,6 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         target_file_size_bytes=target,
         format_version=state.format_version,
         maintenance_properties=maintenance_properties(state),
-        foreign=foreign_commits(state),
         specs_losing_values=state.specs_losing_values(),
         pending_publishes=pending_publishes(state),
         uncommon_types=state.uncommon_types,

@@ -15,7 +15,7 @@ from iceberg_maint.core.decisions.applicability import (
 from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.publish_waits import publish_stop
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, type_stop
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_readers, type_stop
 from iceberg_maint.core.decisions.windows import (
     hour_budget,
     in_blackout,
@@ -51,8 +51,8 @@ def decide(
     readers: RowTypes = SPARK_4,
 ) -> Decision:
     """Returns the decision on one operation on data. `history` is that of the operation and `beside` that
-    of the other data operation: both take partitions from the windows in one order. `readers` are the ways to
-    read the table's rows.
+    of the other data operation: both take partitions from the windows in one order. `readers` are the ways in
+    which Spark reads the table's rows.
 
     `requested` limits the decision to these partitions and waives their back-off: a person or the
     automation chose them. `force` also makes healthy and quarantined partitions due, and for a conversion
@@ -93,7 +93,8 @@ def decide(
     stopped_verdicts = {Verdict.RUN}
     due = any(p.verdict is Verdict.RUN for p in verdicts)
     if stop is None and any(p.verdict is not Verdict.SKIP for p in verdicts):
-        stop = type_stop(operation, measured.uncommon_types, readers)
+        ways = row_readers(operation, policy.rewrite_data_files.strategy, readers)
+        stop = type_stop(operation, measured.uncommon_types, ways)
         if stop is not None:
             # What such a column had put on hold before is refused for its type as well.
             stopped_verdicts = {Verdict.RUN, Verdict.DEFER}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from iceberg_maint.core.model.column_types import base_type
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.core.policy.data import RewriteStrategy
 
 RowTypes = tuple[frozenset[str], ...]
 """The uncommon types that each way to read rows reads (see `core.model.column_types`)."""
@@ -18,12 +19,22 @@ SPARK_4: RowTypes = (frozenset({"variant", "unknown"}),)
 """Rows read by Spark 4 with Iceberg 1.12 (decision 37)."""
 SPARK_3: RowTypes = (frozenset(),)
 """Rows read by Spark 3.5 with Iceberg 1.12."""
+COLUMNAR_TYPES = frozenset({"time", "timestamp_ns", "timestamptz_ns"})
+"""The uncommon types that the strategy `columnar` reads."""
 _NAMED = 5
 
 
 def row_types(spark_version: str) -> RowTypes:
     """Returns the types that operations on data read with this version of Spark."""
     return SPARK_3 if spark_version.startswith("3.") else SPARK_4
+
+
+def row_readers(operation: Operation, strategy: RewriteStrategy, native: RowTypes) -> RowTypes:
+    """Returns the ways in which an operation may read rows. `native` are those of Spark. Only `rewrite_data_files`
+    reads without Spark, unless the policy forbids it."""
+    if operation is not Operation.REWRITE_DATA_FILES or strategy is RewriteStrategy.NATIVE:
+        return native
+    return (*native, COLUMNAR_TYPES)
 
 
 def unsupported_columns(types: Mapping[str, str], readers: RowTypes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Foreign commits: maintenance by other tools, detected from snapshot summaries."""
+"""Foreign commits: maintenance by other tools and other installations, detected from snapshot summaries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
+from iceberg_maint.core.model.table_state import (
+    INSTALLATION_PROPERTY,
+    TOKEN_PROPERTY,
+    Snapshot,
+    TableState,
+    made_by,
+)
 
 MOST_KEPT = 10
 """The number of foreign commits, newest first, that a table's health keeps."""
@@ -26,7 +32,7 @@ _MANIFEST_COUNTS = ("manifests-created", "manifests-replaced", "entries-processe
 
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
-    """A maintenance commit of another tool. `maintainer` names the tool, as far as the summary shows it.
+    """A maintenance commit of another tool or of another installation of this program. `maintainer` names the tool, as far as the summary shows it.
     `deletes` says whether the commit added or removed delete files."""
 
     snapshot_id: int
@@ -35,16 +41,17 @@ class ForeignCommit:
     deletes: bool
 
 
-def foreign_commits(state: TableState) -> tuple[ForeignCommit, ...]:
+def foreign_commits(state: TableState, installation: str) -> tuple[ForeignCommit, ...]:
     """Returns foreign maintenance of files in the pinned snapshot and its retained ancestors: newest
-    first, at most `MOST_KEPT`. Commits that only regroup manifests do not count."""
-    commits = (_foreign(snapshot, state.location) for snapshot in state.ancestors())
+    first, at most `MOST_KEPT`. Commits that only regroup manifests do not count. `installation` is the
+    installation whose own commits are not foreign."""
+    commits = (_foreign(snapshot, state.location, installation) for snapshot in state.ancestors())
     return tuple(commit for commit in commits if commit is not None)[:MOST_KEPT]
 
 
-def _foreign(snapshot: Snapshot, location: str) -> ForeignCommit | None:
+def _foreign(snapshot: Snapshot, location: str, installation: str) -> ForeignCommit | None:
     summary = snapshot.summary
-    if TOKEN_PROPERTY in summary:
+    if made_by(summary, installation):
         return None
     by_amoro = summary.get(_AMORO_PRODUCER) in _AMORO_MAINTENANCE
     if not by_amoro and (snapshot.operation != _REPLACE or _only_manifests(summary)):
@@ -70,7 +77,9 @@ def _name(summary: Mapping[str, str], location: str) -> str:
     """Returns the name of the tool that wrote the summary. Engines write any text into a summary: the
     name is cut to a maximum length and control characters become spaces."""
     engine = summary.get("engine-name", "")
-    if _AMORO_PRODUCER in summary:
+    if TOKEN_PROPERTY in summary:
+        name = f"iceberg_maint (installation {summary[INSTALLATION_PROPERTY]})"
+    elif _AMORO_PRODUCER in summary:
         name = "Apache Amoro"
     elif "trino_query_id" in summary:
         name = f"Trino (query {summary['trino_query_id']})"

@@ -18,6 +18,8 @@ FENCE_PROPERTY = "iceberg-maint.fence"
 BATCH_PROPERTY = "iceberg-maint.batch-id"
 RUN_PROPERTY = "iceberg-maint.run-id"
 PROOF_PROPERTY = "iceberg-maint.proof"
+INSTALLATION_PROPERTY = "iceberg-maint.installation"
+"""Snapshot summary key that carries the id of the installation (its ledger) that made the snapshot."""
 
 
 class FileKind(StrEnum):
@@ -41,6 +43,16 @@ class Snapshot:
     summary: Mapping[str, str]
     manifest_list: str
     schema_id: int | None = None
+
+    def is_of(self, installation: str) -> bool:
+        """Returns whether this installation made the snapshot."""
+        return made_by(self.summary, installation)
+
+
+def made_by(summary: Mapping[str, str], installation: str) -> bool:
+    """Returns whether this installation made the commit with this summary. Commits of versions that wrote no
+    installation id count as its own."""
+    return TOKEN_PROPERTY in summary and summary.get(INSTALLATION_PROPERTY, installation) == installation
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +153,12 @@ class TableState:
             snapshot = by_id.get(snapshot.parent_id) if snapshot.parent_id is not None else None
         return tuple(chain)
 
-    def newest_fence(self) -> int:
-        """Returns the highest fence of our commits in the retained snapshots, 0 if there is none."""
+    def newest_fence(self, installation: str | None = None) -> int:
+        """Returns the highest fence in the retained snapshots, 0 if there is none. With `installation` only
+        the commits of this installation count."""
+        fenced = (s for s in self.snapshots if FENCE_PROPERTY in s.summary)
         return max(
-            (int(s.summary[FENCE_PROPERTY]) for s in self.snapshots if FENCE_PROPERTY in s.summary),
+            (int(s.summary[FENCE_PROPERTY]) for s in fenced if installation is None or s.is_of(installation)),
             default=0,
         )
 

@@ -53,7 +53,8 @@ class Rejection(StrEnum):
 class CommitResult:
     """The result of committing one batch. `tries` counts the compare-and-swaps attempted or prepared.
     `lost` names branches, tags and snapshots of others that were removed by a commit that the catalog
-    applied without comparing its base."""
+    applied without comparing its base. `window_seconds` is the time from loading the base to the last swap; any
+    commit of another writer within it wins."""
 
     status: CommitStatus
     rejection: Rejection | None = None
@@ -62,6 +63,7 @@ class CommitResult:
     tries: int = 1
     message: str = ""
     lost: tuple[str, ...] = ()
+    window_seconds: float = 0.0
 
 
 class OutcomeStatus(StrEnum):

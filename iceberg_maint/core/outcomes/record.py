@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 
@@ -12,7 +13,7 @@ from iceberg_maint.core.outcomes.outcome import OperationOutcome
 @dataclass(frozen=True, slots=True)
 class Record:
     """The plan, the outcome, the policy digest, the versions and the owner of one run. A written record
-    never changes."""
+    never changes. `started_by` is the user or the automation that started the run; None if not known."""
 
     record_id: str
     run_id: str
@@ -25,3 +26,4 @@ class Record:
     policy_digest: str
     versions: Mapping[str, str]
     outcome: OperationOutcome
+    started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})

@@ -6,13 +6,13 @@ has a default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
-from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.model.codec import OMITTED_IF_NONE, dumps, loads
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile, RowWriter
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
 from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Batch
@@ -29,7 +29,7 @@ from iceberg_maint.core.planning.work import (
 
 _OF_FILES = frozenset({"groups", "applied_deletes"})
 _FIELDS = {
-    Operation.REWRITE_DATA_FILES: _OF_FILES | {"layout", "equality_deletes", "memory"},
+    Operation.REWRITE_DATA_FILES: _OF_FILES | {"layout", "equality_deletes", "memory", "writer"},
     Operation.CONVERT_EQUALITY_DELETES: _OF_FILES | {"equality_deletes", "memory"},
     Operation.REWRITE_POSITION_DELETE_FILES: _OF_FILES | {"position_deletes"},
     Operation.REWRITE_MANIFESTS: frozenset({"manifests"}),
@@ -67,6 +67,7 @@ class BatchBody:
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
     applied_deletes: tuple[PositionDeleteFile, ...] = ()
+    writer: RowWriter | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
     @classmethod
     def of(cls, batch: Batch) -> BatchBody:
@@ -110,7 +111,12 @@ class BatchBody:
         match self.operation:
             case Operation.REWRITE_DATA_FILES:
                 return RewriteDataFiles(
-                    self.groups, self.layout, self.equality_deletes, self.memory, self.applied_deletes
+                    self.groups,
+                    self.layout,
+                    self.equality_deletes,
+                    self.memory,
+                    self.applied_deletes,
+                    self.writer,
                 )
             case Operation.CONVERT_EQUALITY_DELETES:
                 return ConvertEqualityDeletes(

@@ -1,4 +1,4 @@
-"""Inputs of a plan: data files in groups, equality deletes, position deletes."""
+"""Inputs of a plan: data files in groups, equality deletes, position deletes, and the writer of their rows."""
 
 from __future__ import annotations
 
@@ -69,6 +69,15 @@ class PositionDeleteFile:
     def identity(self) -> tuple[str, int | None]:
         """Its path and, for a deletion vector, its offset: several vectors share a path."""
         return self.path, self.content_offset
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Whether `columnar` or `native` writes the rows of a batch, and why. `reason` is "" for the strategy that the
+    policy names."""
+
+    columnar: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import assert_never
 
+from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
@@ -23,10 +24,11 @@ from iceberg_maint.core.planning.equality_deletes import (
     planned_deletes,
 )
 from iceberg_maint.core.planning.file_groups import Rules, applied_deletes, file_group, packed_groups
-from iceberg_maint.core.planning.inputs import FileGroup
+from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
 from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
+from iceberg_maint.core.planning.row_writer import with_writers
 from iceberg_maint.core.planning.sort_groups import SortedGroup, sorted_groups
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
@@ -60,17 +62,25 @@ def plan_operation(
     target_bytes: int,
     *,
     memory_correction: float = 1.0,
+    readers: RowTypes = SPARK_4,
 ) -> Plan:
     """Plans one operation on data for the partitions that its decision says RUN, in its order.
 
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
-    `memory_correction` is the learned correction of the memory estimate for equality deletes.
+    `memory_correction` is the learned correction of the memory estimate for equality deletes. `readers` are the ways
+    in which Spark reads rows.
     """
     correction = memory_correction
     match operation:
         case Operation.REWRITE_DATA_FILES:
             return plan_rewrite(
-                state, decision, live_files, policy, target_bytes, memory_correction=correction
+                state,
+                decision,
+                live_files,
+                policy,
+                target_bytes,
+                memory_correction=correction,
+                readers=readers,
             )
         case Operation.CONVERT_EQUALITY_DELETES:
             return plan_conversion(
@@ -92,6 +102,7 @@ def plan_rewrite(
     target_bytes: int,
     *,
     memory_correction: float = 1.0,
+    readers: RowTypes = SPARK_4,
 ) -> Plan:
     """Returns the plan of `rewrite_data_files`; see `plan_operation`.
 
@@ -134,13 +145,17 @@ def plan_rewrite(
     under = {path for path, c in by_path.items() if deletes.apply_to(c.file)}
     live = LiveData.of(files)
     batches = []
-    for chunk in _chunks(groups, under, layouts, policy.windows):
+    written, unread = with_writers(
+        state, groups, by_path, layouts, policy.rewrite_data_files, target_bytes, readers
+    )
+    for chunk, writer in _chunks(written, under, layouts, policy.windows):
         paths = frozenset(f.path for g in chunk for f in g.files)
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
         work = RewriteDataFiles(
             tuple(chunk),
             layout=reduce(PlannedLayout.plus, planned) if planned else None,
             applied_deletes=applied_deletes(by_path[p] for p in paths),
+            writer=writer if writer.columnar or writer.reason else None,
         )
         marked = [by_path[p].file for p in sorted(paths & under)]
         if marked:
@@ -155,7 +170,7 @@ def plan_rewrite(
         Operation.REWRITE_DATA_FILES,
         state.snapshot.snapshot_id if state.snapshot else None,
         tuple(batches),
-        (*leftovers, *cut),
+        (*leftovers, *cut, *unread),
     )
 
 
@@ -261,17 +276,18 @@ def _within_budget(
 
 
 def _chunks(
-    groups: Iterable[FileGroup],
+    written: Iterable[tuple[FileGroup, RowWriter]],
     under: Collection[str],
     in_order: Collection[str],
     windows: WindowsPolicy,
-) -> list[list[FileGroup]]:
-    """Groups consecutive file groups into batches. File groups under equality deletes, file groups to sort,
-    and all others are in separate batches."""
+) -> list[tuple[list[FileGroup], RowWriter]]:
+    """Groups consecutive file groups into batches, each with the writer of its rows. File groups under equality
+    deletes, file groups to sort, file groups of another writer, and all others are in separate batches."""
     chunks: list[list[FileGroup]] = []
-    open_chunk: dict[tuple[bool, bool], int] = {}
-    for group in groups:
-        marked = any(f.path in under for f in group.files), group.files[0].path in in_order
+    chunk_writers: list[RowWriter] = []
+    open_chunk: dict[tuple[bool, bool, RowWriter], int] = {}
+    for group, writer in written:
+        marked = any(f.path in under for f in group.files), group.files[0].path in in_order, writer
         joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
         fits = (
             len({g.partition for g in joined}) <= windows.max_partitions_per_batch
@@ -283,7 +299,8 @@ def _chunks(
         else:
             open_chunk[marked] = len(chunks)
             chunks.append([group])
-    return chunks
+            chunk_writers.append(writer)
+    return list(zip(chunks, chunk_writers, strict=True))
 
 
 def _with_deletes(

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import ClassVar, assert_never
 
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile
+from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile, RowWriter
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
 from iceberg_maint.core.planning.memory import MemoryNeed
 
@@ -20,6 +20,7 @@ class Strategy(StrEnum):
     """The label of a batch in records and documents. It is derived from the work."""
 
     NATIVE = "native"
+    COLUMNAR = "columnar"
     ANTI_JOIN = "anti-join"
     SORTED = "sorted"
     CONVERT = "convert"
@@ -37,7 +38,8 @@ class RewriteDataFiles:
     `layout` is the order to write them in, None to keep their order. `equality_deletes` are all that may
     apply to a file of the groups at the pinned snapshot. `memory` is what applying them needs.
     `applied_deletes` are the position deletes and deletion vectors that apply to a file of the groups: the
-    facts of the paths in `InputFile.delete_files`.
+    facts of the paths in `InputFile.delete_files`. `writer` writes the rows; None, in batches of earlier
+    versions, is `native`.
     """
 
     operation: ClassVar[Operation] = Operation.REWRITE_DATA_FILES
@@ -47,12 +49,15 @@ class RewriteDataFiles:
     equality_deletes: tuple[EqualityDeleteFile, ...] = ()
     memory: MemoryNeed | None = None
     applied_deletes: tuple[PositionDeleteFile, ...] = ()
+    writer: RowWriter | None = None
 
     @property
     def strategy(self) -> Strategy:
         """`sort` if the work sorts, whether or not it applies deletes."""
         if self.layout is not None:
             return Strategy.SORTED
+        if self.writer is not None and self.writer.columnar:
+            return Strategy.COLUMNAR
         return Strategy.ANTI_JOIN if self.equality_deletes else Strategy.NATIVE
 
 
@@ -131,6 +136,11 @@ MetadataWork = RewriteManifests | ExpireSnapshots
 """Work on the metadata of the table as a whole, committed without new files."""
 Work = FileWork | MetadataWork | RemoveOrphanFiles
 """All work of a batch. Only `RemoveOrphanFiles` commits nothing."""
+
+
+def writer_reason(work: Work) -> str:
+    """Returns why the work has its strategy; "" for the strategy that the policy names."""
+    return work.writer.reason if isinstance(work, RewriteDataFiles) and work.writer is not None else ""
 
 
 def file_work(work: Work) -> FileWork:

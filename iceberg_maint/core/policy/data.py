@@ -36,6 +36,18 @@ class ProofLevel(StrEnum):
     FOOTER = "footer"
 
 
+class RewriteStrategy(StrEnum):
+    """How `rewrite_data_files` writes rows that keep their order.
+
+    `native` uses Spark's reader and writer. `columnar` rewrites file groups that qualify with Arrow and the others
+    with `native`. `auto` uses `columnar` only for file groups that `native` cannot read.
+    """
+
+    AUTO = "auto"
+    COLUMNAR = "columnar"
+    NATIVE = "native"
+
+
 class WindowOrder(StrEnum):
     """The order in which due partitions are processed."""
 
@@ -104,6 +116,11 @@ class RewriteDataFilesPolicy:
     max_group_bytes: int = _key(10 * GIBIBYTE, "maximum input bytes of one file group", minimum=1)
     max_concurrent_groups: int = _key(2, "number of file groups written at the same time", minimum=1)
     proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
+    strategy: RewriteStrategy = _key(
+        RewriteStrategy.AUTO,
+        "how rows are written: native by Spark, columnar by Arrow where a file group qualifies, auto by Arrow only "
+        "where Spark cannot read a column",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +280,7 @@ class WriteAuditPublishPolicy:
 class RetryPolicy:
     """Section `retry`: conflicts, back-off and quarantine."""
 
-    commit_tries: int = _key(5, "attempts at one commit under concurrent writers", minimum=1)
+    commit_tries: int = _key(10, "attempts at one commit under concurrent writers", minimum=1)
     backoff_seconds: int = _key(
         300, "wait after the first failed or ineffective attempt; doubles each time", minimum=0
     )

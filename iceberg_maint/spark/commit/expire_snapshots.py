@@ -70,7 +70,9 @@ def commit_expiry(
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         operations = table.operations()
-        gate = Gate(bridge, operations, inspect, context.lease_is_held, context.record_try)
+        gate = Gate(
+            bridge, operations, inspect, context.lease_is_held, context.record_try, requires_refs=True
+        )
         try:
             base = operations.current()
             gate.commit(base, _without(bridge, base, work))

@@ -12,6 +12,7 @@ file because of it. The gate keeps the exception that it or the catalog raised, 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -31,8 +32,9 @@ from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import STAGED_PROPERTY, PendingPublish, pending_publishes_of
-from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Manifest
+from iceberg_maint.core.model.table_state import Manifest, made_by
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.spark.commit.rest_requirements import commit_with_requirements
 from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
@@ -61,10 +63,12 @@ Raises BaseMovedError."""
 class Gate:
     """Checks the commit of a table's operations. A gate serves one commit of one operation object.
 
-    `lease_is_held` and `record_try` are the context's. The order at the swap is: rules, fence, record, swap.
+    `lease_is_held` and `record_try` are the context's. `requires_refs`: a REST catalog must refuse the commit if any
+    ref of the base has moved or gone. The order at the swap is: rules, fence, record, swap.
     After the commit, `violations` are the broken rules, `moved` says whether another commit came before the
     check of the rules, `error` is the exception that was raised in the gate, `tried` says whether the swap was
-    recorded and may have happened, and `base_snapshot_id` is the head of the base metadata.
+    recorded and may have happened, `base_snapshot_id` is the head of the base metadata, and `window_seconds` is the
+    time from `begin` to the swap, in which any other commit wins.
     """
 
     def __init__(
@@ -74,13 +78,18 @@ class Gate:
         inspect: Inspect,
         lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
+        *,
+        requires_refs: bool = False,
     ) -> None:
         self._bridge = bridge
         self._delegate = operations
         self._inspect = inspect
         self._lease_is_held = lease_is_held
         self._record_try = record_try
+        self._requires_refs = requires_refs
         self._used = False
+        self._began_seconds = 0.0
+        self.window_seconds = 0.0
         self.violations: tuple[Violation, ...] = ()
         self.moved = False
         self.error: BaseException | None = None
@@ -90,6 +99,19 @@ class Gate:
     def table(self, name: str) -> Any:
         """A Java `Table` whose commits pass this gate."""
         return self._bridge.iceberg.BaseTable(self._guarded_operations.java, name)
+
+    def rehearse(self, operation: Any) -> None:
+        """Applies an operation and checks the rules, without a commit. The operation and the metadata reader keep
+        what they have read and written, so that the commit reads only what comes after this. Broken rules are left to
+        the commit. Raises what Iceberg's validation raises."""
+        snapshot = operation.apply()
+        base = self._delegate.current()
+        builder = self._bridge.iceberg.TableMetadata.buildFrom(base)
+        self._inspect(base, builder.setBranchSnapshot(snapshot, "main").build())
+
+    def begin(self) -> None:
+        """The operation loads its base after this call."""
+        self._began_seconds = time.monotonic()
 
     def showing(self, properties: Mapping[str, str]) -> AbstractContextManager[None]:
         """Inside the block the table has these properties too, unless it sets them. An operation that is
@@ -137,7 +159,8 @@ class Gate:
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
         self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
-        self._delegate.commit(base, metadata)
+        self.window_seconds = time.monotonic() - self._began_seconds if self._began_seconds else 0.0
+        commit_with_requirements(self._bridge, self._delegate, base, metadata, all_refs=self._requires_refs)
 
 
 class CommitGate(Gate):
@@ -153,10 +176,11 @@ class CommitGate(Gate):
         lease_is_held: Callable[[], bool],
         record_try: Callable[[int, str], None],
         publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = lambda _pending: None,
+        installation: str = "",
     ) -> None:
         def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
             waiting = check_publishes(publish_wait(pending_publishes(bridge, base)))
-            return waiting or check(intent, read_change(bridge, base, metadata, intent, reader))
+            return waiting or check(intent, read_change(bridge, base, metadata, intent, reader, installation))
 
         super().__init__(bridge, operations, inspect, lease_is_held, record_try)
 
@@ -171,8 +195,11 @@ def pending_publishes(bridge: Bridge, base: Any) -> tuple[PendingPublish, ...]:
     return pending_publishes_of(json.loads(str(bridge.iceberg.TableMetadataParser.toJson(base))))
 
 
-def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader) -> Change:
-    """The change that a commit from metadata `base` to `new` makes. Raises UnreadableTableError."""
+def read_change(
+    bridge: Bridge, base: Any, new: Any, intent: Intent, reader: MetadataReader, installation: str = ""
+) -> Change:
+    """The change that a commit of `installation` from metadata `base` to `new` makes. Raises
+    UnreadableTableError."""
     specs = spec_values(bridge, bridge.iterate(base.specs()))
     before = table_version(base, specs, reader)
     if not base.specs().equals(new.specs()):
@@ -182,7 +209,7 @@ def read_change(bridge: Bridge, base: Any, new: Any, intent: Intent, reader: Met
     return Change(
         base=before,
         new=after,
-        lineage=lineage(bridge, base, before.manifests, intent.snapshot_id),
+        lineage=lineage(bridge, base, before.manifests, intent.snapshot_id, installation),
         files=read_file_change(intent, before, after, pinned, reader.manifest),
     )
 
@@ -218,9 +245,11 @@ def _row_id(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int) -> Lineage:
+def lineage(
+    bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id: int, installation: str = ""
+) -> Lineage:
     """The ancestors of a Java `TableMetadata`'s head, newest first, up to the pinned snapshot. `manifests`
-    are the head's."""
+    are the head's. Commits of another installation than `installation` are not ours."""
     pinned = base.snapshot(pinned_id)
     pinned_exists = pinned is not None
     pinned_row_id = _row_id(pinned.firstRowId()) if pinned_exists else None
@@ -233,20 +262,20 @@ def lineage(bridge: Bridge, base: Any, manifests: Iterable[Manifest], pinned_id:
         facts = json.loads(bridge.iceberg.SnapshotParser.toJson(snapshot))
         if facts["snapshot-id"] == pinned_id:
             return Lineage(pinned_exists, True, tuple(since.values()), pinned_row_id)
-        since[facts["snapshot-id"]] = _since(facts, adding_deletes)
+        since[facts["snapshot-id"]] = _since(facts, adding_deletes, installation)
         parent = facts.get("parent-snapshot-id")
         snapshot = base.snapshot(parent) if parent is not None else None
     return Lineage(pinned_exists, False, tuple(since.values()), pinned_row_id)
 
 
-def _since(facts: dict[str, Any], adding_deletes: set[int]) -> Since:
+def _since(facts: dict[str, Any], adding_deletes: set[int], installation: str) -> Since:
     summary = facts.get("summary", {})
     return Since(
         snapshot_id=facts["snapshot-id"],
         operation=summary.get("operation", ""),
         adds_deletes=facts["snapshot-id"] in adding_deletes or _any(summary, _ADDS),
         removes_deletes=_any(summary, _REMOVES),
-        ours=TOKEN_PROPERTY in summary,
+        ours=made_by(summary, installation),
     )
 
 

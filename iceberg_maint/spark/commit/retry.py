@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.commits.violation import is_stale
@@ -90,6 +90,7 @@ def commit_with_retry(
             return rejected(Rejection.STALE, why.message, tries)
         if gate.tried:
             result = _after_swap(load, name, find_commit, gate, failure, tries)
+            result = replace(result, window_seconds=gate.window_seconds)
         else:
             result = _not_tried(gate, failure, tries)
         if result.rejection is not Rejection.CONFLICT or tries >= context.max_tries:

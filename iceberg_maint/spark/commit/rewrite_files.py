@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate as rules
 from iceberg_maint.core.commits.change import Identity, MetadataReader
 from iceberg_maint.core.commits.intent import Intent, intent_of
+from iceberg_maint.core.commits.remembering import remembering
 from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     FENCE_PROPERTY,
+    INSTALLATION_PROPERTY,
     PROOF_PROPERTY,
     RUN_PROPERTY,
     TOKEN_PROPERTY,
@@ -34,6 +37,7 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Check, CommitGate
 from iceberg_maint.spark.commit.retry import Backoff, LoadTable, commit_with_retry, find_token, quiet_proxies
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.functions import JavaFunctions
 
 
 def commit_batch(
@@ -69,8 +73,11 @@ def commit_batch(
     intent = intent_of(batch, written.files)
     properties = summary_of(batch, written, context)
     removals = _delete_files_to_remove(bridge, batch, written, deletes, intent)
+    tries = itertools.count()
+    reader = remembering(reader)
 
     def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
+        has_lost = next(tries) > 0
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:
             # Iceberg would refuse deletes of the other version before the gate checks them.
@@ -86,8 +93,20 @@ def commit_batch(
             context.lease_is_held,
             context.record_try,
             context.publish_wait,
+            context.installation,
         )
-        failure = _commit_once(bridge, gate, batch, written, intent, sources, outputs, removals, properties)
+        failure = _commit_once(
+            bridge,
+            gate,
+            batch,
+            written,
+            intent,
+            sources,
+            outputs,
+            removals,
+            properties,
+            rehearses=has_lost,
+        )
         return gate, failure
 
     def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
@@ -107,8 +126,11 @@ def _commit_once(
     outputs: Sequence[Any],
     removals: Sequence[Any],
     properties: Mapping[str, str],
+    *,
+    rehearses: bool,
 ) -> Exception | None:
-    """Commits one operation once. Returns the exception that it raised."""
+    """Commits one operation once. With `rehearses` it reads and writes most of what the commit needs before the
+    commit loads its base. Returns the exception that it raised."""
     with bridge.callbacks(), quiet_proxies():
         try:
             table = gate.table(batch.table)
@@ -118,11 +140,14 @@ def _commit_once(
                 case RewritePositionDeleteFiles():
                     operation = _replace_deletes(table, batch, intent, outputs, removals)
                 case RewriteDataFiles() | ConvertEqualityDeletes():
-                    operation = _rewrite(table, batch, sources, outputs, removals)
+                    operation = _rewrite(bridge, table, batch, sources, outputs, removals)
                 case _:
                     assert_never(work)
             for key, value in properties.items():
                 operation.set(key, value)
+            if rehearses:
+                gate.rehearse(operation)
+            gate.begin()
             operation.commit()
         except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
             return why
@@ -130,12 +155,21 @@ def _commit_once(
 
 
 def _rewrite(
-    table: Any, batch: Batch, sources: Sequence[Any], outputs: Sequence[Any], removals: Sequence[Any]
+    bridge: Bridge,
+    table: Any,
+    batch: Batch,
+    sources: Sequence[Any],
+    outputs: Sequence[Any],
+    removals: Sequence[Any],
 ) -> Any:
     rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
     if batch.format_version > 1:
         rewrite.dataSequenceNumber(batch.snapshot_sequence_number)
-    for file in (*sources, *removals):
+    # A call per source would take longer than Iceberg needs for the file.
+    functions, rewrite_files = bridge.once(JavaFunctions), "org.apache.iceberg.RewriteFiles"
+    data_file = "org.apache.iceberg.DataFile"
+    functions.for_each(bridge.list(sources), rewrite, rewrite_files, "deleteFile", data_file)
+    for file in removals:
         rewrite.deleteFile(file)
     for file in outputs:
         rewrite.addFile(file)
@@ -210,10 +244,12 @@ def _delete_files_to_remove(
 
 def summary_of(batch: Batch, written: Written, context: CommitContext) -> dict[str, str]:
     """The properties that this program writes to the summary of its snapshots."""
+    installation = {INSTALLATION_PROPERTY: context.installation} if context.installation else {}
     return {
         TOKEN_PROPERTY: context.token,
         FENCE_PROPERTY: str(context.fence),
         BATCH_PROPERTY: batch.batch_id,
         RUN_PROPERTY: context.run_id,
         PROOF_PROPERTY: dumps(written.proof),
+        **installation,
     }

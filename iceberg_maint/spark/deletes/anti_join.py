@@ -7,12 +7,14 @@ the rows keep their order, and the proof of the native rewrite holds here too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from iceberg_maint.core.planning.inputs import FileGroup
+from iceberg_maint.core.model.ids import UNPARTITIONED_KEY
+from iceberg_maint.core.planning.inputs import FileGroup, PositionDeleteFile
 from iceberg_maint.spark.deletes.marked_rows import (
     DeleteWork,
     find_already_deleted,
@@ -20,6 +22,7 @@ from iceberg_maint.spark.deletes.marked_rows import (
     kept_deletes,
 )
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.spark.jvm.content_files import content_json
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.scan import scan_task
@@ -31,13 +34,15 @@ class Marked:
     """The groups with tasks that have deletion vectors instead of equality deletes.
 
     `scratch` are the sizes of the vectors' files by location. No commit adds these files. `difference` is ""
-    if the written vectors contain the computed positions. The vectors delete `marked_records` rows.
+    if the written vectors contain the computed positions. The vectors delete `marked_records` rows. `vectors` are
+    the vectors as values, for a reader that is not Iceberg's.
     """
 
     planned: tuple[GroupTasks, ...]
     scratch: Mapping[str, int]
     marked_records: int
     difference: str
+    vectors: tuple[PositionDeleteFile, ...] = ()
 
 
 def mark(bridge: Bridge, work: DeleteWork) -> Marked:
@@ -54,6 +59,21 @@ def mark(bridge: Bridge, work: DeleteWork) -> Marked:
         scratch={str(f.location()): int(f.fileSizeInBytes()) for f in files},
         marked_records=positions.count(written),
         difference=positions.difference(expected, written),
+        vectors=tuple(_value(bridge, java, f) for f in files),
+    )
+
+
+def _value(bridge: Bridge, table: Any, vector: Any) -> PositionDeleteFile:
+    content = json.loads(content_json(bridge, table, vector))
+    return PositionDeleteFile(
+        path=content["file-path"],
+        spec_id=content["spec-id"],
+        partition=UNPARTITIONED_KEY,
+        data_sequence_number=0,
+        record_count=content["record-count"],
+        size_bytes=content["content-size-in-bytes"],
+        referenced_data_file=content["referenced-data-file"],
+        content_offset=content["content-offset"],
     )
 
 

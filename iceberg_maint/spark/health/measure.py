@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
-from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.pending_publishes import pending_publishes
@@ -100,7 +99,6 @@ class SparkHealthSource:
             target_file_size_bytes=target,
             format_version=state.format_version,
             maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
-            foreign=foreign_commits(state),
             pending_publishes=pending_publishes(state),
             uncommon_types=state.uncommon_types,
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from py4j.java_gateway import JavaClass, JavaMember, JavaPackage
+from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import ensure_callback_server_started
@@ -117,7 +117,9 @@ class Bridge:
         return self._classes[class_name]
 
     def list(self, items: Iterable[Any]) -> Any:
-        """A `java.util.ArrayList`."""
+        """A `java.util.ArrayList`. A Java collection is copied in one call."""
+        if isinstance(items, JavaObject):
+            return self.jvm.java.util.ArrayList(items)
         result = self.jvm.java.util.ArrayList()
         for item in items:
             result.add(item)

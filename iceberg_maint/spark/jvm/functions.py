@@ -53,8 +53,17 @@ class JavaFunctions(MethodHandles):
         self.task_deletes_digest = self.as_interface(function, deletes_digest)
         self.location = self.as_interface(function, self._location)
         self.task_location = self.as_interface(function, self._task_location)
+        self.task_file = self.as_interface(function, self._task_file)
         self.task_deletes = self.as_interface(function, self._deletes_stream)
         self.has_no_deletes = self.as_interface(predicate, self._no_deletes)
+
+    def for_each(self, items: Any, receiver: Any, owner: str, method: str, argument: str) -> None:
+        """Calls a method of `receiver`, as `owner` declares it, with each element of a Java list. The method returns
+        an `owner`."""
+        # Java: items.forEach(item -> receiver.method(item))
+        handle = self.bound(receiver, owner, method, owner, argument)
+        handle = handle.asType(self.type_of("void", "java.lang.Object"))
+        items.forEach(self.as_interface("java.util.function.Consumer", handle))
 
     def task_location_in(self, paths: Collection[str]) -> Any:
         """A predicate: whether the task's data file is one of these."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar
 from uuid import uuid4
 
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.ports.engine import WorkProgress
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _BETWEEN_CANCELS_SECONDS = 0.5
+PROOF = "proof"
+"""Word in the description of a job that reads written files again."""
 
 
 def new_job_group() -> str:
@@ -25,6 +29,8 @@ class Jobs:
 
     def __init__(self) -> None:
         self._running: set[str] = set()
+        self._items, self._ended = 0, 0
+        self._figures: dict[int, list[int]] = {}
 
     def run(
         self,
@@ -48,11 +54,14 @@ class Jobs:
             bridge.activate()
             bridge.spark.sparkContext.setJobGroup(job_group, item[0], interruptOnCancel=True)
             try:
-                return work(item[1])
+                result = work(item[1])
+                self._ended += 1
+                return result
             except BaseException:
                 stopped.set()
                 raise
 
+        self._items, self._ended, self._figures = len(items), 0, {}
         self._running.add(job_group)
         pool = ThreadPoolExecutor(max_threads, "iceberg-maint-job")
         futures: list[Future[_Result | None]] = []
@@ -75,6 +84,41 @@ class Jobs:
             pool.shutdown(wait=True, cancel_futures=True)
             self._running.discard(job_group)
 
+    def progress(self, bridge: Bridge, step: str) -> WorkProgress:
+        """Returns the progress of the running jobs from Spark's figures. Figures of a task that runs are as old as
+        the executor's last heartbeat, and those of written files come with the task's end."""
+        groups = tuple(self._running)
+        if not groups:
+            return WorkProgress(step)
+        figures = [0, 0, 0, 0]
+        steps = set()
+        for job in _jobs_of(bridge, groups):
+            is_proof = f" {PROOF} " in str(job.description().getOrElse(None))
+            if str(job.status().toString()) == "RUNNING":
+                steps.add(PROOF if is_proof else step)
+            if not is_proof:
+                figures = [a + b for a, b in zip(figures, self._figures_of(bridge, job), strict=True)]
+        read_rows, read_bytes, written_rows, written_bytes = figures
+        return WorkProgress(
+            " and ".join(sorted(steps, reverse=True)) or step,
+            self._ended,
+            self._items,
+            read_rows,
+            read_bytes,
+            written_rows,
+            written_bytes,
+        )
+
+    def _figures_of(self, bridge: Bridge, job: Any) -> list[int]:
+        """The figures of a job. Those of an ended job are read once."""
+        job_id = int(job.jobId())
+        figures = self._figures.get(job_id)
+        if figures is None:
+            figures = _figures_of(bridge, job)
+            if str(job.status().toString()) == "SUCCEEDED":
+                self._figures[job_id] = figures
+        return figures
+
     def cancel(self, bridge: Bridge) -> None:
         """Cancels the running jobs. A signal handler may call it: it calls the JVM on a separate thread, because
         the interrupted thread may be in the middle of a call.
@@ -90,3 +134,31 @@ class Jobs:
         worker = threading.Thread(target=stop, name="iceberg-maint-cancel", daemon=True)
         worker.start()
         worker.join(30)
+
+
+def _jobs_of(bridge: Bridge, groups: Sequence[str]) -> list[Any]:
+    """The `JobData` of the groups' jobs that Spark still keeps."""
+    context = bridge.spark.sparkContext
+    store = context._jsc.sc().statusStore()
+    jobs = []
+    for group in groups:
+        for job_id in context.statusTracker().getJobIdsForGroup(group):
+            with suppress(*JVM_ERRORS):  # Spark has forgotten the job by now.
+                jobs.append(store.job(job_id))
+    return jobs
+
+
+def _figures_of(bridge: Bridge, job: Any) -> list[int]:
+    """Rows and bytes read, rows and bytes written by the stages of a job."""
+    store = bridge.spark.sparkContext._jsc.sc().statusStore()
+    ids = job.stageIds()
+    figures = [0, 0, 0, 0]
+    for stage_id in (ids.apply(i) for i in range(ids.size())):
+        with suppress(*JVM_ERRORS):  # The stage was skipped.
+            stage = store.lastStageAttempt(stage_id)
+            read = stage.inputRecords(), stage.inputBytes()
+            figures = [
+                a + int(b)
+                for a, b in zip(figures, (*read, stage.outputRecords(), stage.outputBytes()), strict=True)
+            ]
+    return figures

@@ -22,6 +22,7 @@ from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.columns import LINEAGE
+from iceberg_maint.spark.jvm.jobs import PROOF
 from iceberg_maint.spark.proof import fingerprint
 from iceberg_maint.spark.proof.row_proof import (
     fingerprint_files,
@@ -84,6 +85,7 @@ def rewrite_group(
         _check_lineage(batch, table, rows)
         _write(bridge, rows, batch, group, group_id, policy)
         files = _new_files(bridge, table.java, group_id)
+        bridge.spark.sparkContext.setJobDescription(f"{batch.table} {PROOF} (batch {batch.batch_id})")
         after = fingerprint_files(bridge, table, files) if full else None
         if measures:
             values = observation.get

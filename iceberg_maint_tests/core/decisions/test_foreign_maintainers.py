@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.foreign_maintainers import (
 from iceberg_maint.core.model.foreign_commits import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
-from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
+from iceberg_maint.core.model.table_state import INSTALLATION_PROPERTY, TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.core.policy.data import (
     ForeignMaintainersPolicy,
     ForeignMode,
@@ -27,6 +27,7 @@ from iceberg_maint.core.policy.data import (
 )
 from iceberg_maint_tests.support.core.values import NOW_MS, small, table_of
 
+OWN = "installation-1"
 REWRITTEN = {"added-data-files": "1", "deleted-data-files": "8"}
 SPARK = {"engine-name": "spark", "app-id": "local-17", "app-name": "nightly"} | REWRITTEN
 
@@ -58,13 +59,13 @@ def state_of(*commits: tuple[str, Mapping[str, str]], location: str = "s3://lake
     ],
 )
 def test_rewrite_that_is_not_ours_is_told_by_its_marks(summary: dict[str, str], name: str) -> None:
-    (found,) = foreign_commits(state_of(("append", {}), ("replace", summary)))
+    (found,) = foreign_commits(state_of(("append", {}), ("replace", summary)), OWN)
     assert (found.snapshot_id, found.timestamp_ms, found.maintainer) == (2, NOW_MS, name)
 
 
 def test_unmarked_rewrite_in_a_bucket_of_s3_tables_is_theirs() -> None:
     state = state_of(("replace", REWRITTEN), location="s3://63a8e430-6e0b--table-s3")
-    assert [c.maintainer for c in foreign_commits(state)] == ["Amazon S3 Tables"]
+    assert [c.maintainer for c in foreign_commits(state, OWN)] == ["Amazon S3 Tables"]
 
 
 @pytest.mark.parametrize(
@@ -82,35 +83,35 @@ def test_unmarked_rewrite_in_a_bucket_of_s3_tables_is_theirs() -> None:
 def test_our_own_commits_writes_and_regrouped_manifests_are_no_foreign_maintenance(
     operation: str, summary: dict[str, str]
 ) -> None:
-    assert foreign_commits(state_of((operation, summary))) == ()
+    assert foreign_commits(state_of((operation, summary)), OWN) == ()
 
 
 def test_row_delta_of_amoro_s_optimizer_is_maintenance_though_it_replaces_nothing() -> None:
     summary = {"snapshot.producer": "OPTIMIZE", "added-delete-files": "2", "removed-delete-files": "2"}
-    (found,) = foreign_commits(state_of(("overwrite", summary)))
+    (found,) = foreign_commits(state_of(("overwrite", summary)), OWN)
     assert (found.maintainer, found.deletes) == ("Apache Amoro", True)
 
 
 @pytest.mark.parametrize(("count", "deletes"), [("3", True), ("0", False)])
 def test_rewrite_tells_whether_delete_files_came_or_went(count: str, deletes: bool) -> None:
-    (found,) = foreign_commits(state_of(("replace", SPARK | {"removed-delete-files": count})))
+    (found,) = foreign_commits(state_of(("replace", SPARK | {"removed-delete-files": count})), OWN)
     assert found.deletes is deletes
 
 
 def test_only_the_newest_are_kept_newest_first() -> None:
-    found = foreign_commits(state_of(*[("replace", SPARK)] * (MOST_KEPT + 5)))
+    found = foreign_commits(state_of(*[("replace", SPARK)] * (MOST_KEPT + 5)), OWN)
     assert [c.snapshot_id for c in found] == list(range(MOST_KEPT + 5, 5, -1))
 
 
 def test_rewrite_on_another_branch_does_not_count() -> None:
     state = state_of(("append", {}), ("append", {}))
     stray = Snapshot(9, 1, 9, NOW_MS, "replace", SPARK, "l")
-    assert foreign_commits(replace(state, snapshots=(*state.snapshots, stray))) == ()
+    assert foreign_commits(replace(state, snapshots=(*state.snapshots, stray)), OWN) == ()
 
 
 def test_name_that_an_engine_wrote_is_cut_and_cannot_steer_a_terminal() -> None:
     summary = {"engine-name": "x\x1b[2J\n\u202e" + "y" * 500}
-    (found,) = foreign_commits(state_of(("replace", summary)))
+    (found,) = foreign_commits(state_of(("replace", summary)), OWN)
     assert found.maintainer == "x [2J  " + "y" * 73
     assert found.maintainer.isprintable()
 
@@ -192,3 +193,18 @@ def test_coexistence_wants_cold_partitions_and_no_conversions(own: int | None, n
 @pytest.mark.parametrize("policy", [REFUSING, IGNORING])
 def test_policy_stays_as_it_is_in_other_modes(policy: Policy) -> None:
     assert coexistence_policy(policy, [commit(5)], NOW_MS) is policy
+
+
+@pytest.mark.parametrize("summary", [{}, {INSTALLATION_PROPERTY: OWN}])
+def test_commit_of_this_installation_or_without_one_is_not_foreign(summary: dict[str, str]) -> None:
+    state = state_of(("replace", REWRITTEN | {TOKEN_PROPERTY: "t"} | summary))
+
+    assert foreign_commits(state, OWN) == ()
+
+
+def test_commit_of_another_installation_is_foreign_and_names_it() -> None:
+    summary = REWRITTEN | {TOKEN_PROPERTY: "t", INSTALLATION_PROPERTY: "installation-2"}
+
+    (commit,) = foreign_commits(state_of(("replace", summary)), OWN)
+
+    assert commit.maintainer == "iceberg_maint (installation installation-2)"

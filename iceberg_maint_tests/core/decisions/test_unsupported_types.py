@@ -20,7 +20,8 @@ from iceberg_maint.core.decisions.unsupported_types import (
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
+from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy
 
 SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
 HEALTHY = PartitionHealth(data_files=10, data_bytes=1000)
@@ -35,10 +36,12 @@ def decided(
     force: bool = False,
     readers: RowTypes = SPARK_4,
 ) -> Decision:
+    """The decision under a policy by which only Spark reads rows."""
     measured = replace(measured_of({"p=a": partition}), uncommon_types=types)
     operation = Operation.REWRITE_DATA_FILES
+    policy = policy_of(rewrite_policy(strategy=RewriteStrategy.NATIVE))
     return decide(
-        operation, measured, 3, policy_of(), history or TableHistory(), NOW_MS, force=force, readers=readers
+        operation, measured, 3, policy, history or TableHistory(), NOW_MS, force=force, readers=readers
     )
 
 

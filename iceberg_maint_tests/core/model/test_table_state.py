@@ -8,7 +8,13 @@ import pytest
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionSpec
-from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, Snapshot, TableState
+from iceberg_maint.core.model.table_state import (
+    FENCE_PROPERTY,
+    INSTALLATION_PROPERTY,
+    TOKEN_PROPERTY,
+    Snapshot,
+    TableState,
+)
 from iceberg_maint_tests.support.core.values import BY_P, data, table_of
 
 
@@ -45,6 +51,19 @@ def test_newest_fence_is_the_highest_of_ours() -> None:
     )
     assert state.newest_fence() == 12
     assert table_of([]).state.newest_fence() == 0
+
+
+def test_newest_fence_of_an_installation_omits_those_of_others() -> None:
+    state = state_of(
+        snapshot(1, None, **{TOKEN_PROPERTY: "s", FENCE_PROPERTY: "7"}),
+        snapshot(2, 1, **{TOKEN_PROPERTY: "t", FENCE_PROPERTY: "9", INSTALLATION_PROPERTY: "one"}),
+        snapshot(3, 2, **{TOKEN_PROPERTY: "u", FENCE_PROPERTY: "12", INSTALLATION_PROPERTY: "two"}),
+        head=3,
+    )
+    assert state.newest_fence("one") == 9
+    assert state.newest_fence("two") == 12
+    assert state.newest_fence("three") == 7
+    assert state.newest_fence() == 12
 
 
 def test_snapshot_is_found_by_token_and_id() -> None:

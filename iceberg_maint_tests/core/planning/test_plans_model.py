@@ -1,4 +1,4 @@
-"""Any table, any policy: what both operations' plans of it must hold, by the scan rules written anew."""
+"""Any table, any policy: what both operations' plans of it must hold, by the scan rules written a second time."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from iceberg_maint_tests.support.spark.writers import Writers
 
 pytestmark = pytest.mark.spark
 
+OWN = "installation-1"
+
 
 def test_stock_rewrites_are_foreign_and_regrouped_manifests_are_not(
     spark: SparkSession, lake_dir: Path
@@ -31,10 +33,10 @@ def test_stock_rewrites_are_foreign_and_regrouped_manifests_are_not(
     state = catalog.pin(TableId.parse("lake.foreign.t"))
     assert state.snapshot is not None
     assert state.snapshot.operation == "replace"
-    assert foreign_commits(state) == ()
+    assert foreign_commits(state, OWN) == ()
     writers.sql(
         "call lake.system.rewrite_data_files(table => 'foreign.t', options => map('rewrite-all', 'true'))"
     )
-    (found,) = foreign_commits(catalog.pin(TableId.parse("lake.foreign.t")))
+    (found,) = foreign_commits(catalog.pin(TableId.parse("lake.foreign.t")), OWN)
     assert found.maintainer == "Apache Spark (application iceberg_maint_tests)"
     assert not found.deletes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     FENCE_PROPERTY,
@@ -18,9 +19,10 @@ from iceberg_maint.core.model.table_state import (
 )
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.spark.commit.gate import Gate
 from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint_tests.support.spark.rewrites import Output, Rewrite, prepare
+from iceberg_maint_tests.support.spark.rewrites import READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Writers
 
 pytestmark = pytest.mark.spark
@@ -143,6 +145,33 @@ def test_commit_lost_swap_is_tried_again_on_a_fresh_table(writers: Writers) -> N
     assert (result.status, result.tries) == (CommitStatus.COMMITTED, 2)
     assert waits == [1.0]
     assert result.base_snapshot_id == bases[1] == table.currentSnapshot().parentId() != bases[0]
+    assert ids(writers, name) == [1, 2, 3, 4]
+
+
+def test_commit_after_a_lost_swap_reads_one_manifest_list_between_base_and_swap(
+    writers: Writers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fast writer won every try while the gate read what it had read before."""
+    name, _, rewrite = rewrite_of_all(writers)
+    reads: list[str] = []
+    windows: list[int] = []
+    began: list[int] = []
+    monkeypatch.setattr(Gate, "begin", lambda _gate: began.append(len(reads)))
+
+    def record_try(_base: int, _location: str) -> None:
+        windows.append(len(reads) - began[-1])
+        if len(windows) == 1:
+            writers.append(writers.load(name), [D])
+
+    def noted(location: str, *more: Any) -> Any:
+        reads.append(location)
+        return READER.manifest(location, *more) if more else READER.manifest_list(location)
+
+    reader = MetadataReader(noted, noted, READER.live_entries)
+    result = rewrite.commit(context=rewrite.context(record_try=record_try), reader=reader)
+    assert (result.status, result.tries) == (CommitStatus.COMMITTED, 2)
+    assert windows[1] == 1 < windows[0]
+    assert len(set(reads)) == len(reads)
     assert ids(writers, name) == [1, 2, 3, 4]
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from iceberg_maint.ports.engine import WorkProgress
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.spark.jvm.jobs import PROOF, Jobs, new_job_group
 
 pytestmark = pytest.mark.spark
 
@@ -36,3 +38,26 @@ def test_work_between_two_jobs_begins_no_other_to_its_end_once_it_is_to_stop(spa
     with pytest.raises(RuntimeError, match="fails"):
         jobs.run(Bridge(spark), new_job_group(), work, [("one", "fails"), ("two", "goes on")], 2)
     assert ended == []
+
+
+def test_progress_counts_the_rows_of_running_and_ended_jobs_without_those_of_a_proof(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "rows")
+    spark.range(100).coalesce(1).write.parquet(folder)
+    jobs, bridge, seen = Jobs(), Bridge(spark), list[WorkProgress]()
+    assert jobs.progress(bridge, "preparing") == WorkProgress("preparing")
+
+    def work(name: str) -> None:
+        spark.read.parquet(folder).where("id > 50").collect()
+        spark.sparkContext.setJobDescription(f"t {PROOF} (batch b)")
+        spark.read.parquet(folder).where("id > 50").collect()
+        bridge.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        seen.append(jobs.progress(bridge, "writing"))
+
+    jobs.run(bridge, new_job_group(), work, [("one", "1"), ("two", "2")], 1)
+    assert [(p.step, p.groups_done, p.groups, p.rows_read) for p in seen] == [
+        ("writing", 0, 2, 100),
+        ("writing", 1, 2, 200),
+    ]
+    assert seen[0].bytes_read > 0

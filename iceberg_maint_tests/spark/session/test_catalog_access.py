@@ -15,6 +15,8 @@ from iceberg_maint.spark.session.settings import catalog_conf
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark
+
 
 def with_catalog(spark: SparkSession, name: str, kind: str, uri: str, **properties: str) -> None:
     """Adds a catalog to the session. Spark makes it at its first use."""

@@ -1,7 +1,7 @@
 """A table in memory whose rows are known: manifests to read for the gate, and the rows a reader sees.
 
 Sequence numbers are counted up by commits as Iceberg does; which delete hides which row follows the spec,
-section "Scan Planning", written anew here so that it can contradict the code under test.
+section "Scan Planning", written here a second time so that it can contradict the code under test.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Lake:
         return tuple(f for f in self.files if f.kind is not FileKind.DATA)
 
     def commit(self, *files: File, operation: str = "append", without: Iterable[str] = ()) -> Lake:
-        """Adds files and takes paths away; manifests that lose a file are written anew."""
+        """Adds files and takes paths away; manifests that lose a file are written again."""
         gone, seq = set(without), self.seq + 1
         manifests: dict[str, tuple[File, ...]] = {}
         marked: dict[str, tuple[File, ...]] = {}

@@ -87,6 +87,7 @@ class Rewrite:
         context: CommitContext | None = None,
         load_table: Callable[[str], Any] | None = None,
         backoff: Backoff = NO_BACKOFF,
+        reader: MetadataReader = READER,
     ) -> CommitResult:
         return commit_batch(
             self.bridge,
@@ -96,7 +97,7 @@ class Rewrite:
             sources=self.sources,
             outputs=self.outputs,
             deletes=self.deletes,
-            reader=READER,
+            reader=reader,
             backoff=backoff,
             load_table=load_table,
             check=check,

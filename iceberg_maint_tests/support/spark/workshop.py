@@ -22,7 +22,13 @@ from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, In
 from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Batch, batch_id
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
-from iceberg_maint.core.policy.data import OutputSpec, Policy, ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.data import (
+    OutputSpec,
+    Policy,
+    ProofLevel,
+    RewriteDataFilesPolicy,
+    RewriteStrategy,
+)
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -65,10 +71,12 @@ class Workshop:
         partitions: Sequence[str] | None = None,
         output_spec: OutputSpec = OutputSpec.OWN,
         target_bytes: int = TARGET_BYTES,
+        strategy: RewriteStrategy = RewriteStrategy.AUTO,
     ) -> Batch:
         """The one batch that rewrites these partitions whole (all by default)."""
         state = self.catalog.pin(TableId.parse(name))
-        policy = Policy(rewrite_data_files=RewriteDataFilesPolicy(output_spec=output_spec))
+        rewrite = RewriteDataFilesPolicy(output_spec=output_spec, strategy=strategy)
+        policy = Policy(rewrite_data_files=rewrite)
         keys = partitions or tuple(self.catalog.measure(state, policy.rewrite_data_files).partitions)
         due = tuple(PartitionDecision(key, Verdict.RUN, Reason.FORCED) for key in keys)
         decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)

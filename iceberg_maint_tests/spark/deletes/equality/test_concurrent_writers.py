@@ -23,7 +23,7 @@ def sick(way: Way) -> Twin:
 
 
 def once(write: Callable[[], object]) -> Callable[[Batch], None]:
-    """Others who write while the first batch waits for its commit, and not again when it is planned anew."""
+    """Others who write while the first batch waits for its commit, and not again when it is planned again."""
     told: list[Batch] = []
 
     def between(batch: Batch) -> None:
@@ -90,7 +90,7 @@ def test_compaction_meanwhile_is_kept(way: Way) -> None:
 
 
 def test_new_partition_spec_meanwhile_moves_no_row_into_a_delete(way: Way) -> None:
-    """What is written anew must not come into the scope of a delete it was not in."""
+    """What is written again must not come into the scope of a delete it was not in."""
     twin = way.create("tag int, k int, p int")
     twin.append({"k": 1, "p": 1}, {"k": 2, "p": 1})
     twin.delete({"k": 1})

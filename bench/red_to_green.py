@@ -1,0 +1,104 @@
+"""Seconds from a writer's commit to green checks, on the demo lake under a Dagster that `make dev` has opened.
+
+    make dev                    # in one terminal; wait until the lake is healthy
+    make bench-red-to-green     # in another
+
+It appends small files to an unpartitioned table of the lake and reads Dagster's storage. Exits with 1 above the
+target of 60 seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+from pyiceberg.catalog.sql import SqlCatalog
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.translator import IcebergTranslator
+
+TARGET_SECONDS = 60
+FILES = 6
+"""One more than the small files that are due by default."""
+_GIVE_UP_SECONDS = 300
+
+
+def commit(data: Path, table: TableId) -> float:
+    """Appends small files, one commit each. Returns the time of the last commit."""
+    catalog = SqlCatalog(
+        table.catalog, uri=f"sqlite:///{data}/catalog.db", warehouse=f"file://{data}/warehouse"
+    )
+    loaded = catalog.load_table(table.in_catalog)
+    rows = loaded.scan(limit=10).to_arrow().cast(loaded.schema().as_arrow())
+    for _ in range(FILES):
+        loaded.append(rows)
+    return time.time()
+
+
+def follow(instance: dg.DagsterInstance, table: TableId, since: float) -> dict[str, float]:
+    """The seconds after the commit at which each step was reached."""
+    names = IcebergTranslator()
+    key, check = names.get_asset_key(table), names.get_check_key(table, "small_files")
+
+    def evaluated(*, passed: bool) -> float | None:
+        history = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+        times = [
+            r.create_timestamp
+            for r in history
+            if isinstance(r.evaluation, dg.AssetCheckEvaluation) and r.evaluation.passed is passed
+        ]
+        return next((t for t in reversed(times) if t > since), None)
+
+    def run_times() -> tuple[float, float | None] | None:
+        for record in reversed(instance.get_run_records(limit=20)):
+            created = record.create_timestamp.timestamp()
+            if created > since and key in (record.dagster_run.asset_selection or ()):
+                return created, record.start_time
+        return None
+
+    def materialized() -> float | None:
+        event = instance.get_latest_materialization_event(key)
+        return event.timestamp if event is not None and event.timestamp > since else None
+
+    steps: dict[str, Callable[[], float | None]] = {
+        "red": lambda: evaluated(passed=False),
+        "run requested": lambda: (times := run_times()) and times[0],
+        "run started": lambda: (times := run_times()) and times[1],
+        "materialized": materialized,
+        "green": lambda: evaluated(passed=True),
+    }
+    reached: dict[str, float] = {}
+    while len(reached) < len(steps) and time.time() < since + _GIVE_UP_SECONDS:
+        for name, step in steps.items():
+            if name not in reached and (at := step()) is not None:
+                reached[name] = round(at - since, 1)
+        time.sleep(0.5)
+    return reached
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--table", default="lake.demo.weather")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    data, table = arguments.data.resolve(), TableId.parse(arguments.table)
+    os.environ["DAGSTER_HOME"] = str(data / "dagster_home")
+    slowest = 0.0
+    with dg.DagsterInstance.get() as instance:
+        for number in range(arguments.rounds):
+            reached = follow(instance, table, commit(data, table))
+            print(f"round {number + 1}: " + ", ".join(f"{k} {v} s" for k, v in reached.items()), flush=True)
+            slowest = max(slowest, reached.get("green", float("inf")))
+            time.sleep(15)
+    print(f"slowest: {slowest} s, target {TARGET_SECONDS} s")
+    return int(slowest > TARGET_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

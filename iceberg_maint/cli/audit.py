@@ -1,0 +1,117 @@
+"""The command `audit verify`: check the audit log entry by entry, and against the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from iceberg_maint.audit.chain import Fault, FaultKind, Kind, Verdict
+from iceberg_maint.audit.log import AuditLog, record_of
+from iceberg_maint.cli.context import Session, command, group
+from iceberg_maint.core.model.codec import to_data
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
+
+_ALL = 1_000_000
+
+
+@group
+def audit() -> None:
+    """The audit log."""
+
+
+@audit.command("verify")
+@click.argument("name", metavar="[TABLE]", required=False)
+@command
+def verify(session: Session, name: str | None) -> int:
+    """Check every entry of the audit log, and that it has the work that the ledger knows.
+
+    Without TABLE all tables of the log are checked, also those that were dropped.
+    """
+    from iceberg_maint.report.console import draw_rows
+
+    runtime = session.runtime()
+    wanted = None if name is None else str(runtime.parse(name))
+    shown: list[dict[str, Any]] = []
+    for folder, verdict in _verdicts(session):
+        table = _newest(verdict, "table") or folder
+        table_uuid = _newest(verdict, "table_uuid") or folder
+        if wanted is not None and table != wanted:
+            continue
+        records = runtime.ledger.records(table, _ALL) if verdict.entries else ()
+        faults, waiting = ledger_faults(verdict, [r for r in records if r.table_uuid == table_uuid])
+        for fault in (*verdict.faults, *faults):
+            error = IcebergMaintError(
+                "ICM-143",
+                f"{table}: {fault.kind.value}: {fault.name}: {fault.detail}.",
+                "compare the log with its copy, and find out who can write to audit.location.",
+            )
+            session.say(str(error))
+        shown.append(
+            {
+                "table": table,
+                "table_uuid": table_uuid,
+                "entries": len(verdict.entries),
+                "records": sum(e.kind is Kind.RECORD for e in verdict.entries),
+                "open_intents": [e.subject for e in verdict.open_intents],
+                "waiting_records": waiting,
+                "faults": to_data((*verdict.faults, *faults)),
+            }
+        )
+    if wanted is not None and not shown:
+        runtime.find(wanted)
+
+    def draw(console: Any) -> None:
+        rows = [
+            [s["table"], s["entries"], s["records"], len(s["open_intents"]), len(s["faults"])] for s in shown
+        ]
+        draw_rows(console, ["table", ">entries", ">records", ">open", ">faults"], rows)
+
+    session.emit({"tables": shown}, draw)
+    return EXIT_FAILED if any(s["faults"] for s in shown) else EXIT_DONE
+
+
+def ledger_faults(verdict: Verdict, records: list[Record]) -> tuple[tuple[Fault, ...], list[str]]:
+    """Returns the faults by the ledger's records, and the records that the next run appends: they tried nothing, so
+    no run with a lease has appended them."""
+    logged = {e.subject: e for e in verdict.entries if e.kind is Kind.RECORD}
+    faults, waiting, at_end = [], [], True
+    for record in records:  # newest first
+        at_end = at_end and record.record_id not in logged
+        entry = logged.get(record.record_id)
+        if entry is not None:
+            if dict(entry.body) != to_data(record):
+                faults.append(Fault(FaultKind.DIFFERS, record.record_id, "the ledger has other contents"))
+        elif not record.outcome.batches:
+            waiting.append(record.record_id)
+        elif at_end or not verdict.faults:
+            detail = f"the ledger has this {record.operation.value} of run {record.run_id}, the log has not"
+            faults.append(Fault(FaultKind.CUT, record.record_id, detail))
+    return tuple(faults), waiting
+
+
+def audited_records(session: Session, table: str | None) -> tuple[Record, ...]:
+    """The records of the audit log, newest first; of one table or of all."""
+    records = [
+        record_of(entry)
+        for _, verdict in _verdicts(session)
+        for entry in verdict.entries
+        if entry.kind is Kind.RECORD and table in (None, entry.body["table"])
+    ]
+    return tuple(sorted(records, key=lambda r: r.ended_ms, reverse=True))
+
+
+def _verdicts(session: Session) -> Iterator[tuple[str, Verdict]]:
+    from iceberg_maint.wiring import audit_log, audited_tables
+
+    config = session.config()
+    log: AuditLog = audit_log(config, session.runtime().ledger)
+    for folder in audited_tables(config):
+        yield folder, log.read(folder)
+
+
+def _newest(verdict: Verdict, field: str) -> str | None:
+    """The newest value of a field of the entries' bodies."""
+    return next((e.body[field] for e in reversed(verdict.entries) if field in e.body), None)

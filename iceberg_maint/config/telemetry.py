@@ -1,0 +1,197 @@
+"""Telemetry: the checked settings of the receivers of metrics."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from iceberg_maint.config.document import (
+    CloudwatchSection,
+    DogstatsdSection,
+    OtlpSection,
+    PrometheusSection,
+    TelemetrySection,
+)
+from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusConfig:
+    """Where `telemetry serve` listens, and the Pushgateway of runs."""
+
+    host: str
+    port: int
+    pushgateway: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpConfig:
+    """An OTLP receiver over HTTP."""
+
+    endpoint: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DogstatsdConfig:
+    """A DogStatsD listener."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloudwatchConfig:
+    """CloudWatch. Without a region boto3 takes that of the environment."""
+
+    namespace: str
+    region: str | None
+    endpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    """The receivers and the limits of telemetry. A receiver that is None gets nothing."""
+
+    max_tables: int
+    queue_size: int
+    timeout_seconds: float
+    flush_seconds: float
+    prometheus: PrometheusConfig | None = None
+    otlp: OtlpConfig | None = None
+    dogstatsd: DogstatsdConfig | None = None
+    cloudwatch: CloudwatchConfig | None = None
+
+
+_LIMITS: dict[str, tuple[float, float]] = {
+    "max_tables": (0, 100_000),
+    "queue_size": (1, 100_000),
+    "timeout_seconds": (0.1, 60),
+    "flush_seconds": (0, 60),
+}
+
+
+def telemetry_config(section: TelemetrySection, resolver: Resolver) -> TelemetryConfig:
+    """Returns the checked settings. Raises ConfigurationError ICM-100, ICM-118, and ICM-127 for an address that
+    other machines reach."""
+    for name, (least, most) in _LIMITS.items():
+        value = getattr(section, name)
+        if not least <= value <= most:
+            raise ConfigurationError(
+                "ICM-100",
+                f"telemetry.{name} is {value}. It must be from {least} to {most}.",
+                f"set telemetry.{name} to a number from {least} to {most}.",
+            )
+    return TelemetryConfig(
+        section.max_tables,
+        section.queue_size,
+        section.timeout_seconds,
+        section.flush_seconds,
+        None if section.prometheus is None else _prometheus(section.prometheus, resolver),
+        None if section.otlp is None else _otlp(section.otlp, resolver),
+        None if section.dogstatsd is None else _dogstatsd(section.dogstatsd, resolver),
+        None if section.cloudwatch is None else _cloudwatch(section.cloudwatch, resolver),
+    )
+
+
+def listen_address(text: str, path: str, *, allow_remote: bool) -> tuple[str, int]:
+    """Returns host and port of `HOST:PORT`. Raises ConfigurationError ICM-100, and ICM-127 for a host that is not
+    a loopback address unless `allow_remote` is set."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit():
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path} is '{text}'. It must have the form HOST:PORT.",
+            f"set {path} to an address such as 127.0.0.1:9464.",
+        )
+    if not allow_remote and not _is_loopback(host):
+        raise ConfigurationError(
+            "ICM-127",
+            f"{path} is '{text}', which other machines can reach. The page names every table.",
+            "listen on 127.0.0.1, or set telemetry.prometheus.allow_remote to true.",
+        )
+    return host, _port(int(port), path)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _port(port: int, path: str) -> int:
+    if not 0 <= port <= 65535:
+        raise ConfigurationError(
+            "ICM-100", f"{path} has the port {port}. It must be from 0 to 65535.", "set another port."
+        )
+    return port
+
+
+def _prometheus(section: PrometheusSection, resolver: Resolver) -> PrometheusConfig:
+    host, port = listen_address(
+        section.listen, "telemetry.prometheus.listen", allow_remote=section.allow_remote
+    )
+    path = "telemetry.prometheus.pushgateway"
+    gateway = None if section.pushgateway is None else _url(section.pushgateway, path, resolver)
+    return PrometheusConfig(host, port, gateway)
+
+
+def _otlp(section: OtlpSection, resolver: Resolver) -> OtlpConfig:
+    headers = {k: resolver.text(v, f"telemetry.otlp.headers.{k}") for k, v in section.headers.items()}
+    for name, value in headers.items():
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or not value.isprintable():
+            raise ConfigurationError(
+                "ICM-100",
+                f"telemetry.otlp.headers.{name!r} is no header. A name has letters, digits, '-' and '_'; a value "
+                "has printable characters.",
+                "correct the header.",
+            )
+    return OtlpConfig(_url(section.endpoint, "telemetry.otlp.endpoint", resolver), headers)
+
+
+def _dogstatsd(section: DogstatsdSection, resolver: Resolver) -> DogstatsdConfig:
+    host = resolver.text(section.host, "telemetry.dogstatsd.host")
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]+", host):
+        raise ConfigurationError(
+            "ICM-100",
+            f"telemetry.dogstatsd.host is '{host}'. It must be a host name or an address.",
+            "set telemetry.dogstatsd.host to a host name.",
+        )
+    return DogstatsdConfig(host, _port(section.port, "telemetry.dogstatsd.port"))
+
+
+def _cloudwatch(section: CloudwatchSection, resolver: Resolver) -> CloudwatchConfig:
+    namespace = section.namespace
+    if not re.fullmatch(r"[A-Za-z0-9_.#/ -]{1,255}", namespace) or namespace.startswith("AWS/"):
+        raise ConfigurationError(
+            "ICM-100",
+            f"telemetry.cloudwatch.namespace is '{namespace}'. It must have 1 to 255 letters, digits or '._-/#', "
+            "and must not begin with AWS/.",
+            "set another namespace.",
+        )
+    region = None if section.region is None else resolver.text(section.region, "telemetry.cloudwatch.region")
+    path = "telemetry.cloudwatch.endpoint"
+    endpoint = None if section.endpoint is None else _url(section.endpoint, path, resolver)
+    return CloudwatchConfig(namespace, region, endpoint)
+
+
+def _url(value: object, path: str, resolver: Resolver) -> str:
+    text = resolver.text(value, path)
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path} is not an address that begins with http:// or https:// and names a host.",
+            f"set {path} to such an address.",
+        )
+    return text

@@ -1,0 +1,122 @@
+"""Row writer: whether a file group is rewritten by the strategy `columnar` or `native`, and why.
+
+`columnar` rewrites Parquet files with Arrow and keeps the order of the rows. It reads no column type that Arrow does
+not have, and writes every row into the partition that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from iceberg_maint.core.decisions.unsupported_types import (
+    COLUMNAR_TYPES,
+    RowTypes,
+    column_list,
+    unsupported_columns,
+)
+from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.planning.candidates import Candidate
+from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
+from iceberg_maint.core.planning.plan import Leftover
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
+
+ENCRYPTION_KEY_PROPERTY = "encryption.key-id"
+_BLOOM_FILTER_PREFIX = "write.parquet.bloom-filter-enabled.column."
+_PARQUET = "parquet"
+_DELETE_FORMATS = frozenset({"parquet", "puffin"})
+_LOCAL_SCHEMES = frozenset({"", "file"})
+
+
+def row_writer(
+    state: TableState,
+    group: FileGroup,
+    candidates: Sequence[Candidate],
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
+    readers: RowTypes,
+    *,
+    in_order: bool,
+) -> RowWriter | None:
+    """Returns the writer of a file group, None if no strategy can write it. `readers` are the ways in which Spark
+    reads rows. `in_order`: the rows are sorted."""
+    unread, strategy = unsupported_columns(state.uncommon_types, readers), policy.strategy
+    if strategy is RewriteStrategy.NATIVE or (strategy is RewriteStrategy.AUTO and not unread):
+        return None if unread else RowWriter(False)
+    most_bytes = size_limits(policy, target_bytes).large_above_bytes
+    reason = "rows are sorted" if in_order else native_reason(state, group, candidates, most_bytes)
+    if not reason and unread and any(c.under_equality_deletes for c in candidates):
+        reason = "equality deletes are applied by Spark"
+    if not reason:
+        return RowWriter(True, f"Spark cannot read {column_list(unread)}" if unread else "")
+    return None if unread else RowWriter(False, reason)
+
+
+def with_writers(
+    state: TableState,
+    groups: Iterable[FileGroup],
+    candidates: Mapping[str, Candidate],
+    in_order: Collection[str],
+    policy: RewriteDataFilesPolicy,
+    target_bytes: int,
+    readers: RowTypes,
+) -> tuple[list[tuple[FileGroup, RowWriter]], list[Leftover]]:
+    """Returns the file groups with their writers, and the leftovers that no strategy can write. `candidates` are the
+    data files by path, `in_order` the paths of files to sort."""
+    written: list[tuple[FileGroup, RowWriter]] = []
+    unread: list[Leftover] = []
+    for group in groups:
+        of_group = [candidates[f.path] for f in group.files]
+        is_sorted = group.files[0].path in in_order
+        writer = row_writer(state, group, of_group, policy, target_bytes, readers, in_order=is_sorted)
+        if writer is not None:
+            written.append((group, writer))
+        else:
+            files, size = len(group.files), group.input_bytes
+            unread.append(Leftover(group.partition, Reason.UNSUPPORTED_TYPE, files, size))
+    return written, unread
+
+
+def native_reason(
+    state: TableState, group: FileGroup, candidates: Sequence[Candidate], most_bytes: int
+) -> str:
+    """Returns why a file group does not qualify for `columnar`, "" if it does. A file of more than `most_bytes` must be
+    split; `columnar` writes whole files together."""
+    if unread := unsupported_columns(state.uncommon_types, (COLUMNAR_TYPES,)):
+        return f"columnar does not read {column_list(unread)}"
+    if state.properties.get(ENCRYPTION_KEY_PROPERTY):
+        return "the table is encrypted"
+    if group.output_spec_id != group.spec_id:
+        return f"rows move from partition spec {group.spec_id} to {group.output_spec_id}"
+    if reason := _property_reason(state.properties):
+        return reason
+    if any(f.size_bytes > most_bytes for f in group.files):
+        return "a file is to be split"
+    return next((r for c in candidates if (r := _file_reason(c))), "")
+
+
+def _property_reason(properties: Mapping[str, str]) -> str:
+    written = properties.get("write.format.default", _PARQUET).lower()
+    if written != _PARQUET:
+        return f"the table writes {written}"
+    filters = sorted(
+        key.removeprefix(_BLOOM_FILTER_PREFIX)
+        for key, value in properties.items()
+        if key.startswith(_BLOOM_FILTER_PREFIX) and value.lower() == "true"
+    )
+    return f"column {filters[0]} has a bloom filter" if filters else ""
+
+
+def _file_reason(candidate: Candidate) -> str:
+    files: tuple[LiveFile, ...] = (candidate.file, *candidate.position_deletes)
+    for file in files:
+        if (scheme := urlsplit(file.path).scheme) not in _LOCAL_SCHEMES:
+            return f"files are on {scheme}"
+    if candidate.file.file_format != _PARQUET:
+        return f"data files are {candidate.file.file_format}"
+    other = next(
+        (d.file_format for d in candidate.position_deletes if d.file_format not in _DELETE_FORMATS), ""
+    )
+    return f"position deletes are {other}" if other else ""

@@ -1,0 +1,59 @@
+"""The port to the audit log: what was going to be done, and what was done, outside the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from iceberg_maint.core.model.ids import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a run is going to do to a table, before its first batch: who, what, why and the state before.
+
+    `run_id` names the run, its machine and process. `reasons` are those of the batches.
+    """
+
+    run_id: str
+    table: str
+    table_uuid: str
+    operation: Operation
+    plan_id: str | None
+    batch_ids: tuple[str, ...]
+    reasons: tuple[str, ...]
+    partitions: int
+    input_files: int
+    input_bytes: int
+    snapshot_before: int | None
+    policy_digest: str
+    started_ms: int
+
+
+class Audit(Protocol):
+    """The append-only log of maintenance. Every method is called by the holder of the table's lease."""
+
+    def begin(self, intent: Intent) -> None:
+        """Appends the records that the log lacks, then the intent. Raises RefusedError ICM-144 if the log cannot be
+        written and the configuration requires it; otherwise a failure is logged."""
+        ...
+
+    def settle(self, table: str, table_uuid: str) -> bool:
+        """Appends every record of the table that the log lacks. Returns whether the log has all of them. Does not
+        raise: the ledger keeps what could not be appended, and the next run appends it."""
+        ...
+
+
+class NoAudit:
+    """Stands in where no audit log is configured."""
+
+    def begin(self, intent: Intent) -> None:
+        """Does nothing."""
+
+    def settle(self, table: str, table_uuid: str) -> bool:  # noqa: ARG002 - the port's signature
+        """Does nothing. The log lacks nothing."""
+        return True
+
+
+NO_AUDIT = NoAudit()
+"""Where no audit log is configured."""

@@ -1,0 +1,195 @@
+"""The screen of `plan`: the table before and after, then the operations and their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    table_work,
+    writer_reason,
+)
+from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
+from iceberg_maint.report.grid import Column, draw_grid, write
+from iceberg_maint.report.housekeeping import planned_housekeeping
+from iceberg_maint.report.json_documents import Document
+from iceberg_maint.report.status import Status, coloured, status_of
+
+SHOWN_BATCHES = 20
+SHOWN_PARTITIONS = 10
+_TOTALS = (Column(""), Column("before", right=True), Column("after", right=True))
+_BATCHES = (
+    Column("batch", priority=3),
+    Column("operation", priority=1, is_constant_shown=False),
+    Column("partitions", prose=True),
+    Column("reason", priority=2, is_constant_shown=False),
+    Column("files", right=True),
+    Column("size", right=True),
+)
+_DELAYED = (Column("partition"), Column("status"), Column("why", prose=True))
+
+PlanPart = tuple[Plan, Decision, float | None]
+"""The plan of one operation, its decision, and the estimated seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The figures of a table that a plan changes."""
+
+    data_files: int
+    delete_files: int
+    snapshots: int
+
+
+def totals_of(measured: Measured, plans: Sequence[Plan]) -> tuple[Totals, Totals]:
+    """The table now, and as the plans expect it after the run. The number of delete files after the run is the
+    greatest possible: a rewrite may drop more of them, and a conversion may write fewer. Each commit adds a
+    snapshot."""
+    total = measured.total()
+    before = Totals(total.data_files, total.delete_files, measured.table_health.snapshots)
+    files, written, dropped, snapshots = 0, 0, set[str](), 0
+    for batch in (b for plan in plans for b in plan.batches):
+        snapshots += 1
+        match batch.work:
+            case RewriteDataFiles():
+                files += batch.input_files - batch.expected_output_files
+                dropped |= {d.path for d in batch.equality_deletes if d.drop}
+            case ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+                written += batch.input_files
+                dropped |= {d.path for d in batch.equality_deletes if d.drop}
+                dropped |= {d.path for d in batch.position_deletes}
+            case ExpireSnapshots() as work:
+                snapshots -= len(work.snapshots)
+            case RemoveOrphanFiles():
+                snapshots -= 1
+            case RewriteManifests():
+                pass
+    return before, Totals(
+        before.data_files - files,
+        before.delete_files - len(dropped) + written,
+        before.snapshots + snapshots,
+    )
+
+
+def totals_document(before: Totals, after: Totals) -> Document:
+    """The keys `before` and `after` of `plan --json`."""
+    return {"before": asdict(before), "after": asdict(after)}
+
+
+def draw_plans(
+    console: Console, table: str, measured: Measured, parts: Sequence[PlanPart], *, advised: bool
+) -> None:
+    """Draws the plans of one table."""
+    batches = [(plan, b) for plan, _, _ in parts for b in plan.batches]
+    seconds = [s for plan, _, s in parts if plan.batches and plan.operation not in HOUSEKEEPING_OPERATIONS]
+    write(console, f"[bold]{escape(table)}[/]: {_sentence(parts, seconds)}")
+    if advised:
+        write(console, "mode is advise: a run would not execute this plan")
+    if batches:
+        console.print()
+        _draw_totals(console, measured, parts)
+    rows = [_row(plan, batch) for plan, batch in batches if plan.operation not in HOUSEKEEPING_OPERATIONS]
+    if rows:
+        console.print()
+        draw_grid(console, _BATCHES, rows[:SHOWN_BATCHES])
+        _more(console, len(rows) - SHOWN_BATCHES)
+    for line in dict.fromkeys(
+        f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := writer_reason(batch.work))
+    ):
+        write(console, escape(line), "  ")
+    chores = [(plan, b) for plan, b in batches if plan.operation in HOUSEKEEPING_OPERATIONS]
+    if chores:
+        console.print()
+    for plan, batch in chores:
+        write(console, f"{plan.operation}: {escape(planned_housekeeping(table_work(batch.work)))}", "  ")
+    _draw_delayed(console, parts)
+
+
+def _sentence(parts: Sequence[PlanPart], seconds: Sequence[float | None]) -> str:
+    batches = [b for plan, _, _ in parts for b in plan.batches]
+    if not batches:
+        decisions = {sentence(d.reason): None for _, d, _ in parts if d.reason is not Reason.OTHER_OPERATION}
+        return f"nothing to do: {'; '.join(decisions)}"
+    files = sum(b.input_files for b in batches)
+    read = (
+        f", {counted(files, 'file')} with {size(sum(b.input_bytes for b in batches))} to read"
+        if files
+        else ""
+    )
+    known = [s for s in seconds if s is not None]
+    time = f", about {duration(sum(known))}" if known and len(known) == len(seconds) else ""
+    snapshot = next(plan.snapshot_id for plan, _, _ in parts if plan.batches)
+    return f"{counted(len(batches), 'batch', 'batches')}{read}{time}, at snapshot {snapshot}"
+
+
+def _draw_totals(console: Console, measured: Measured, parts: Sequence[PlanPart]) -> None:
+    before, after = totals_of(measured, [plan for plan, _, _ in parts])
+    at_most = "≤ " if after.delete_files else ""
+    rows = [
+        ["data files", number(before.data_files), number(after.data_files)],
+        ["delete files", number(before.delete_files), f"{at_most}{number(after.delete_files)}"],
+        ["snapshots", number(before.snapshots), number(after.snapshots)],
+    ]
+    if not before.delete_files:
+        del rows[1]
+    draw_grid(console, _TOTALS, rows)
+
+
+def _row(plan: Plan, batch: Batch) -> list[str]:
+    return [
+        batch.batch_id,
+        plan.operation,
+        escape(partitions_text(batch.partitions)),
+        ", ".join(r.value for r in batch.reasons),
+        _files(batch),
+        size(batch.input_bytes),
+    ]
+
+
+def _files(batch: Batch) -> str:
+    match batch.work:
+        case ConvertEqualityDeletes():
+            return f"{counted(len(batch.equality_deletes), 'equality delete')} → positions"
+        case RewritePositionDeleteFiles():
+            return f"{counted(len(batch.position_deletes), 'delete file')} → ≤ {number(batch.input_files)}"
+        case _:
+            return f"{number(batch.input_files)} → {number(batch.expected_output_files)}"
+
+
+def _draw_delayed(console: Console, parts: Sequence[PlanPart]) -> None:
+    """Draws what is due and not in the plan, and why."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for plan, decision, _ in parts:
+        for p in decision.partitions:
+            if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.reason is not Reason.OTHER_OPERATION:
+                row = [escape(p.partition), coloured(status_of(p.verdict, p.reason, 1)), sentence(p.reason)]
+                rows.setdefault((p.partition, p.reason), row)
+        for leftover in plan.leftovers:
+            if leftover.reason is Reason.OTHER_OPERATION:
+                continue
+            row = [escape(leftover.partition), coloured(Status.WAITING), sentence(leftover.reason)]
+            rows.setdefault((leftover.partition, leftover.reason), row)
+    if not rows:
+        return
+    console.print()
+    write(console, "not in this plan:")
+    draw_grid(console, _DELAYED, list(rows.values())[:SHOWN_PARTITIONS])
+    _more(console, len(rows) - SHOWN_PARTITIONS)
+
+
+def _more(console: Console, count: int) -> None:
+    if count > 0:
+        write(console, f"[dim]… and {number(count)} more (--json shows all)[/]")

@@ -1,0 +1,146 @@
+"""The screen of `report`: status, work and failures of the fleet, then each table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.report.fleet import FleetRow, fleet_document
+from iceberg_maint.report.formatting import (
+    counted,
+    duration,
+    escape_control_chars,
+    moment,
+    number,
+    size,
+)
+from iceberg_maint.report.grid import Column, draw_grid, write
+from iceberg_maint.report.json_documents import Document
+from iceberg_maint.report.status import Status, Summary, coloured
+
+SHOWN_FAILURES = 5
+_COLUMNS = (
+    Column("table"),
+    Column("status"),
+    Column("files", right=True),
+    Column("size", right=True, priority=3),
+    Column("small", right=True, priority=1),
+    Column("deletes", right=True, priority=2, is_constant_shown=False),
+    Column("snapshots", right=True, priority=6),
+    Column("runs", right=True),
+    Column("failed", right=True, is_constant_shown=False),
+    Column("files removed", right=True, priority=4),
+    Column("deletes removed", right=True, priority=7, is_constant_shown=False),
+    Column("rewritten", right=True, priority=5),
+    Column("wasted", right=True, priority=8, is_constant_shown=False),
+    Column("time", right=True, priority=9),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """The fleet: a row and a status per table, the summary of the statuses, and the failed records, newest
+    first."""
+
+    rows: tuple[FleetRow, ...]
+    statuses: Mapping[str, Status]
+    summary: Summary
+    failures: tuple[Record, ...]
+
+
+def failures_of(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records that failed or whose commit is unknown."""
+    bad = (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
+    return tuple(r for r in records if r.outcome.outcome in bad)
+
+
+def report_document(report: FleetReport) -> Document:
+    """The JSON document of `report`, without its pauses."""
+    document = fleet_document(report.rows)
+    document["summary"] = report.summary.document()
+    for table in document["tables"]:
+        table["status"] = report.statuses[table["table"]].value
+    document["failures"] = [
+        {
+            "table": r.table,
+            "operation": r.operation.value,
+            "outcome": r.outcome.outcome.value,
+            "reason": r.outcome.reason.value,
+            "message": _message(r),
+            "ended_ms": r.ended_ms,
+            "run_id": r.run_id,
+        }
+        for r in report.failures
+    ]
+    return document
+
+
+def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], str]) -> None:
+    """Draws the report."""
+    write(console, f"[bold]{report.summary.sentence()}[/] (from stored health)")
+    rows = report.rows
+    failed = sum(r.failed_runs for r in rows)
+    work = [
+        counted(sum(r.runs for r in rows), "operation"),
+        f"{number(failed)} failed",
+        counted(sum(r.batches for r in rows), "batch", "batches"),
+        f"{counted(sum(r.files_removed for r in rows), 'data file')} fewer",
+        f"{counted(sum(r.delete_files_removed for r in rows), 'delete file')} dropped",
+        f"{size(sum(r.input_bytes for r in rows))} rewritten",
+        f"{size(sum(r.wasted_bytes for r in rows))} wasted",
+        duration(sum(r.busy_seconds for r in rows)),
+    ]
+    write(console, f"work: {', '.join(work)}", "  ")
+    if report.failures:
+        console.print()
+        write(console, f"[bold red]{counted(len(report.failures), 'failure')}[/], newest first:")
+        for record in report.failures[:SHOWN_FAILURES]:
+            _draw_failure(console, record, name_of)
+        if len(report.failures) > SHOWN_FAILURES:
+            write(console, f"[dim]… and {number(len(report.failures) - SHOWN_FAILURES)} more (history)[/]")
+    if rows:
+        console.print()
+        order = list(Status)
+        ranked = sorted(rows, key=lambda r: order.index(report.statuses[r.table]))
+        draw_grid(console, _COLUMNS, [_cells(r, report.statuses[r.table], name_of) for r in ranked])
+
+
+def _draw_failure(console: Console, record: Record, name_of: Callable[[str], str]) -> None:
+    outcome = record.outcome
+    message = f": {_message(record)}" if _message(record) else ""
+    write(
+        console,
+        f"  {moment(record.ended_ms)}  {escape(name_of(record.table))}  {record.operation.value}  "
+        f"{outcome.outcome.value} {outcome.reason.value}{escape(escape_control_chars(message))} "
+        f"[dim](run {escape(record.run_id)})[/]",
+        "    ",
+    )
+
+
+def _message(record: Record) -> str:
+    batches = (b.message for b in reversed(record.outcome.batches) if b.message)
+    return record.outcome.message or next(batches, "")
+
+
+def _cells(row: FleetRow, status: Status, name_of: Callable[[str], str]) -> list[str]:
+    return [
+        escape(name_of(row.table)),
+        coloured(status),
+        number(row.data_files),
+        size(row.data_bytes),
+        number(row.small_files),
+        number(row.delete_files),
+        number(row.snapshots),
+        number(row.runs),
+        number(row.failed_runs),
+        number(row.files_removed),
+        number(row.delete_files_removed),
+        size(row.input_bytes),
+        size(row.wasted_bytes),
+        duration(row.busy_seconds),
+    ]

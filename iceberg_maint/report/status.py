@@ -1,0 +1,106 @@
+"""The status of a table in one word, and how many tables have each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.report.formatting import counted, duration, number, size
+from iceberg_maint.report.json_documents import Document
+
+
+class Status(StrEnum):
+    """The status of a table or partition, the worst first.
+
+    FAILED: it could not be measured. BLOCKED: due, and only a person can change that it is refused or
+    quarantined. DUE: the next run maintains it. RUNNING: another run works on the table. WAITING: due, and
+    delayed by time, a budget, a pause or mode advise. OFF: the policy turns the work off. HEALTHY: nothing is
+    due.
+    """
+
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    DUE = "due"
+    RUNNING = "running"
+    WAITING = "waiting"
+    OFF = "off"
+    HEALTHY = "healthy"
+
+
+COLOURS = {
+    Status.FAILED: "red",
+    Status.BLOCKED: "red",
+    Status.DUE: "yellow",
+    Status.RUNNING: "cyan",
+    Status.WAITING: "cyan",
+    Status.OFF: "white",
+    Status.HEALTHY: "green",
+}
+_ALWAYS_COUNTED = (Status.HEALTHY, Status.DUE, Status.WAITING, Status.BLOCKED)
+_ORDER = (*_ALWAYS_COUNTED, Status.RUNNING, Status.OFF, Status.FAILED)
+
+
+def status_of(verdict: Verdict, reason: Reason, due_partitions: int) -> Status:
+    """The status for a decision with this many due partitions, delayed ones included."""
+    if verdict is Verdict.REFUSE or reason is Reason.QUARANTINED:
+        return Status.BLOCKED
+    if verdict is Verdict.RUN:
+        return Status.DUE
+    if reason is Reason.LEASE_HELD:
+        return Status.RUNNING
+    if reason is Reason.DISABLED:
+        return Status.OFF
+    return Status.WAITING if verdict is Verdict.DEFER or due_partitions else Status.HEALTHY
+
+
+def coloured(status: Status) -> str:
+    """The word in its colour, as rich markup."""
+    return f"[{COLOURS[status]}]{status.value}[/]"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many tables have each status, and the backlog of all. `estimate_seconds` is None if the time of one
+    backlog is not known."""
+
+    tables: int
+    counts: dict[Status, int]
+    backlog_bytes: int
+    estimate_seconds: float | None
+
+    def sentence(self) -> str:
+        """The summary in one line."""
+        shown = [s for s in _ORDER if s in _ALWAYS_COUNTED or self.counts.get(s)]
+        counts = ", ".join(f"{number(self.counts.get(s, 0))} {s.value}" for s in shown)
+        backlog = ""
+        if self.backlog_bytes:
+            time = (
+                "unknown time"
+                if self.estimate_seconds is None
+                else f"about {duration(self.estimate_seconds)}"
+            )
+            backlog = f"; backlog {size(self.backlog_bytes)}, {time}"
+        return f"{counted(self.tables, 'table')}: {counts}{backlog}"
+
+    def document(self) -> Document:
+        """The summary in `tables --json` and `report --json`."""
+        return {
+            "tables": self.tables,
+            **{s.value: self.counts.get(s, 0) for s in _ORDER},
+            "backlog_bytes": self.backlog_bytes,
+            "estimate_seconds": self.estimate_seconds,
+        }
+
+
+def summary_of(statuses: Sequence[Status], backlogs: Iterable[tuple[int, float | None]]) -> Summary:
+    """The summary of tables with these statuses and backlogs, each in bytes and seconds."""
+    pairs = tuple(backlogs)
+    seconds = [s for _, s in pairs]
+    return Summary(
+        len(statuses),
+        {s: statuses.count(s) for s in Status},
+        sum(b for b, _ in pairs),
+        None if None in seconds else round(sum(s for s in seconds if s is not None), 1),
+    )

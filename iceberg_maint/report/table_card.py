@@ -1,0 +1,240 @@
+"""The table card: the state of one table on one page, as Markdown.
+
+A pure function of measurements, decisions and stored outcomes. Dagster shows it as the first entry of an
+observation or a materialization. Its page is narrow and shows a text of less than 1,000 characters at once, so
+the card has lists, which wrap, and a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.health.metrics import MEBIBYTE, SIZE_EDGES_BYTES, Measured
+from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, PartitionKey
+from iceberg_maint.core.model.reasons import (
+    SENTENCES,
+    Decision,
+    Finding,
+    PartitionDecision,
+    Reason,
+    Severity,
+    Verdict,
+)
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.ports.ledger import Report
+from iceberg_maint.report.certificate import Certificate
+from iceberg_maint.report.formatting import counted, moment, number, size
+from iceberg_maint.report.holds import hold
+
+MAX_CHARACTERS = 999
+"""Dagster hides a longer Markdown text behind a button."""
+_VARIANTS = ((5, 12, 6), (5, 6, 6), (3, 6, 3), (1, 0, 2))
+"""Partitions, characters of the longest bar and sizes of files, from the complete card to the shortest."""
+_NAME = 12
+"""Characters of a field's name in a partition that is shortened."""
+_KEY = 40
+"""A longer partition key is shortened."""
+_TEXT = 160
+"""Characters of a text of another origin, such as the note of a pause."""
+_NO_FINDING = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What the card shows. `histories` belong to `decisions`, one per operation, and `last` has the last report
+    of each operation. `before` is the histogram of file sizes before the last maintenance, empty if unknown.
+    `proof` is the line of the last proof. `event` says what happened just now. `run_id` is the run that makes the
+    card; its own lease is no blocker."""
+
+    measured: Measured
+    policy: Policy
+    decisions: Sequence[Decision]
+    histories: Sequence[TableHistory]
+    last: Mapping[Operation, Report]
+    before: tuple[int, ...] = ()
+    proof: str = ""
+    event: str = ""
+    advice: str = ""
+    run_id: str = ""
+
+
+def table_card(view: TableView) -> str:
+    """The card: one sentence, the operations, the worst partitions, the sizes of files, the last proof. It
+    shows less of them if it would be too long."""
+    card = ""
+    for partitions, bar, sizes in _VARIANTS:
+        parts = [
+            _sentence(view),
+            _operations(view),
+            _worst(view, partitions),
+            _histogram(view, bar, sizes),
+            view.proof or "Last proof: none.",
+        ]
+        card = "\n\n".join(p for p in parts if p)
+        if len(card) <= MAX_CHARACTERS:
+            return card
+    return f"{card[: MAX_CHARACTERS - 1]}…"
+
+
+def partition_label(key: PartitionKey) -> str:
+    """The partition key. A long key has shortened field names; its values are complete."""
+    if len(key) <= _KEY:
+        return str(key)
+    pairs = (pair.partition("=") for pair in key.split("/"))
+    return "/".join(
+        f"{name[: _NAME - 1]}…{equals}{value}" if equals and len(name) > _NAME else f"{name}{equals}{value}"
+        for name, equals, value in pairs
+    )
+
+
+def proof_line(proof: Certificate) -> str:
+    """The last proof in one line."""
+    return (
+        f"Last proof: **{proof.status.value}** {_minute(proof.ended_ms)}. {proof.sentence()} "
+        f"`iceberg-maint proof {proof.run_id}`"
+    )
+
+
+def _sentence(view: TableView) -> str:
+    due = [d for d in _ranked(view) if d.partition != WHOLE_TABLE and _is_due(d)]
+    other = [
+        f"`{d.operation.value}`"
+        for d in view.decisions
+        for p in d.partitions
+        if p.partition == WHOLE_TABLE and _is_due(p)
+    ]
+    total = len(view.measured.partitions)
+    delay = next((text for d in view.decisions if (text := hold(d))), "")
+    event = f"{view.event} " if view.event else ""
+    if not total:
+        state = "**The table is empty.**"
+    elif due:
+        what = f"**{number(len(due))} of {counted(total, 'partition')} "
+        state = f"{what}{'is' if len(due) == 1 else 'are'} beyond a threshold.**"
+    else:
+        state = f"**Healthy:** every metric of {counted(total, 'partition')} is within its threshold."
+    state += f" Due besides: {', '.join(other)}." if other else ""
+    held = f" The work is held by {_clipped(delay)}." if (due or other) and delay else ""
+    advice = f" {view.advice}" if view.advice else ""
+    return f"{event}{state}{held}{advice}"
+
+
+def _is_due(decision: PartitionDecision) -> bool:
+    return any(f.severity is Severity.ERROR for f in decision.findings)
+
+
+def _operations(view: TableView) -> str:
+    """Last and next of each operation. Operations with the same answer share a line."""
+    by_answer: dict[str, list[str]] = {}
+    for decision, history in zip(view.decisions, view.histories, strict=True):
+        answer = f"{_last(view.last.get(decision.operation))}; next {_next(view, decision, history)}"
+        by_answer.setdefault(answer, []).append(f"`{decision.operation.value}`")
+    return "\n".join(f"- {', '.join(names)}: {answer}" for answer, names in by_answer.items())
+
+
+def _last(report: Report | None) -> str:
+    if report is None:
+        return "last never"
+    return f"last {_minute(report.recorded_ms)} ({report.outcome.outcome.value})"
+
+
+def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
+    """The predicted time of the operation, or what blocks it and who holds it."""
+    if decision.reason is Reason.LEASE_HELD or history.lease_owner is not None:
+        owner = history.lease_owner or "another run"
+        return "now, in this run" if view.run_id and owner.startswith(view.run_id) else f"after run {owner}"
+    if delay := hold(decision):
+        return f"after the end of {'mode advise' if decision.reason is Reason.ADVISE else _clipped(delay)}"
+    if decision.verdict is Verdict.RUN:
+        return "now"
+    if decision.verdict is Verdict.DEFER:
+        until = "" if decision.until_ms is None else f"{_minute(decision.until_ms)}, "
+        return f"{until}{SENTENCES[decision.reason]}"
+    if decision.reason in _NO_FINDING:
+        return _predicted(view.policy, decision.operation, history)
+    return f"never: {SENTENCES[decision.reason]}"
+
+
+def _predicted(policy: Policy, operation: Operation, history: TableHistory) -> str:
+    every_seconds = {
+        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.every_seconds,
+        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.every_seconds,
+    }.get(operation)
+    if every_seconds is None or history.last_done_ms is None:
+        return "at a threshold"
+    at = _minute(history.last_done_ms + every_seconds * 1000)
+    return at if operation is Operation.REMOVE_ORPHAN_FILES else f"not before {at}"
+
+
+def _worst(view: TableView, limit: int) -> str:
+    return "\n".join(
+        f"- `{partition_label(d.partition)}`: {_value(f.metric, f.value)} {f.metric}, threshold "
+        f"{_value(f.metric, f.threshold)}"
+        for d in _ranked(view)[:limit]
+        for f in _leading(d.findings)
+    )
+
+
+def _leading(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The first finding: an error before a warning."""
+    return sorted(findings, key=lambda f: f.severity is not Severity.ERROR)[:1]
+
+
+def _ranked(view: TableView) -> list[PartitionDecision]:
+    """One decision per partition with a finding, worst first."""
+    worst: dict[PartitionKey, PartitionDecision] = {}
+    for decision in view.decisions:
+        for p in decision.partitions:
+            is_worse = p.partition not in worst or worst[p.partition].score < p.score
+            if p.findings and is_worse and p.partition != WHOLE_TABLE:
+                worst[p.partition] = p
+    return sorted(worst.values(), key=lambda p: (-p.score, p.partition))
+
+
+def _histogram(view: TableView, bar: int, limit: int) -> str:
+    now = view.measured.total().size_histogram
+    before = view.before if len(view.before) == len(now) else None
+    shown = [n for n in range(len(now)) if now[n] or (before is not None and before[n])]
+    if not shown:
+        return ""
+    longest = max(*now, *(before or ()))
+    kept = sorted(sorted(shown, key=lambda n: -max(now[n], before[n] if before else 0))[:limit])
+    lines = []
+    for n in kept:
+        old = "" if before is None else f"{_bar(before[n], longest, bar)} → "
+        lines.append(f"- {_bin(n)}: {old}{_bar(now[n], longest, bar)}")
+    title = "Data files by size:" if before is None else "Data files by size, before → now:"
+    return "\n".join([title, *lines])
+
+
+def _bin(index: int) -> str:
+    if index == 0:
+        return f"below {_edge(0)} MiB"
+    if index == len(SIZE_EDGES_BYTES):
+        return f"from {_edge(index - 1)} MiB"
+    return f"{_edge(index - 1)} to {_edge(index)} MiB"
+
+
+def _edge(index: int) -> int:
+    return SIZE_EDGES_BYTES[index] // MEBIBYTE
+
+
+def _bar(count: int, longest: int, width: int) -> str:
+    return f"{'█' * -(-count * width // longest)} {number(count)}".strip()
+
+
+def _value(metric: str, value: float) -> str:
+    if metric.endswith("_bytes"):
+        return size(value)
+    return number(float(f"{value:.4g}"))
+
+
+def _minute(time_ms: int) -> str:
+    """A point in time, UTC, to the minute."""
+    return moment(time_ms)[:16]
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

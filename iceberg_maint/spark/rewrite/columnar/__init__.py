@@ -1,0 +1,1 @@
+"""The strategy `columnar`: rewrites file groups with Arrow in Spark's Python workers."""

@@ -1,0 +1,193 @@
+"""The strategy `columnar`: rewrites the groups of a batch with Arrow, one task per output file, in one Spark job.
+
+The plan, the staged tasks, the gate, the intent and the commit are those of every rewrite. The rows do not pass through
+Spark. A task reads whole input files in their order, drops deleted rows, writes one output file, reads it back from
+storage and compares it with its input (`iceberg_maint.columnar`). The driver builds all Java DataFiles in one call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES
+from iceberg_maint.core.model.column_types import base_type
+from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports.engine import WrittenFile
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
+from iceberg_maint.spark.jvm.functions import JavaFunctions
+from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
+from iceberg_maint.spark.rewrite.columnar.job import Workers, run_tasks
+from iceberg_maint.spark.rewrite.columnar.outputs import divided, new_location, new_operation_id
+from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
+from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
+from iceberg_maint.spark.scan.staging import GroupTasks
+from iceberg_maint.spark.scan.table import Table
+
+
+class NotColumnarError(Exception):
+    """The batch does not qualify, for a reason that metadata do not show. Nothing is left of what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarResult:
+    """The files of a batch as Java DataFiles in a `java.util.List`, their content-file JSON and the index of their
+    group in the batch, all in one order. `difference` is "" if the proof holds."""
+
+    files: Any
+    contents: tuple[str, ...]
+    groups: tuple[int, ...]
+    read_records: int
+    kept_records: int
+    fingerprint: Fingerprint
+    difference: str
+
+
+def is_columnar(batch: Batch, policy: RewriteDataFilesPolicy) -> bool:
+    """Whether the plan and the policy have `columnar` write the batch. A plan may be older than the policy."""
+    work = batch.work
+    planned = isinstance(work, RewriteDataFiles) and work.writer is not None and work.writer.columnar
+    return planned and policy.strategy is not RewriteStrategy.NATIVE
+
+
+def native_instead(batch: Batch, table: Table, reason: str) -> str:
+    """A note on a batch that `native` writes although `columnar` was planned. Raises RefusedError ICM-135 if Spark
+    cannot read the table."""
+    unread = sorted({t for t in table.types.values() if base_type(t) in COLUMNAR_TYPES})
+    if unread:
+        raise RefusedError(
+            "ICM-135",
+            f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read {unread[0]}",
+            "rewrite the files with an engine that reads the column.",
+        )
+    return f"written by native: {reason}"
+
+
+def fingerprint_bytes(bridge: Bridge, files: Sequence[WrittenFile]) -> Fingerprint:
+    """The fingerprint of written files by their present bytes."""
+    sizes = [f.size_bytes for f in files]
+    digests = run_tasks(bridge, digest_task, [f.path for f in files], sizes)
+    return fingerprint(zip((f.record_count for f in files), digests, strict=True))
+
+
+def rewrite_groups(
+    bridge: Bridge,
+    table: Table,
+    batch: Batch,
+    planned: Sequence[GroupTasks],
+    deletes: Sequence[PositionDeleteFile],
+    policy: RewriteDataFilesPolicy,
+) -> ColumnarResult:
+    """Writes the replacement of all groups and proves it. Commits nothing.
+
+    `deletes` are the position deletes and deletion vectors that apply to a file of the groups. Raises NotColumnarError
+    if `native` must write the batch, RefusedError ICM-101 if a task read other rows than the plan lists.
+    """
+    if problem := bridge.once(Workers).problem():
+        raise NotColumnarError(problem)
+    outputs = _outputs(bridge, table, planned)
+    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof)
+    tasks = [
+        maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
+        for o in outputs
+    ]
+    texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs])
+    results = [TaskResult.of_text(text) for text in texts]
+    if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
+        _discard(table, [r.path for r in results])
+        raise NotColumnarError(unsupported)
+    if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
+        raise RefusedError(
+            "ICM-101", f"{batch.table}: {wrong}", "restore or remove the file; nothing was committed."
+        )
+    return _result(bridge, table, batch, outputs, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """One output file: its location, the number of its group, the content-file JSON of an input file of the group, and
+    its input files."""
+
+    location: str
+    group: int
+    template: Mapping[str, Any]
+    files: Sequence[InputFile]
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(f.size_bytes for f in self.files)
+
+
+def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[_Output]:
+    """The output files of all groups."""
+    functions = bridge.once(JavaFunctions)
+    operation_id = new_operation_id()
+    outputs: list[_Output] = []
+    for number, group_tasks in enumerate(planned):
+        spec = json_spec(bridge, table.java.specs()[group_tasks.group.spec_id])
+        [text] = functions.texts(group_tasks.tasks.stream().limit(1).map(functions.task_file_json(spec)))
+        template = json.loads(text, parse_constant=_not_finite)
+        for files in divided(group_tasks.group):
+            location = new_location(table.java, group_tasks.tasks[0], len(outputs), operation_id)
+            outputs.append(_Output(location, number, template, files))
+    return outputs
+
+
+def _not_finite(value: str) -> float:
+    # Iceberg writes such a partition value and cannot read it.
+    raise NotColumnarError(f"a partition value is {value}")
+
+
+def _result(
+    bridge: Bridge, table: Table, batch: Batch, outputs: Sequence[_Output], results: Sequence[TaskResult]
+) -> ColumnarResult:
+    contents: list[str] = []
+    groups: list[int] = []
+    digests: list[tuple[int, str]] = []
+    difference = ""
+    for output, result in zip(outputs, results, strict=True):
+        planned = sum(f.record_count for f in output.files)
+        if result.read_records != planned:
+            raise RefusedError(
+                "ICM-101",
+                f"{batch.table}: a task read {result.read_records} rows of {len(output.files)} planned files with "
+                f"{planned}",
+                "report this; nothing was committed.",
+            )
+        difference = difference or result.difference
+        if result.content is not None:
+            kept = {k: v for k, v in output.template.items() if k in _KEPT}
+            contents.append(json.dumps({**kept, **result.content}))
+            groups.append(output.group)
+            digests.append((result.written_records, result.digest))
+    return ColumnarResult(
+        files=content_files_from_json(bridge, table.java, contents),
+        contents=tuple(contents),
+        groups=tuple(groups),
+        read_records=sum(r.read_records for r in results),
+        kept_records=sum(r.kept_records for r in results),
+        fingerprint=fingerprint(digests),
+        difference=difference,
+    )
+
+
+_KEPT = frozenset({"spec-id", "content", "file-format", "partition"})
+"""What the content-file JSON of an output has in common with its input."""
+
+
+def _discard(table: Table, locations: Sequence[str]) -> None:
+    """Deletes files that no intent and no metadata name. The orphan pass removes a file that cannot be deleted here."""
+    with suppress(*JVM_ERRORS, OSError, EOFError):
+        io = table.java.io()
+        for location in locations:
+            with suppress(*JVM_ERRORS):
+                io.deleteFile(location)

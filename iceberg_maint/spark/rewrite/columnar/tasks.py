@@ -1,0 +1,156 @@
+"""Makes the tasks of the columnar engine from the values of a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from iceberg_maint.columnar.task import (
+    FULL_PROOF,
+    STATISTICS_PROOF,
+    DeleteKind,
+    DeleteReference,
+    Encoding,
+    InputFile,
+    RewriteTask,
+)
+from iceberg_maint.core.model.table_state import NO_ROW_IDS
+from iceberg_maint.core.planning import inputs as plan
+from iceberg_maint.core.planning.inputs import PositionDeleteFile
+from iceberg_maint.core.policy.data import ProofLevel
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.rewrite.columnar.job import task_memory_bytes
+from iceberg_maint.spark.rewrite.row_groups import ROW_GROUP_PROPERTY, row_group_bytes
+from iceberg_maint.spark.scan.pruning import partition_specs
+from iceberg_maint.spark.scan.table import Table
+
+_METRICS_PREFIX = "write.metadata.metrics."
+_MOST_INFERRED = 100
+"""Iceberg's `write.metadata.metrics.max-inferred-column-defaults`: further columns have no metrics by default."""
+_DEFAULT_CODEC = "gzip"
+"""Iceberg's codec for a table that was created before 1.4 and names none."""
+
+
+class TaskMaker:
+    """Makes the tasks of one batch."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        table: Table,
+        format_version: int,
+        deletes: Sequence[PositionDeleteFile],
+        proof: ProofLevel,
+    ) -> None:
+        self._bridge, self._table, self._format_version = bridge, table, format_version
+        self._properties = {str(k): str(v) for k, v in dict(table.java.properties()).items()}
+        self._specs = partition_specs(bridge, table.java)
+        self._metrics_modes = self._modes()
+        self._memory_bytes = task_memory_bytes(bridge)
+        self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
+        self._deletes: dict[str, list[PositionDeleteFile]] = defaultdict(list)
+        for delete in deletes:
+            self._deletes[delete.path].append(delete)
+
+    def task(
+        self, location: str, files: Sequence[plan.InputFile], template: Mapping[str, Any], group_bytes: int
+    ) -> RewriteTask:
+        """The task that writes these files' rows to the location. `template` is the content-file JSON of one of
+        them, `group_bytes` the size of their group."""
+        constants = self._constants(template)
+        return RewriteTask(
+            inputs=tuple(self._input(f, constants) for f in files),
+            output_path=location,
+            schema=self._table.schema_json,
+            format_version=self._format_version,
+            name_mapping=self._properties.get("schema.name-mapping.default"),
+            encoding=self._encoding(group_bytes),
+            metrics_modes=self._metrics_modes,
+            keep_row_lineage=bool(self._table.lineage),
+            memory_limit_bytes=self._memory_bytes,
+            proof=self._proof,
+        )
+
+    def _input(self, file: plan.InputFile, constants: Mapping[int, object]) -> InputFile:
+        return InputFile(
+            path=file.path,
+            size_bytes=file.size_bytes,
+            record_count=file.record_count,
+            data_sequence_number=file.data_sequence_number,
+            first_row_id=None if file.first_row_id == NO_ROW_IDS else file.first_row_id,
+            constants=constants,
+            deletes=tuple(
+                _reference(d)
+                for path in file.delete_files
+                for d in self._deletes[path]
+                if d.referenced_data_file in (None, file.path)
+            ),
+        )
+
+    def _constants(self, template: Mapping[str, Any]) -> dict[int, object]:
+        fields = self._specs[int(template["spec-id"])].fields
+        values = template.get("partition") or ()
+        pairs = zip(fields, values, strict=False)
+        return {f.source_id: v for f, v in pairs if f.transform == "identity"}
+
+    def _encoding(self, group_bytes: int) -> Encoding:
+        given, defaults = self._properties, Encoding()
+
+        def number(name: str, default: int) -> int:
+            return int(given.get(f"write.parquet.{name}", default))
+
+        table_bytes = int(given.get(ROW_GROUP_PROPERTY, defaults.row_group_bytes))
+        parallelism = int(self._bridge.spark.sparkContext.defaultParallelism)
+        level = given.get("write.parquet.compression-level")
+        return Encoding(
+            codec=given.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower(),
+            level=None if level is None else int(level),
+            row_group_bytes=row_group_bytes(group_bytes, parallelism, table_bytes),
+            page_bytes=number("page-size-bytes", defaults.page_bytes),
+            page_row_limit=number("page-row-limit", defaults.page_row_limit),
+            dictionary_bytes=number("dict-size-bytes", defaults.dictionary_bytes),
+        )
+
+    def _modes(self) -> dict[int, str]:
+        """The metrics mode of each column, none if all have the default of the engine."""
+        leaves = [
+            i for i, kind in self._table.types.items() if not kind.startswith(("struct", "list", "map"))
+        ]
+        if len(leaves) <= _MOST_INFERRED and not any(k.startswith(_METRICS_PREFIX) for k in self._properties):
+            return {}
+        config = self._bridge.iceberg.MetricsConfig.forTable(self._table.java)
+        schema = self._table.java.schema()
+        return {i: str(config.columnMode(schema.findColumnName(i)).toString()) for i in leaves}
+
+
+def _reference(delete: PositionDeleteFile) -> DeleteReference:
+    is_vector = delete.content_offset is not None
+    return DeleteReference(
+        kind=DeleteKind.DELETION_VECTOR if is_vector else DeleteKind.POSITION_FILE,
+        path=delete.path,
+        size_bytes=delete.size_bytes,
+        offset=delete.content_offset,
+        record_count=delete.record_count if is_vector else None,
+    )
+
+
+def content_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an output's content-file JSON that follows from the engine's result, given as JSON."""
+    metrics = result["metrics"]
+    content: dict[str, Any] = {
+        "file-size-in-bytes": result["size_bytes"],
+        "record-count": result["record_count"],
+    }
+    for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
+        content[name.replace("_", "-")] = _pairs(metrics[name])
+    for name in ("lower_bounds", "upper_bounds"):
+        content[name.replace("_", "-")] = _pairs({k: v.upper() for k, v in metrics[name].items()})
+    content["split-offsets"] = metrics["split_offsets"]
+    content["sort-order-id"] = result["sort_order_id"]
+    return content
+
+
+def _pairs(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    ordered = sorted((int(key), value) for key, value in values.items())
+    return {"keys": [key for key, _ in ordered], "values": [value for _, value in ordered]}

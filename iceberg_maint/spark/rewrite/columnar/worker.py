@@ -1,0 +1,84 @@
+"""Runs in Spark's Python workers: one task of the columnar engine, from JSON to JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from iceberg_maint.columnar.task import RewriteTask, UnsupportedColumnError, WrongInputError
+from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of
+from iceberg_maint.spark.rewrite.columnar.outputs import of_attempt
+from iceberg_maint.spark.rewrite.columnar.tasks import content_of
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The result of one task. `content` is content-file JSON of the file at `path` without what the file has in common
+    with its input; None if no row is left. `digest` is its SHA-256. `difference` is "" if the proof holds.
+    `unsupported` says why the strategy cannot do the task, `wrong_input` what an input file does not hold."""
+
+    path: str
+    read_records: int = 0
+    kept_records: int = 0
+    written_records: int = 0
+    content: Mapping[str, Any] | None = None
+    digest: str = ""
+    difference: str = ""
+    unsupported: str = ""
+    wrong_input: str = ""
+
+    @classmethod
+    def of_text(cls, text: str) -> TaskResult:
+        """Reads a result that a worker returned."""
+        return cls(**json.loads(text))
+
+    def text(self) -> str:
+        """The result as JSON."""
+        return json.dumps(asdict(self))
+
+
+def rewrite_task(text: str, attempt: int) -> str:
+    """Runs one task and returns its `TaskResult` as JSON."""
+    from iceberg_maint.columnar.rewrite import rewrite
+
+    task = RewriteTask.from_json(text)
+    location = of_attempt(task.output_path, attempt)
+    try:
+        result = rewrite(replace(task, output_path=location))
+    except UnsupportedColumnError as why:
+        return TaskResult(location, unsupported=str(why)).text()
+    except WrongInputError as why:
+        return TaskResult(location, wrong_input=str(why)).text()
+    proof = result.proof
+    is_written = result.record_count > 0
+    return TaskResult(
+        path=location,
+        read_records=proof.rows_in,
+        kept_records=proof.rows_in - proof.rows_deleted,
+        written_records=result.record_count,
+        content={**content_of(json.loads(result.to_json())), "file-path": location} if is_written else None,
+        digest=digest_of(_chunks(location)) if is_written else "",
+        difference=proof.difference,
+    ).text()
+
+
+def digest_task(location: str, _attempt: int) -> str:
+    """The SHA-256 of a file."""
+    return digest_of(_chunks(location))
+
+
+def local_path(location: str) -> str:
+    """The path of a location on a file system of this machine. A percent sign is part of the name, as in Hadoop's
+    paths."""
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
+
+
+def _chunks(location: str) -> Iterator[bytes]:
+    with Path(local_path(location)).open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            yield chunk

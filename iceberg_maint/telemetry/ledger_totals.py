@@ -1,0 +1,84 @@
+"""The totals of the whole fleet from the ledger, for a process that lives as long as Prometheus scrapes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.ports.ledger import KnownTable, Ledger
+from iceberg_maint.ports.telemetry import Observation
+from iceberg_maint.telemetry.samples import TableLabels, operation_samples, table_samples
+from iceberg_maint.telemetry.series import Sample
+from iceberg_maint.telemetry.totals import Totals
+
+_PAGE_RECORDS = 200
+DECIDE_AGAIN_SECONDS = 60.0
+"""A table that was not measured again is decided on again after this time, because decisions depend on time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    observed_ms: int
+    until: float
+    samples: tuple[Sample, ...]
+
+
+class LedgerTotals:
+    """Reads new records and changed tables at each call. Counters begin with the records that the ledger has at
+    the first call."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        observe: Callable[[TableId], Observation | None],
+        tables: TableLabels,
+        monotonic_seconds: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._observe = observe
+        self._tables = tables
+        self._seconds = monotonic_seconds
+        self._totals = Totals()
+        self._newest: str | None = None
+        self._cache: dict[TableId, _Cached] = {}
+        self._lock = Lock()
+
+    def __call__(self) -> Totals:
+        """Returns the totals of now. Raises what reading the ledger raises."""
+        with self._lock:
+            for record in self._new_records():
+                self._totals.add(operation_samples(record, self._tables))
+            totals = self._totals.copy()
+            known = self._ledger.known_tables()
+            self._cache = {k.table: self._of_table(k) for k in known}
+            for cached in self._cache.values():
+                totals.add(cached.samples)
+            return totals
+
+    def _new_records(self) -> list[Record]:
+        """The records since the last call, oldest first."""
+        limit = _PAGE_RECORDS
+        while True:
+            records = self._ledger.records(None, limit)
+            ids = [r.record_id for r in records]
+            if self._newest in ids or len(records) < limit:
+                break
+            limit *= 4
+        new = list(records[: ids.index(self._newest)] if self._newest in ids else records)
+        if new:
+            self._newest = new[0].record_id
+        return new[::-1]
+
+    def _of_table(self, known: KnownTable) -> _Cached:
+        cached = self._cache.get(known.table)
+        now = self._seconds()
+        if cached is not None and cached.observed_ms == known.observed_ms and now < cached.until:
+            return cached
+        observation = self._observe(known.table)
+        samples: tuple[Sample, ...] = ()
+        if observation is not None:
+            samples = table_samples(replace(observation, observed_ms=known.observed_ms), self._tables)
+        return _Cached(known.observed_ms, now + DECIDE_AGAIN_SECONDS, samples)

@@ -1,0 +1,81 @@
+"""Totals: samples added up in memory, as a receiver that reads current values needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+
+from iceberg_maint.telemetry.catalogue import DURATION_BUCKETS_SECONDS
+from iceberg_maint.telemetry.series import Kind, Sample, Series
+
+
+@dataclass(slots=True)
+class Distribution:
+    """A histogram: cumulative counts per bucket, the last one without bound, and the sum."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BUCKETS_SECONDS) + 1))
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Adds one value."""
+        for n, bound in enumerate((*DURATION_BUCKETS_SECONDS, float("inf"))):
+            self.buckets[n] += value <= bound
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return self.buckets[-1]
+
+
+Value = float | Distribution
+
+
+class Totals:
+    """The current value of every series by its labels. Safe for use by several threads."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Series, tuple[str, ...]], Value] = {}
+        self._lock = Lock()
+
+    def copy(self) -> Totals:
+        """Returns totals of their own with the same values."""
+        other = Totals()
+        for series, values in self.families():
+            for labels, value in values:
+                other._values[series, labels] = value
+        return other
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Adds counters up, replaces gauges, and puts the values of histograms in their buckets."""
+        with self._lock:
+            for sample in samples:
+                self._add(sample)
+
+    def _add(self, sample: Sample) -> None:
+        key = (sample.series, sample.labels)
+        match sample.series.kind:
+            case Kind.GAUGE:
+                self._values[key] = sample.value
+            case Kind.COUNTER:
+                current = self._values.get(key, 0.0)
+                assert isinstance(current, float | int)
+                self._values[key] = current + sample.value
+            case Kind.HISTOGRAM:
+                distribution = self._values.setdefault(key, Distribution())
+                assert isinstance(distribution, Distribution)
+                distribution.add(sample.value)
+
+    def families(self) -> Iterator[tuple[Series, list[tuple[tuple[str, ...], Value]]]]:
+        """Every series that has a value, with its values by labels, in the order of their first samples."""
+        with self._lock:
+            families: dict[Series, list[tuple[tuple[str, ...], Value]]] = {}
+            for (series, labels), value in self._values.items():
+                kept = (
+                    Distribution(list(value.buckets), value.total)
+                    if isinstance(value, Distribution)
+                    else value
+                )
+                families.setdefault(series, []).append((labels, kept))
+        yield from families.items()

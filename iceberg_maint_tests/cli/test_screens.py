@@ -1,0 +1,191 @@
+"""What people read: every screen at 80 columns, the worst first, no word broken and no name cut."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake, lake_of, table_of
+
+pytestmark = pytest.mark.usefixtures("narrow")
+REWRITE = ("--operation", "rewrite_data_files")
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_tables_are_the_worst_first_below_a_summary(lake: Lake) -> None:
+    lake.catalog.put(table_of("lake.db.held", {"1": 9}))
+    uuid = next(t for n, t in lake.catalog.content.items() if n.name == "held").state.uuid
+    history = PartitionHistory(ineffective=4, quarantined=True, reason="proof unequal")
+    lake.runtime.ledger.set_partition_history(
+        uuid, Operation.REWRITE_DATA_FILES, {PartitionKey("day=1"): history}
+    )
+    assert lake("tables").stdout.splitlines() == [
+        "3 tables: 1 healthy, 1 due, 0 waiting, 1 blocked; backlog 17.6 KiB, unknown time",
+        "",
+        "table       status      due   backlog  time  why          small  files",
+        "db.held     blocked  0 of 1                  quarantined      9      9",
+        "db.sick     due      2 of 3  17.6 KiB     ?  small_files     20     20",
+        "db.healthy  healthy  0 of 1                  healthy          2      2",
+    ]
+    assert lake.json("tables")["summary"] == {
+        "tables": 3,
+        "healthy": 1,
+        "due": 1,
+        "waiting": 0,
+        "blocked": 1,
+        "running": 0,
+        "off": 0,
+        "failed": 0,
+        "backlog_bytes": 18_000,
+        "estimate_seconds": None,
+    }
+
+
+def test_table_in_mode_advise_waits_and_says_what_a_run_would_make(lake: Lake) -> None:
+    lake.configure("tables: {db.sick: {mode: advise}}\n")
+    lines = lake("tables").stdout.splitlines()
+    assert re.match(r"db\.sick +waiting +2 of 3 +17\.6 KiB +\? +mode: advise: 1 batch would +20$", lines[3])
+    assert lines[4].strip() == "make 2 files of 18"
+
+
+def test_why_is_one_page_and_all_shows_the_rest(lake: Lake) -> None:
+    lake.configure("defaults: {max_run_seconds: 7}\n")
+    page = lake("why", "db.sick").stdout.splitlines()
+    assert len(page) <= 24
+    assert page[0] == "lake.db.sick: Unhealthy: 2 of 3 partitions are due (enough small files to gain"
+    text = "\n".join(page)
+    assert "max_run_seconds: 7  (from defaults)" in text
+    assert "76 policy keys have their built-in value; --all shows them" in text
+    assert "threshold of small_files: rewrite_data_files.min_input_files (built-in)" in text
+    assert "retry.commit_tries" not in text
+    assert re.search(r"^day=1 +due +small_files +10 +≥ 5$", text, re.MULTILINE)
+    everything = lake("why", "db.sick", "--all").stdout
+    assert "retry.commit_tries" in everything
+    assert "rewrite_data_files.max_files" in everything
+
+
+def test_why_of_a_healthy_table_shows_what_is_closest_to_a_threshold(lake: Lake) -> None:
+    text = lake("why", "db.healthy").stdout
+    assert re.search(
+        r"closest to a threshold:\npartition +status.*\nday=1 +healthy +healthy +small_files +2 +≥ 5", text
+    )
+
+
+def test_why_of_one_partition_shows_every_metric(lake: Lake) -> None:
+    text = lake("why", "db.sick", "--partition", "day=1").stdout
+    assert "applicable_equality_delete_files" in text
+    assert "rewrite_position_delete_files.min_dangling_files" in text
+
+
+def test_plan_is_the_table_before_and_after(lake: Lake) -> None:
+    lines = lake("plan", "db.sick").stdout.splitlines()
+    assert lines[0].startswith("lake.db.sick: 2 batches, 18 files with 17.6 KiB to read, at snapshot")
+    before_after = [line.split() for line in lines if line.startswith(("data files", "snapshots"))]
+    assert before_after == [["data", "files", "20", "4"], ["snapshots", "1", "2"]]
+    assert any(
+        re.search(r"rewrite_data_files +day=1, day=2 +small_files +18 → 2 +17.6 KiB$", line) for line in lines
+    )
+    document = lake.json("plan", "db.sick")
+    assert document["before"] == {"data_files": 20, "delete_files": 0, "snapshots": 1}
+    assert document["after"] == {"data_files": 4, "delete_files": 0, "snapshots": 2}
+
+
+def test_plan_names_what_is_due_and_not_planned(lake: Lake) -> None:
+    text = lake("plan", "db.sick", "--set", "windows.max_partitions_per_run=1").stdout
+    assert re.search(r"not in this plan:\n.*\nday=2 +waiting +left for a later run", text)
+
+
+def test_history_says_what_was_done_by_whom_and_whether_it_is_proved(lake: Lake) -> None:
+    lake("run", "db.sick")
+    lines = lake("history", "db.sick").stdout.splitlines()
+    assert lines[0].endswith("remove_orphan_files: NO_OP orphan_files")
+    rewrite = next(n for n, line in enumerate(lines) if "rewrite_data_files" in line)
+    assert lines[rewrite + 1].startswith("  18 → 2 files, 17.6 KiB → 17.6 KiB; proof: 1 of 1 equal; ")
+    assert re.match(r"  run cli-\S+, command line, \S+@\S+$", " ".join(lines[rewrite + 2 :][:1]))
+
+
+def test_report_lists_failures_with_their_message_and_run(lake: Lake) -> None:
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick", *REWRITE)
+    text = lake("report").stdout
+    assert text.splitlines()[0] == "1 table: 0 healthy, 0 due, 1 waiting, 0 blocked (from stored health)"
+    words = " ".join(text.split())
+    assert "1 failure, newest first:" in words
+    assert "db.sick rewrite_data_files FAILED conflict: concurrent commits won (run cli-" in words
+    (failure,) = lake.json("report")["failures"]
+    assert (failure["reason"], failure["message"]) == ("conflict", "concurrent commits won")
+
+
+def test_proof_of_a_run_and_of_a_table_is_the_same_certificate(lake: Lake) -> None:
+    run_id = lake.json("run", "db.sick", *REWRITE)["run_id"]
+    lake("run", "db.sick")  # housekeeping only: it proves no row
+    of_run = lake.json("proof", run_id)["certificates"]
+    assert lake.json("proof", "db.sick")["certificates"] == of_run
+    assert lake.json("proof", run_id[:-3])["certificates"] == of_run
+    assert [(c["status"], c["rows_in"], c["rows_out"], c["rows_deleted"]) for c in of_run] == [
+        ("PROVED", 10, 10, 0)
+    ]
+    (batch,) = of_run[0]["batches"]
+    assert (batch["gate"], batch["subject"]) == ("PASSED", "rows")
+    assert batch["verify"] == f"iceberg-maint verify lake.db.sick --snapshot {batch['snapshot_after']}"
+    text = lake("proof", "db.sick").stdout
+    assert "lake.db.sick: PROVED. 1 commit proved: 10 rows in = 10 rows out + 0 deleted." in text
+    assert "  prove it again:\n    iceberg-maint verify lake.db.sick --snapshot" in text
+    assert lake("proof", run_id, "--markdown").stdout.startswith("**PROVED**: 1 commit proved")
+
+
+def test_proof_with_an_unknown_commit_exits_4(lake: Lake) -> None:
+    lake.engine.results = [UNKNOWN]
+    run_id = lake.json("run", "db.sick", *REWRITE, exit_code=4)["run_id"]
+    assert lake.json("proof", run_id, exit_code=4)["certificates"][0]["status"] == "UNPROVED"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("db.sick", "lake.db.sick has no recorded commit with a proof."),
+        ("db.sikc", "catalog lake has no table 'lake.db.sikc'."),
+        ("cli-none", "no record of a run 'cli-none'."),
+    ],
+)
+def test_proof_of_an_unknown_name_exits_2(lake: Lake, name: str, message: str) -> None:
+    assert lake.json("proof", name, exit_code=2)["error"]["message"] == message
+
+
+def test_proof_of_an_ambiguous_beginning_names_the_runs(lake: Lake) -> None:
+    lake("run", "db.sick")
+    lake("run", "db.healthy")
+    assert "2 runs begin with 'cli-'" in lake("proof", "cli-").stderr
+
+
+def test_mistyped_command_is_answered_with_the_nearest_one(lake: Lake) -> None:
+    assert "No such command 'tabels'. Did you mean 'tables'?" in lake("tabels").stderr
+    assert "Did you mean 'scan'?" in lake("orphans", "scna").stderr
+
+
+def test_name_is_cut_on_no_screen_and_no_line_is_too_wide(lake: Lake) -> None:
+    name = "lake.db.a_table_whose_name_is_much_longer_than_usual_for_a_table"
+    key = "day=2026-11-22T00-00-00-of-a-partition-key-that-is-long-too"
+    lake.catalog.put(table_of(name, {key.removeprefix("day="): 8}))
+    lake("run", name, *REWRITE)
+    lake.catalog.put(replace(table_of(name, {key.removeprefix("day="): 8})))
+    for command in (["tables"], ["observe", name], ["plan", name], ["why", name], ["history"], ["report"]):
+        text = lake(*command).stdout
+        assert name.removeprefix("lake.") in text, command
+        for line in text.splitlines():
+            assert len(line) <= 80 or len(line.split()) == 1, (command, line)
+            assert line == line.rstrip()
+
+
+def test_name_of_the_catalog_stays_where_there_are_several(tmp_path: object, lake: Lake) -> None:
+    other = lake_of(lake.home, {"other.db.t": {"1": 1}}).catalog
+    lake.runtime = replace(lake.runtime, catalogs={**lake.runtime.catalogs, "other": other})
+    assert "\nlake.db.sick " in lake("tables").stdout

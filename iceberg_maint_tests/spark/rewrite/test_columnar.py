@@ -1,0 +1,267 @@
+"""The strategy `columnar` on real tables: rows, lineage and statistics stay as the native strategy leaves them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.spark.rewrite.columnar import strategy, worker
+from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
+from iceberg_maint_tests.spark.test_column_types import optional, table_of
+from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
+from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.unhealthy_tables import sick_table, workshop
+from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
+
+pytestmark = pytest.mark.spark
+
+COLUMNAR = replace(
+    FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)
+)
+FOOTERS = replace(
+    FOOTER, rewrite_data_files=replace(FOOTER.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)
+)
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    made = workshop(spark, lake_dir)
+    made.sql("create namespace if not exists lake.types")
+    return made
+
+
+def planned(shop: Workshop, name: str) -> Batch:
+    batch = shop.batch(name, strategy=RewriteStrategy.COLUMNAR)
+    assert batch.strategy == "columnar", batch.work
+    return batch
+
+
+def rewritten(shop: Workshop, name: str, policy: Policy = COLUMNAR, *, mapped: bool = False) -> Written:
+    """The table after a columnar rewrite, which must not change a row by two readers. Iceberg's generic reader does not
+    read files by a name mapping (`mapped`)."""
+    before, generic = repr(shop.rows(name)), [] if mapped else texts(shop, name)
+    batch = planned(shop, name)
+    written = shop.engine.write(batch, policy)
+    assert (written.proof.equal, written.proof.detail, written.note) == (True, "", "")
+    result = shop.commit(batch, written)
+    assert result.status is CommitStatus.COMMITTED, result.message
+    assert repr(shop.rows(name)) == before
+    assert mapped or texts(shop, name) == generic
+    return written
+
+
+def contents(written: Written) -> list[dict[str, Any]]:
+    """What a manifest states about the files, without names and without sizes, which differ by a few bytes."""
+    found = []
+    for file in written.files:
+        content = json.loads(file.content)
+        for key in ("file-path", "file-size-in-bytes", "column-sizes"):
+            content.pop(key)
+        for key, pairs in content.items():
+            if isinstance(pairs, dict):
+                content[key] = dict(sorted(zip(pairs["keys"], pairs["values"], strict=True)))
+        found.append(content)
+    return sorted(found, key=repr)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_columnar_keeps_rows_lineage_and_statistics_and_drops_deletes(shop: Workshop, version: int) -> None:
+    name = sick_table(shop, version, by="cat, bucket(2, id)")
+    lineage = shop.lineage(name) if version == 3 else []
+    native = shop.engine.write(shop.batch(name), FULL)
+    written = rewritten(shop, name)
+    removed = 0 if version == 1 else 3
+    proof = written.proof
+    assert (proof.input_records, proof.output_records, proof.removed_records) == (30, 30 - removed, removed)
+    assert contents(written) == contents(native)
+    assert all(t.deletes().isEmpty() for t in shop.writers.tasks(shop.writers.load(name)))
+    assert version < 3 or shop.lineage(name) == lineage
+
+
+def test_columnar_all_types_has_the_values_and_the_statistics_of_native(shop: Workshop) -> None:
+    name = shop.new_name("native")
+    shop.sql(f"create table {name} ({ALL_TYPES}) using iceberg tblproperties ('format-version'='3')")
+    for start in (0, 5):
+        shop.sql(f"insert into {name} select {ALL_VALUES} from range({start}, {start + 5})")
+    shop.sql(f"insert into {name} values ({', '.join(['null'] * 17)})")
+    native = shop.engine.write(shop.batch(name), FULL)
+    assert contents(rewritten(shop, name)) == contents(native)
+
+
+def test_columnar_evolved_schema_is_read_by_field_id(shop: Workshop) -> None:
+    name = shop.new_name("native")
+    shop.sql(
+        f"create table {name} (a int, b string, c float, gone int, d decimal(9,2), st struct<x: int>) "
+        "using iceberg tblproperties ('format-version'='3')"
+    )
+    shop.sql(f"insert into {name} values (1, 'x', 1.5, 9, 3.25, named_struct('x', 1))")
+    shop.sql(f"alter table {name} rename column a to b2")
+    shop.sql(f"alter table {name} rename column b to a")
+    shop.sql(f"alter table {name} alter column b2 type bigint")
+    shop.sql(f"alter table {name} alter column c type double")
+    shop.sql(f"alter table {name} alter column d type decimal(20,2)")
+    shop.sql(f"alter table {name} drop column gone")
+    shop.sql(f"alter table {name} add columns (gone string, st.y bigint)")
+    shop.sql(f"insert into {name} values (2, 'y', 2.5, 4.25, named_struct('x', 2, 'y', 3), 'new')")
+    written = rewritten(shop, name)
+    assert [f.record_count for f in written.files] == [2]
+    found = {tuple(r) for r in shop.sql(f"select b2, a, c, st.y, gone from {name}").collect()}
+    assert found == {(1, "x", 1.5, None, None), (2, "y", 2.5, 3, "new")}
+
+
+def test_columnar_rows_deleted_by_equality_stay_deleted(shop: Workshop) -> None:
+    name = shop.new_name("native")
+    table = shop.writers.create(name, version=2)
+    for start in (0, 10):
+        shop.writers.append(table, rows_of(range(start, start + 10)))
+    shop.writers.delete_where(shop.writers.load(name), keys(2, 13))
+    rows = shop.writers.rows(name)
+    policy = replace(COLUMNAR, equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE))
+    outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.message
+    [batch] = outcome.batches
+    assert (batch.proof.removed_records, batch.message) == (2, "")  # type: ignore[union-attr]
+    assert shop.writers.rows(name) == rows
+    assert shop.writers.load(name).currentSnapshot().summary().get("total-equality-deletes") == "0"
+
+
+def test_columnar_files_without_field_ids_are_read_by_the_name_mapping(
+    shop: Workshop, tmp_path: Path
+) -> None:
+    name = shop.new_name("native")
+    table = shop.writers.create(name, "id int, v string", version=2)
+    mapping = shop.bridge.iceberg.mapping
+    names = mapping.NameMappingParser.toJson(mapping.MappingUtil.create(table.schema()))
+    table.updateProperties().set("schema.name-mapping.default", names).commit()
+    for number in range(3):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"v": ["a", None], "id": pa.array([number, 7], pa.int32())}), path)
+        builder = shop.bridge.iceberg.DataFiles.builder(table.spec()).withPath(str(path))
+        file = builder.withFormat("parquet").withFileSizeInBytes(path.stat().st_size).withRecordCount(2)
+        table.newAppend().appendFile(file.build()).commit()
+    assert len(rewritten(shop, name, mapped=True).files) == 1
+
+
+@pytest.mark.parametrize("policy", [COLUMNAR, FOOTERS], ids=["full", "footer"])
+def test_columnar_all_rows_deleted_is_a_commit_that_only_removes(shop: Workshop, policy: Policy) -> None:
+    name = shop.new_name("native")
+    table = shop.writers.create(name, version=2)
+    file = shop.writers.append(table, [{"id": 1, "v": "x"}, {"id": 2, "v": "y"}])
+    shop.writers.delete_at(table, {file.location(): [0, 1]})
+    assert rewritten(shop, name, policy).files == ()
+
+
+def time_table(shop: Workshop) -> str:
+    """Six files with values of all types that Spark cannot read."""
+    kinds = {"at": "time", "ns": "timestamp_ns", "nz": "timestamptz_ns", "u": "uuid", "fx": "fixed[4]"}
+    columns = [optional(n, name, kind) for n, (name, kind) in enumerate(kinds.items(), 2)]
+    inner = {"type": "struct", "fields": [optional(11, "t", "time")]}
+    name = table_of(shop, *columns, optional(10, "s", inner), files=0)
+    table, java = shop.writers.load(name), shop.bridge.jvm.java
+    generic = shop.bridge.iceberg.data.GenericRecord
+    for number in range(6):
+        struct = generic.create(table.schema().findType("s"))
+        if number % 2:
+            struct.setField("t", java.time.LocalTime.parse("23:59:59.999999"))
+        row = {
+            "id": number,
+            "at": java.time.LocalTime.parse(f"10:00:0{number}.000001"),
+            "ns": java.time.LocalDateTime.parse(f"2024-01-01T00:00:00.00000000{number}"),
+            "nz": java.time.OffsetDateTime.parse(f"2024-01-01T00:00:00.00000000{number}Z"),
+            "u": java.util.UUID.fromString(f"00000000-0000-0000-0000-00000000000{number}"),
+            "s": struct,
+        }
+        shop.writers.append(table, [row, {"id": 100 + number}])
+    return name
+
+
+def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Workshop) -> None:
+    name = time_table(shop)
+    before = texts(shop, name)
+    outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.batches
+    assert (outcome.batches[0].input_files, outcome.batches[0].output_files) == (6, 1)
+    assert texts(shop, name) == before
+
+
+def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupported(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = time_table(shop)
+    monkeypatch.setattr(strategy, "rewrite_task", unable)
+    outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.UNSUPPORTED
+    assert outcome.batches[0].message.startswith(f"ICM-135 {name}: columnar cannot rewrite these files, ")
+
+
+def unable(_task: str, _attempt: int) -> str:
+    """A task that meets a file which the strategy cannot read."""
+    return worker.TaskResult("nowhere", unsupported="a column is INT96").text()
+
+
+def dying(_task: str, _attempt: int) -> str:
+    """A task whose worker is killed."""
+    os._exit(9)
+
+
+def lying(task: str, attempt: int) -> str:
+    """A task that has read fewer rows than its files have."""
+    result = worker.TaskResult.of_text(worker.rewrite_task(task, attempt))
+    return replace(result, read_records=result.read_records - 1).text()
+
+
+def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = sick_table(shop, 2)
+    batch = planned(shop, name)
+    monkeypatch.setattr(strategy, "rewrite_task", unable)
+    written = shop.engine.write(batch, COLUMNAR)
+    assert (written.proof.equal, written.note) == (True, "written by native: a column is INT96")
+    assert shop.commit(batch, written).status is CommitStatus.COMMITTED
+
+
+def test_batch_planned_as_columnar_is_native_once_the_policy_says_so(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = planned(shop, sick_table(shop, 2))
+    monkeypatch.setattr(strategy, "rewrite_task", dying)
+    native = replace(
+        FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=RewriteStrategy.NATIVE)
+    )
+    assert shop.engine.write(batch, native).proof.fingerprint.startswith("xxh64x2-1:")  # type: ignore[union-attr]
+
+
+def test_task_that_dies_fails_the_batch_and_leaves_the_table(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = sick_table(shop, 2)
+    snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
+    monkeypatch.setattr(strategy, "rewrite_task", dying)
+    with pytest.raises(JVM_ERRORS):
+        shop.engine.write(planned(shop, name), COLUMNAR)
+    assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
+
+
+def test_task_that_read_other_rows_than_planned_is_refused(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strategy, "rewrite_task", lying)
+    with pytest.raises(RefusedError, match="planned files with") as refusal:
+        shop.engine.write(planned(shop, sick_table(shop, 2)), COLUMNAR)
+    assert refusal.value.code == "ICM-101"

@@ -1,0 +1,97 @@
+"""Parts of the columnar strategy that need no Spark: which files make an output, which tasks share a Spark task."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
+from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, bins, package_zip
+from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
+from iceberg_maint.spark.rewrite.columnar.worker import local_path
+
+SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
+
+
+def group(sizes: list[int], outputs: int) -> FileGroup:
+    files = tuple(InputFile(f"f{i}", size, 1, 1) for i, size in enumerate(sizes))
+    return FileGroup("p=a", 0, 0, files, outputs)
+
+
+@given(SIZES, st.integers(1, 10))
+def test_divided_keeps_every_file_in_order_and_makes_no_more_outputs_than_expected(
+    sizes: list[int], outputs: int
+) -> None:
+    of = group(sizes, outputs)
+    parts = divided(of)
+    assert [f for part in parts for f in part] == list(of.files)
+    assert all(parts)
+    assert len(parts) <= outputs
+
+
+def test_divided_equal_files_makes_equal_outputs() -> None:
+    assert [len(part) for part in divided(group([10] * 12, 3))] == [4, 4, 4]
+    assert [len(part) for part in divided(group([90, 1, 1, 90], 2))] == [2, 2]
+
+
+@given(st.lists(st.integers(0, 3 * SPARK_TASK_BYTES), max_size=40), st.integers(1, 8))
+def test_bins_hold_every_task_once_and_the_largest_comes_first(sizes: list[int], parallelism: int) -> None:
+    found = bins(sizes, parallelism)
+    assert sorted(i for members in found for i in members) == list(range(len(sizes)))
+    loads = [sum(sizes[i] for i in members) for members in found]
+    assert loads == sorted(loads, reverse=True)
+    assert all(found)
+
+
+def test_bins_large_tasks_are_alone_and_small_ones_share() -> None:
+    large = 2 * SPARK_TASK_BYTES
+    assert sorted(bins([large] * 5, 2)) == [[0], [1], [2], [3], [4]]
+    assert [len(members) for members in bins([1000] * 100, 2)] == [25] * 4
+
+
+def test_attempts_of_a_task_write_different_files() -> None:
+    first = "file:/lake/t/data/p=-0-/00003-0-c0ffee-00001.parquet"
+    assert of_attempt(first, 0) == first
+    assert of_attempt(first, 2) == "file:/lake/t/data/p=-0-/00003-2-c0ffee-00001.parquet"
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("file:/lake/c=a%2Fb/x.parquet", "/lake/c=a%2Fb/x.parquet"),
+        ("file:///lake/x#1.parquet", "/lake/x#1.parquet"),
+        ("/lake/x.parquet", "/lake/x.parquet"),
+    ],
+)
+def test_local_path_takes_the_name_literally(location: str, path: str) -> None:
+    assert local_path(location) == path
+
+
+def test_fingerprint_of_bytes_adds_up_and_sees_one_byte() -> None:
+    first, second, other = (digest_of([text]) for text in (b"a", b"b", b"c"))
+    whole = fingerprint([(1, first), (2, second)])
+    assert fingerprint([(1, first)]) + fingerprint([(2, second)]) == whole
+    assert (whole.rows, whole.algorithm) == (3, "sha256-files-1")
+    assert fingerprint([(1, first), (2, other)]) != whole
+
+
+def test_package_in_a_zip_file_runs_the_engine_without_the_checkout(tmp_path: Path) -> None:
+    """A worker of a cluster has the packages that the engine imports, but not this one."""
+    archive = package_zip(tmp_path)
+    code = (
+        f"import sys; sys.path.insert(0, {str(archive)!r}); "
+        "import iceberg_maint.spark.rewrite.columnar.worker as w; print(w.__file__)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (run.stderr, run.stdout.strip()) == (
+        "",
+        f"{archive}/iceberg_maint/spark/rewrite/columnar/worker.py",
+    )

@@ -1,0 +1,182 @@
+"""One real run's numbers in a real Prometheus, OTLP, DogStatsD and CloudWatch: `make test-observe`.
+
+The program runs as a process, with Spark, on tables that PyIceberg wrote. Its receivers are on loopback. Then
+`telemetry serve` runs as a process, and a real Prometheus scrapes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from iceberg_maint.telemetry.catalogue import BACKLOG_BYTES, DUE_PARTITIONS, OBSERVED
+from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
+from iceberg_maint_tests.support.telemetry.receivers import (
+    BY_PROMETHEUS_NAME,
+    Gateway,
+    Numbers,
+    OtlpReceiver,
+    StatsdListener,
+    cloudwatch_numbers,
+    fake_aws,
+    key_of,
+)
+
+SECTION = """\
+telemetry:
+  flush_seconds: 30
+  prometheus: {{listen: "127.0.0.1:{port}", pushgateway: "{gateway}"}}
+  otlp: {{endpoint: "{otlp}/v1/metrics"}}
+  dogstatsd: {{port: {statsd}}}
+  cloudwatch: {{region: eu-central-1, endpoint: "{aws}"}}
+"""
+NOW_DEPENDENT = {OBSERVED.name, DUE_PARTITIONS.name, BACKLOG_BYTES.name}
+"""Gauges that the page of the ledger computes from the time of the scrape."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def process(command: list[str], log: Path) -> Iterator[None]:
+    """A program that runs beside; its output is in `log`."""
+    with log.open("wb") as out:
+        started = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ)
+        try:
+            yield
+        finally:
+            started.terminate()
+            started.wait(30)
+
+
+class Prometheus:
+    """A real Prometheus' answers."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/api/v1/query"
+
+    def query(self, expression: str) -> list[Any]:
+        """The result of an instant query. Raises an error for a query that Prometheus refuses."""
+        url = f"{self._url}?{urllib.parse.urlencode({'query': expression})}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return list(json.load(answer)["data"]["result"])
+
+    def wait(self, expression: str, seconds: float = 60) -> list[Any]:
+        """The result of the query, once there is one."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                if result := self.query(expression):
+                    return result
+            except OSError:
+                pass
+            time.sleep(0.3)
+        raise TimeoutError(f"Prometheus has no result for {expression}")
+
+    def numbers(self) -> Numbers:
+        numbers: Numbers = {}
+        for sample in self.wait('{__name__=~"iceberg_.*"}'):
+            labels = dict(sample["metric"])
+            name = labels.pop("__name__")
+            labels.pop("job"), labels.pop("instance")
+            base, _, part = name.rpartition("_")
+            value = float(sample["value"][1])
+            if name in BY_PROMETHEUS_NAME:
+                numbers[key_of(BY_PROMETHEUS_NAME[name].name, labels)] = value
+            elif part in ("count", "sum"):
+                numbers[key_of(f"{BY_PROMETHEUS_NAME[base].name} {part}", labels)] = value
+        return numbers
+
+
+@contextmanager
+def prometheus(program: str, folder: Path, target: int) -> Iterator[Prometheus]:
+    """A real Prometheus that scrapes a port of loopback every second."""
+    port = free_port()
+    config = folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\n"
+        f"scrape_configs: [{{job_name: iceberg_maint, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}]\n"
+    )
+    command = [
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with process(command, folder / "prometheus.log"):
+        yield Prometheus(port)
+
+
+def differences(name: str, expected: Numbers, actual: Numbers) -> list[str]:
+    """The numbers that a receiver lacks or has otherwise, one line each."""
+    lines = []
+    for key, value in sorted(expected.items()):
+        other = actual.get(key)
+        if other is None or abs(other - value) > 1e-6 * max(1.0, abs(value)):
+            lines.append(f"{name}: {key} is {other}, expected {value}")
+    return lines
+
+
+def run(program: str, folder: Path) -> list[str]:
+    """The differences between the receivers."""
+    gateway, otlp, statsd, port = Gateway(), OtlpReceiver(), StatsdListener(), free_port()
+    with fake_aws() as aws:
+        section = SECTION.format(port=port, gateway=gateway.url, otlp=otlp.url, statsd=statsd.port, aws=aws)
+        config = make_lake(folder, more=section)
+        make_table(folder, "db.orders", 8)
+        # One operation: every gauge is sent once, and CloudWatch has statistics of its value only.
+        done = iceberg_maint(["run", "lake.db.orders", "--operation", "rewrite_data_files"], config)
+        if done.returncode:
+            return [done.stderr]
+        sent = {"cloudwatch": cloudwatch_numbers("iceberg_maint", aws)}
+        statsd.drain()
+        sent |= {"otlp": otlp.numbers(), "dogstatsd": statsd.numbers(), "pushgateway": gateway.numbers()}
+        expected = sent["otlp"]
+        lines = [line for name, numbers in sent.items() for line in differences(name, expected, numbers)]
+        with (
+            process(
+                [sys.executable, "-m", "iceberg_maint", "telemetry", "serve", "--config", str(config)],
+                folder / "serve.log",
+            ),
+            prometheus(program, folder, port) as server,
+        ):
+            server.wait("up == 1")
+            stable = {k: v for k, v in expected.items() if k[0] not in NOW_DEPENDENT}
+            lines += differences("prometheus", stable, server.numbers())
+    for receiver in (gateway, otlp, statsd):
+        receiver.close()
+    rewritten = [v for (name, _), v in expected.items() if name == "iceberg_maint.rewrite.input.files"]
+    print(f"{len(expected)} numbers in 5 receivers; {sum(rewritten):.0f} files rewritten")
+    return lines if rewritten else [*lines, "the run rewrote nothing"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--prometheus", default="prometheus")
+    program = shutil.which(parser.parse_args().prometheus)
+    if program is None:
+        print("There is no program prometheus. Install it, or name it with PROMETHEUS=path.")
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        lines = run(program, Path(folder))
+    print("\n".join(lines) or "every receiver has the same numbers")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
