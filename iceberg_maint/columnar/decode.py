@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ class Decoder:
         parquet = self._open(file, contents)
         sources = self._sources(file, parquet.schema_arrow)
         needed = _needed(parquet.schema_arrow, sources)
-        rows = parquet.read(columns=needed, use_threads=False)
+        with _readable(file.path):
+            rows = parquet.read(columns=needed, use_threads=False)
         renumbered = _renumbered(sources, needed is not None)
         return self._kept(file, *self._live(file, rows, renumbered, 0, self._positions.of(file)))
 
@@ -61,7 +63,12 @@ class Decoder:
         if needed == []:
             yield self.table_of(file, contents)
             return
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False):
+        batches = parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False)
+        while True:
+            with _readable(file.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
             rows = pa.Table.from_batches([batch])
             yield self._kept(file, *self._live(file, rows, renumbered, start, positions))
             start += rows.num_rows
@@ -80,7 +87,7 @@ class Decoder:
             raise WrongInputError(
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
-        try:
+        with _readable(file.path):
             parquet = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
             names = self._dictionary_names(parquet.schema_arrow, file.path) if self._dictionaries else []
             if names:
@@ -90,8 +97,6 @@ class Decoder:
                     read_dictionary=names,
                     pre_buffer=False,
                 )
-        except (pa.ArrowException, OSError) as why:
-            raise WrongInputError(f"{file.path} cannot be read as Parquet: {why}") from why
         if parquet.metadata.num_rows != file.record_count:
             raise WrongInputError(
                 f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
@@ -147,6 +152,14 @@ class Decoder:
         keep = np.ones(table.num_rows, dtype=bool)
         keep[positions[low:high] - start] = False
         return table.filter(pa.array(keep)), int(high - low)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as why:
+        raise WrongInputError(f"{path} cannot be read as Parquet: {why}") from why
 
 
 def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collection[int]) -> pa.Schema:

@@ -85,8 +85,9 @@ class Statistics:
     upper: Value | None
 
 
-def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive) -> Statistics:
-    """Returns the statistics of values."""
+def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive, *, exact: bool = True) -> Statistics:
+    """Returns the statistics of values. Without `exact`, the bounds of a column with dictionaries are those of the
+    dictionaries, which may have values that no row has."""
     nulls = sum(c.null_count for c in chunks)
     values = sum(len(c) for c in chunks)
     if primitive.base in FLOATS:
@@ -94,24 +95,29 @@ def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive) -> Statisti
         return Statistics(values, nulls, nans, lower, upper)
     if values == nulls:
         return Statistics(values, nulls, 0, None, None)
-    lows, highs = [], []
-    for chunk in _used_values(chunks):
-        if chunk.null_count < len(chunk):
-            found = pc.min_max(chunk)
-            lows.append(_stored(found["min"]))
-            highs.append(_stored(found["max"]))
-    return Statistics(values, nulls, 0, min(lows), max(highs))
+    distinct = _dictionary_values(chunks, exact=exact) if pa.types.is_dictionary(chunks[0].type) else chunks
+    if pa.types.is_string(distinct[0].type):
+        distinct = [c.view(pa.binary()) for c in distinct]
+    found = pc.min_max(pa.chunked_array(distinct))
+    return Statistics(values, nulls, 0, _stored(found["min"]), _stored(found["max"]))
 
 
-def _used_values(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
+def _dictionary_values(chunks: Sequence[pa.DictionaryArray], *, exact: bool) -> list[pa.Array]:
+    """Returns the values of each dictionary, with `exact` only those that a row has."""
+    dictionaries: dict[tuple[int, ...], pa.Array] = {}
+    used: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
     for chunk in chunks:
-        if pa.types.is_dictionary(chunk.type):
-            used = np.zeros(len(chunk.dictionary), dtype=bool)
-            used[np.asarray(chunk.indices.drop_null())] = True
-            values = chunk.dictionary.filter(pa.array(used))
-        else:
-            values = chunk
-        yield values.cast(pa.large_binary()) if pa.types.is_string(values.type) else values
+        values = chunk.dictionary
+        # Chunks of a unified column share the memory of one dictionary.
+        addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]
+        key = (*addresses, values.offset, len(values))
+        dictionaries[key] = values
+        if exact:
+            mask = used.setdefault(key, np.zeros(len(values), dtype=bool))
+            mask[np.asarray(chunk.indices.drop_null())] = True
+    if not exact:
+        return list(dictionaries.values())
+    return [values.filter(pa.array(used[key])) for key, values in dictionaries.items()]
 
 
 def _float_bounds(chunks: Sequence[pa.Array]) -> tuple[int, float | None, float | None]:

@@ -47,8 +47,13 @@ class Positions:
 
     def _delete_file(self, reference: DeleteReference) -> dict[str, np.ndarray[Any, Any]]:
         buffer = self._storage.read(reference.path)
-        file = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=["file_path"])
-        rows = file.read(columns=["file_path", "pos"], use_threads=False).combine_chunks()
+        try:
+            file = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=["file_path"])
+            rows = file.read(columns=["file_path", "pos"], use_threads=False).select(["file_path", "pos"])
+        except (pa.ArrowException, OSError, KeyError) as why:
+            raise WrongInputError(
+                f"{reference.path} cannot be read as a position delete file: {why}"
+            ) from why
         if reference.record_count is not None and reference.record_count != rows.num_rows:
             raise WrongInputError(
                 f"The delete file {reference.path} has {rows.num_rows} rows; its manifest states "
@@ -58,7 +63,7 @@ class Positions:
             raise WrongInputError(f"The delete file {reference.path} has a null path or position.")
         if rows.num_rows == 0:
             return {}
-        paths = rows.column("file_path").unify_dictionaries().combine_chunks()
+        paths = rows.combine_chunks().unify_dictionaries().column("file_path").combine_chunks()
         codes, positions = np.asarray(paths.indices), np.asarray(rows.column("pos").combine_chunks())
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(paths.dictionary) + 1))

@@ -109,7 +109,10 @@ class Comparison:
         if chunk.path_in_schema != leaf.path:
             return f"{place}: the chunk states path {chunk.path_in_schema}"
         stated = chunk_statistics(chunk, leaf.primitive)
-        rows = row_statistics(values_of(group, leaf), leaf.primitive)
+        values = values_of(group, leaf)
+        rows = row_statistics(values, leaf.primitive, exact=False)
+        if _bound_difference(place, "the footer", stated.lower, stated.upper, rows):
+            rows = row_statistics(values, leaf.primitive)
         if not leaf.repeated:
             self._totals.setdefault(leaf.column.field_id, []).append(rows)
             if stated.values != rows.values:

