@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.equality import EqualityFilter
+from iceberg_maint.columnar.keys import DeletedKeys
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import EqualityDelete, InputFile, UnsupportedColumnError, WrongInputError
+from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
 
 _BATCH_ROWS = 65_536
 
 
 class Decoder:
     """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
-    `inputs` are the files with equality deletes."""
+    The keys of equality deletes may take `key_bytes`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Decoder:
         name_mapping: str | None,
         *,
         dictionaries: Collection[int] = (),
-        inputs: Sequence[InputFile] = (),
+        key_bytes: int = 0,
     ) -> None:
         self.table = table
         self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
@@ -40,7 +40,7 @@ class Decoder:
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
         self._positions = Positions(storage)
-        self._equality = EqualityFilter(table, inputs, self._delete_rows)
+        self._keys = DeletedKeys(storage, table, name_mapping, key_bytes)
         self._last: tuple[pa.Schema, Mapping[int, object], list[Source]] | None = None
 
     def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
@@ -50,8 +50,7 @@ class Decoder:
         needed = _needed(parquet.schema_arrow, sources)
         with _readable(file.path):
             rows = parquet.read(columns=needed, use_threads=False)
-        renumbered = _renumbered(sources, needed is not None)
-        return self._kept(file, *self._live(file, rows, renumbered, 0, self._positions.of(file)))
+        return self._live(file, rows, _renumbered(sources, needed is not None), 0, self._positions.of(file))
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
@@ -70,17 +69,8 @@ class Decoder:
             if batch is None:
                 return
             rows = pa.Table.from_batches([batch])
-            yield self._kept(file, *self._live(file, rows, renumbered, start, positions))
+            yield self._live(file, rows, renumbered, start, positions)
             start += rows.num_rows
-
-    def _kept(self, file: InputFile, rows: pa.Table, deleted: int) -> tuple[pa.Table, int]:
-        kept, more = self._equality.live(file, rows)
-        return kept, deleted + more
-
-    def _delete_rows(self, delete: EqualityDelete, keys: Struct) -> pa.Table:
-        file = InputFile(delete.path, delete.size_bytes, delete.record_count, delete.data_sequence_number)
-        decoder = Decoder(self._storage, keys, self._name_mapping)
-        return decoder.table_of(file, self._storage.read(delete.path))[0]
 
     def _open(self, file: InputFile, contents: pa.Buffer) -> pq.ParquetFile:
         if len(contents) != file.size_bytes:
@@ -144,14 +134,15 @@ class Decoder:
                 found = found.dictionary_encode()
             arrays.append(found)
         table = pa.Table.from_arrays(arrays, schema=self.schema)
-        if positions is None:
+        keep = self._keys.kept(file, table)
+        if positions is not None:
+            low, high = np.searchsorted(positions, [start, start + table.num_rows])
+            if low < high:
+                keep = np.ones(table.num_rows, dtype=bool) if keep is None else keep
+                keep[positions[low:high] - start] = False
+        if keep is None or keep.all():
             return table, 0
-        low, high = np.searchsorted(positions, [start, start + table.num_rows])
-        if low == high:
-            return table, 0
-        keep = np.ones(table.num_rows, dtype=bool)
-        keep[positions[low:high] - start] = False
-        return table.filter(pa.array(keep)), int(high - low)
+        return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
 
 
 @contextmanager

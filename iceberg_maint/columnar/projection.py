@@ -93,7 +93,7 @@ def projection(columns: Sequence[FileColumn], table: Struct, constants: Mapping[
     for column in table.columns:
         position = by_id.get(column.field_id)
         if position is not None:
-            sources.append(Source(position, conversion(columns[position], column)))
+            sources.append(Source(position, conversion(columns[position], column, constants)))
         else:
             sources.append(Source(None, _filler(column, constants)))
     return sources
@@ -106,11 +106,14 @@ def _filler(column: Column, constants: Mapping[int, object]) -> Convert:
     return lambda array: array_of(column, value, len(array))
 
 
-def conversion(source: FileColumn, column: Column) -> Convert | None:
-    """Returns the conversion of a column, None if its arrays are taken as they are."""
+def conversion(
+    source: FileColumn, column: Column, constants: Mapping[int, object] | None = None
+) -> Convert | None:
+    """Returns the conversion of a column, None if its arrays are taken as they are. `constants` fill fields that
+    its structs lack."""
     match column.kind:
         case Struct(columns):
-            return _struct(source, column, columns)
+            return _struct(source, column, columns, constants or {})
         case ListOf(element):
             if not pa.types.is_list(source.field.type):
                 raise _mismatch(source, column)
@@ -143,10 +146,12 @@ def _mismatch(source: FileColumn, column: Column) -> UnsupportedColumnError:
     )
 
 
-def _struct(source: FileColumn, column: Column, columns: Sequence[Column]) -> Convert | None:
+def _struct(
+    source: FileColumn, column: Column, columns: Sequence[Column], constants: Mapping[int, object]
+) -> Convert | None:
     if not pa.types.is_struct(source.field.type):
         raise _mismatch(source, column)
-    sources = projection(source.children, Struct(tuple(columns)), {})
+    sources = projection(source.children, Struct(tuple(columns)), constants)
     same = [Source(i, None) for i in range(len(columns))]
     if sources == same and source.field.type == arrow_type(column):
         return None

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
-from iceberg_maint.columnar.equality import check_memory
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.page_splice import spliced_result
 from iceberg_maint.columnar.proof import Comparison
@@ -56,11 +55,11 @@ def rewrite(task: RewriteTask) -> RewriteResult:
     """Writes the output file of a task and proves it. Commits nothing.
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
-    and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError and
-    EqualityDeletesTooLargeError before it writes, WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
+    and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
+    WrongInputError if an input does not hold what the task states, KeyMemoryError if the keys of equality deletes do not
+    fit. An output file that is left behind by an error is
     deleted.
     """
-    check_memory(task.inputs, task.memory_limit_bytes)
     if task.splice and (spliced := spliced_result(task)) is not None:
         return spliced
     run = _Run(task)
@@ -96,7 +95,7 @@ class _Run:
             self._table,
             self.task.name_mapping,
             dictionaries=() if streamed else found.strings,
-            inputs=self.task.inputs,
+            key_bytes=self.task.memory_limit_bytes // 2,
         )
         self._deleted = 0
         metrics = MetricsBuilder(self._table, self.task.metrics_modes)

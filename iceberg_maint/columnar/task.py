@@ -31,16 +31,8 @@ class WrongInputError(Exception):
     """An input file does not hold what the task states, or cannot be decoded. Nothing of it may be committed."""
 
 
-class EqualityDeletesTooLargeError(Exception):
-    """The keys of the equality deletes do not fit the memory of the task. Raised before anything is written."""
-
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(size_bytes, limit_bytes)
-
-    def __str__(self) -> str:
-        return (
-            f"Equality deletes of {self.args[0]} bytes do not fit a task with {self.args[1]} bytes of memory"
-        )
+class KeyMemoryError(Exception):
+    """The keys of the equality deletes of a task take more than half of its memory."""
 
 
 class DeleteKind(StrEnum):
@@ -66,14 +58,13 @@ class DeleteReference:
 
 
 @dataclass(frozen=True, slots=True)
-class EqualityDelete:
-    """An equality delete file in Parquet. `field_ids` are those of its key columns."""
+class EqualityDeleteReference:
+    """An equality delete file in Parquet. `equality_ids` are the field ids of its key columns."""
 
     path: str
     size_bytes: int
+    equality_ids: tuple[int, ...]
     record_count: int
-    data_sequence_number: int
-    field_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +72,8 @@ class InputFile:
     """A data file. `path` is as the manifest states it: position delete files name it so.
 
     `constants` has the values of identity-partitioned columns by field id, as Iceberg's JSON single values. They fill
-    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file,
-    `equality_deletes` the equality deletes. An equality delete applies to no row of a file whose sequence number is not
-    below its own.
+    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file. `equality_deletes`
+    are the equality delete files that apply to it by partition and sequence number, which the task does not check.
     """
 
     path: str
@@ -93,7 +83,7 @@ class InputFile:
     first_row_id: int | None = None
     constants: Mapping[int, object] = field(default_factory=dict)
     deletes: tuple[DeleteReference, ...] = ()
-    equality_deletes: tuple[EqualityDelete, ...] = ()
+    equality_deletes: tuple[EqualityDeleteReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
