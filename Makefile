@@ -180,6 +180,10 @@ dist: setup  ## build the sdist and the wheel into dist/
 test-wheel: setup  ## sdist and wheel built; the wheel installed outside the checkout and used: init, doctor, Dagster, demo
 	$(PY) -m iceberg_maint_tests.wheel
 
+.PHONY: test-first-hour
+test-first-hour: setup  ## every command of the Start page "The first hour", in order: install, demo, advise, act, failure, pause
+	$(PY) -m iceberg_maint_tests.first_hour
+
 .PHONY: lint
 lint: setup  ## ruff: rules and format; codespell and the list of prose habits (.ci/prose.toml)
 	$(BIN)/ruff check .

@@ -40,7 +40,7 @@ class Picture:
 
 PICTURES: dict[str, Picture] = {
     "catalog": Picture("assets", "flights_by_month"),
-    "card": Picture(f"{TABLE}?view=overview", "Last proof"),
+    "card": Picture("assets/lake/demo/cdc_planes?view=overview", "Last proof"),
     "runs": Picture("runs", "iceberg_maint/table"),
     "housekeeping-card": Picture(f"{HOUSEKEEPING}?view=overview", "Last proof"),
     "asset-graph": Picture("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
@@ -80,7 +80,7 @@ def take(page: Page, url: str, name: str, theme: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="pictures of a running `make dev`")
     parser.add_argument("--url", default="http://127.0.0.1:3000")
-    parser.add_argument("--themes", nargs="+", choices=THEMES, default=list(THEMES))
+    parser.add_argument("--theme", action="append", choices=THEMES, help="both by default")
     parser.add_argument("names", nargs="*", default=list(PICTURES))
     arguments = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -89,7 +89,7 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for theme in arguments.themes:
+        for theme in arguments.theme or THEMES:
             page = browser.new_page(viewport=SIZE, color_scheme=theme)
             for name in arguments.names:
                 take(page, arguments.url, name, theme)

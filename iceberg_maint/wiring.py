@@ -76,13 +76,15 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
         if name not in self._adapters:
             from iceberg_maint.catalog.adapter import PyIcebergCatalog
             from iceberg_maint.catalog.approved_io import guarded_properties
+            from iceberg_maint.catalog.manifests.memo import ManifestMemo
             from iceberg_maint.core.model.approved_locations import ApprovedLocations
 
             properties = self._config.catalogs[name].pyiceberg_properties()
             approved = self._config.catalogs[name].approved_locations
             if approved is not None:
                 properties = guarded_properties(properties, ApprovedLocations(approved))
-            self._adapters.setdefault(name, PyIcebergCatalog(name, properties))
+            memo = ManifestMemo(self._config.home / "manifests.db")
+            self._adapters.setdefault(name, PyIcebergCatalog(name, properties, memo))
         return self._adapters[name]
 
     def __iter__(self) -> Iterator[str]:

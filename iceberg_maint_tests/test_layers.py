@@ -79,7 +79,8 @@ RESERVED: dict[str, frozenset[str]] = {
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"frames"}),
     **dict.fromkeys(
-        ("prometheus_client", "opentelemetry", "datadog", "boto3", "botocore"), frozenset({"telemetry"})
+        ("prometheus_client", "opentelemetry", "datadog", "boto3", "botocore", "openlineage"),
+        frozenset({"telemetry"}),
     ),
     **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from iceberg_maint.catalog.approved_io import approved_of, check, check_state
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
+from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.catalog.manifests.reader import (
     PATH,
     check_manifest_list,
@@ -20,6 +22,7 @@ from iceberg_maint.catalog.manifests.reader import (
     read_manifest_list,
 )
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
+from iceberg_maint.catalog.vended_credentials import refreshed
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import LiveFile, TableState
@@ -29,14 +32,27 @@ from iceberg_maint.errors import UnknownTableError, UnreadableTableError
 _PIN_TRIES = 3
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
-    opened at the first use, and nothing that is read is cached."""
+    opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
+    `memo`: a manifest never changes. `now_ms` is the clock of vended credentials."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        memo: ManifestMemo | None = None,
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
         self.name = name
+        self._now_ms = now_ms
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
+        self._memo = memo
         self._approved = approved_of(properties)
         self._listing = make_listing(name, properties)
         # A service may issue credentials per table.
@@ -69,7 +85,7 @@ class PyIcebergCatalog:
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Measures the health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
-        return measure(state, read_columns(self.io_of(state.table), state), policy)
+        return measure(state, read_columns(self.io_of(state.table), state, self._memo), policy)
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions and all global equality deletes.
@@ -77,7 +93,7 @@ class PyIcebergCatalog:
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice, ICM-155 for a
         location that is not approved.
         """
-        files = live_files(self.io_of(state.table), state, partitions)
+        files = live_files(self.io_of(state.table), state, partitions, self._memo)
         if self._approved is not None:
             check(self._approved, (f.path for f in files), f"{state.table}: a live file")
         return files
@@ -121,8 +137,13 @@ class PyIcebergCatalog:
                 f'"{table}" is not a table of catalog {self.name}.',
                 "list the tables with `iceberg-maint tables`.",
             )
-        self._io_by_table[table] = location_and_io[1]
-        return location_and_io
+        location, io = location_and_io
+        io = self._io_by_table[table] = refreshed(io, lambda: self._reload(table), self._now_ms)
+        return location, io
+
+    def _reload(self, table: TableId) -> FileIO | None:
+        location_and_io = self._listing.open(table)
+        return None if location_and_io is None else location_and_io[1]
 
     def _read(self, table: TableId, location: str, io: FileIO) -> TableState:
         state = parse_metadata(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
+from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     CYCLE,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from iceberg_maint.report.advice import Advice
     from iceberg_maint.runner.assess import Assessment
     from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.runner.unchanged import UnchangedTable
 
 
 @click.command()
@@ -39,22 +41,18 @@ def tables(session: Session) -> int:
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.report.table_list import draw_tables, table_summary
+    from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime()
     listed = runtime.tables()
     session.warn_of_unlisted(listed)
-    known = {k.table: k.pointer for k in runtime.ledger.known_tables()}
-    pointers: dict[TableId, str] = {}
-    for name, catalog in runtime.catalogs.items():
-        pointers.update(catalog.pointers([t for t in listed if t.catalog == name]))
     rows: list[dict[str, Any]] = []
     codes = {0}
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
-        for table in listed:
+        for table, stored in look(listed, runtime, observe=False):
             progress.note(str(table))
             try:
-                stored = runtime.ledger.health(table) if known.get(table) == pointers.get(table) else None
                 rows.append(_status(session, runtime, table, stored))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
@@ -81,11 +79,15 @@ def tables(session: Session) -> int:
 @overrides_option
 @command
 def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
-    """Measure health from metadata, store it and print it."""
+    """Measure health from metadata, store it and print it.
+
+    A table that has not changed since its last measurement is not read again.
+    """
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.runner.assess import assess, report_observed
+    from iceberg_maint.runner.assess import assess, report_observed, report_unchanged
+    from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime(overrides)
     chosen = [runtime.find(name) for name in names] or list(runtime.tables())
@@ -94,13 +96,18 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     codes = {0}
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(chosen))
-        for table in chosen:
+        for table, unchanged in look(chosen, runtime, observe=True):
             progress.note(str(table))
             try:
-                assessment = assess(table, runtime)
-                report_observed(assessment, runtime)
-                health.append(assessment.measured)
-                shown.append(health_document(assessment.measured))
+                if unchanged is not None:
+                    report_unchanged(unchanged, runtime)
+                    measured = unchanged.measured
+                else:
+                    assessment = assess(table, runtime)
+                    report_observed(assessment, runtime)
+                    measured = assessment.measured
+                health.append(measured)
+                shown.append(health_document(measured))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 session.say(f"{table}: {error}")
@@ -269,20 +276,25 @@ def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advic
     return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)
 
 
-def _status(session: Session, runtime: Runtime, table: TableId, stored: Measured | None) -> dict[str, Any]:
+def _status(
+    session: Session, runtime: Runtime, table: TableId, stored: UnchangedTable | None
+) -> dict[str, Any]:
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
     from iceberg_maint.report.advice import advice_document
     from iceberg_maint.report.holds import hold
     from iceberg_maint.report.status import status_of
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
-    from iceberg_maint.runner.assess import assess, decide_stored
+    from iceberg_maint.runner.assess import assess, decisions_of
 
     assessment = None
     if stored is not None:
-        policy = runtime.policy_for(table, stored.maintenance_properties)
-        decision = decide_stored(stored, policy, runtime.ledger, runtime.clock.now_ms(), runtime.row_types)[1]
-        measured = stored
+        measured = stored.measured
+        policy = runtime.policy_for(table, measured.maintenance_properties)
+        now_ms = runtime.clock.now_ms()
+        decision = combine_decisions(
+            decisions_of(measured, policy, stored.histories, now_ms, runtime.row_types)
+        )
     if stored is None or decision.reason is Reason.ADVISE:
         assessment = assess(table, runtime)
         measured, decision = assessment.measured, assessment.decision

@@ -252,7 +252,8 @@ def _show(progress: RunProgress, event: Event) -> None:
         case PlanReady():
             progress.total(len(event.resumed) + len(event.plan.batches))
         case BatchStarted():
-            progress.note(f"{event.batch.operation}: {counted(event.batch.input_files, 'file')}")
+            files = f": {counted(event.batch.input_files, 'file')}" if event.batch.input_files else ""
+            progress.note(f"{event.batch.operation}{files}")
         case BatchEnded():
             progress.step()
         case Progress():

@@ -69,6 +69,14 @@ class CloudwatchSection(_Section):
     endpoint: Reference | None = None
 
 
+class OpenlineageSection(_Section):
+    """`telemetry.openlineage`."""
+
+    url: Reference
+    api_key: Reference | None = None
+    namespace: str = "iceberg_maint"
+
+
 class TelemetrySection(_Section):
     """`telemetry`."""
 
@@ -80,6 +88,7 @@ class TelemetrySection(_Section):
     otlp: OtlpSection | None = None
     dogstatsd: DogstatsdSection | None = None
     cloudwatch: CloudwatchSection | None = None
+    openlineage: OpenlineageSection | None = None
 
 
 class AuditSection(_Section):
@@ -95,6 +104,7 @@ RECEIVERS: dict[str, type[BaseModel]] = {
     "otlp": OtlpSection,
     "dogstatsd": DogstatsdSection,
     "cloudwatch": CloudwatchSection,
+    "openlineage": OpenlineageSection,
 }
 """The sections of the receivers of telemetry, by key."""
 

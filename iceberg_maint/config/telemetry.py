@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from iceberg_maint.config.document import (
     CloudwatchSection,
     DogstatsdSection,
+    OpenlineageSection,
     OtlpSection,
     PrometheusSection,
     TelemetrySection,
@@ -54,6 +55,15 @@ class CloudwatchConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenlineageConfig:
+    """An OpenLineage receiver, and the namespace of our jobs in it."""
+
+    url: str
+    api_key: str | None = field(repr=False)
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class TelemetryConfig:
     """The receivers and the limits of telemetry. A receiver that is None gets nothing."""
 
@@ -65,6 +75,7 @@ class TelemetryConfig:
     otlp: OtlpConfig | None = None
     dogstatsd: DogstatsdConfig | None = None
     cloudwatch: CloudwatchConfig | None = None
+    openlineage: OpenlineageConfig | None = None
 
 
 _LIMITS: dict[str, tuple[float, float]] = {
@@ -95,6 +106,7 @@ def telemetry_config(section: TelemetrySection, resolver: Resolver) -> Telemetry
         None if section.otlp is None else _otlp(section.otlp, resolver),
         None if section.dogstatsd is None else _dogstatsd(section.dogstatsd, resolver),
         None if section.cloudwatch is None else _cloudwatch(section.cloudwatch, resolver),
+        None if section.openlineage is None else _openlineage(section.openlineage, resolver),
     )
 
 
@@ -179,6 +191,19 @@ def _cloudwatch(section: CloudwatchSection, resolver: Resolver) -> CloudwatchCon
     path = "telemetry.cloudwatch.endpoint"
     endpoint = None if section.endpoint is None else _url(section.endpoint, path, resolver)
     return CloudwatchConfig(namespace, region, endpoint)
+
+
+def _openlineage(section: OpenlineageSection, resolver: Resolver) -> OpenlineageConfig:
+    path = "telemetry.openlineage.api_key"
+    key = None if section.api_key is None else resolver.text(section.api_key, path)
+    if isinstance(section.api_key, str):
+        raise ConfigurationError(
+            "ICM-118",
+            f"{path} is a secret. Secrets must not be written in the file.",
+            "write {env: NAME}, and set that variable in the environment of the program.",
+        )
+    url = _url(section.url, "telemetry.openlineage.url", resolver)
+    return OpenlineageConfig(url, key, section.namespace)
 
 
 def _url(value: object, path: str, resolver: Resolver) -> str:

@@ -43,6 +43,7 @@ def described(
 def assessed_view(runtime: Runtime, assessment: Assessment) -> TableView:
     """The view of a table that was just assessed."""
     return TableView(
+        runtime.clock.now_ms(),
         assessment.measured,
         assessment.policy,
         assessment.decisions,
@@ -59,7 +60,9 @@ def stored_view(
     current = replace(measured, partitions={k: h for k, h in partitions.items() if h.data_files})
     policy, now_ms = stored_policy(runtime, measured), runtime.clock.now_ms()
     histories, decisions = stored_decisions(current, policy, runtime.ledger, now_ms, runtime.row_types)
-    return TableView(current, policy, decisions, histories, _last_reports(runtime, current, decisions))
+    return TableView(
+        now_ms, current, policy, decisions, histories, _last_reports(runtime, current, decisions)
+    )
 
 
 def last_proof(runtime: Runtime, table: str) -> str:

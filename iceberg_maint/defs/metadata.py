@@ -100,26 +100,22 @@ def unmeasured_metadata() -> Metadata:
 def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operation]) -> Metadata:
     """How far each of the operations has come: window, batch and snapshot. Snapshot ids are texts, because they
     exceed what a browser holds as a number."""
-    names = ("operation", "window", "batch", "partitions", "snapshot", "advanced")
-    counts = ("window batches", "window done")
+    # JSON: Dagster would draw a table at its full width, and the card above it would not wrap.
     records = [
-        dg.TableRecord(
-            {
-                "operation": c.operation,
-                "window": c.plan_id or "",
-                "window batches": c.window_batches,
-                "window done": c.window_done,
-                "batch": c.batch_id,
-                "partitions": ", ".join(c.partitions[:WORST_PARTITIONS]),
-                "snapshot": str(c.snapshot_id),
-                "advanced": _utc(c.advanced_ms),
-            }
-        )
+        {
+            "operation": c.operation,
+            "window": c.plan_id or "",
+            "window batches": c.window_batches,
+            "window done": c.window_done,
+            "batch": c.batch_id,
+            "partitions": ", ".join(c.partitions[:WORST_PARTITIONS]),
+            "snapshot": str(c.snapshot_id),
+            "advanced": _utc(c.advanced_ms),
+        }
         for c in cursors.values()
         if c.operation in operations
     ]
-    columns = [dg.TableColumn(n, "string") for n in names] + [dg.TableColumn(n, "int") for n in counts]
-    return {"cursors": dg.MetadataValue.table(records, schema=dg.TableSchema(columns))}
+    return {"cursors": dg.MetadataValue.json(records)}
 
 
 def batch_metadata(
@@ -295,33 +291,23 @@ def _utc(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def worst_partitions(measured: Measured, decision: Decision) -> dg.TableMetadataValue:
-    """A table of the worst partitions with their numbers and decisions."""
+def worst_partitions(measured: Measured, decision: Decision) -> dg.JsonMetadataValue:
+    """The worst partitions with their numbers and decisions."""
     ranked = [p for p in rank(decision) if p.partition in measured.partitions]
     columns = ("data_files", "small_files", "delete_files", "delete_ratio")
-    records = []
+    records: list[dict[str, object]] = []
     for item in ranked[:WORST_PARTITIONS]:
         metrics = partition_metrics(measured.partitions[item.partition])
         numbers = {c: _plain(metrics[c]) for c in columns}
         records.append(
-            dg.TableRecord(
-                {
-                    "partition": item.partition,
-                    **numbers,
-                    "verdict": item.verdict.value,
-                    "reason": item.reason.value,
-                }
-            )
+            {
+                "partition": item.partition,
+                **numbers,
+                "verdict": item.verdict.value,
+                "reason": item.reason.value,
+            }
         )
-    schema = dg.TableSchema(
-        columns=[
-            dg.TableColumn("partition", "string"),
-            *(dg.TableColumn(c, "float" if c == "delete_ratio" else "int") for c in columns),
-            dg.TableColumn("verdict", "string"),
-            dg.TableColumn("reason", "string"),
-        ]
-    )
-    return dg.MetadataValue.table(records=records, schema=schema)
+    return dg.MetadataValue.json(records)
 
 
 def rank(decision: Decision) -> list[PartitionDecision]:

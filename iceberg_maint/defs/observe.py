@@ -222,11 +222,6 @@ class Observation:
             self._context, housekeeping_evaluations(assessment, self._translator, last_pass, expiry)
         )
         title = f"{data.decision.verdict.value} ({data.decision.reason.value})"
-        latest = self._instance.get_latest_materialization_event(key)
-        shown = latest.asset_materialization if latest is not None else None
-        if shown is not None and shown.partition:
-            # The overview of an asset shows its latest materialization, with observations of that partition only.
-            self._context.log_event(dg.AssetObservation(key, partition=shown.partition, metadata=card))
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(

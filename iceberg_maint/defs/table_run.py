@@ -24,7 +24,7 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.report.certificate import Certificate, certificate_markdown, certificate_of
 from iceberg_maint.report.progress_line import progress_line
 from iceberg_maint.report.refusals import refusal
-from iceberg_maint.report.table_card import TableView, proof_line, table_card
+from iceberg_maint.report.table_card import MAX_CHARACTERS, TableView, proof_line, table_card
 from iceberg_maint.runner.maintain import Event, Progress, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
@@ -42,6 +42,8 @@ _ORIGINS = {
     "dagster/schedule_name": "schedule",
     "dagster/backfill": "backfill",
 }
+_LOG_SECONDS = 6
+"""Seconds between two lines of progress in Dagster's log, at least. Reports come more often."""
 _TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
 
 
@@ -65,6 +67,7 @@ class TableRun(ABC):
         self._started_ms = runtime.clock.now_ms()
         self._batch_outcomes: list[tuple[Operation, BatchOutcome]] = []
         omit_missing_outputs(context.log)
+        self._logged_seconds = 0.0
 
     def _maintain(self, partitions: frozenset[PartitionKey] | None = None) -> tuple[OperationOutcome, ...]:
         """Maintains these partitions, or all, with the operations of the class.
@@ -128,7 +131,8 @@ class TableRun(ABC):
         """The certificate of this run so far. It is logged too."""
         text = self._described(lambda: certificate_markdown(self._certificate(table_uuid)))
         self._context.log.info(text.value)
-        return {PROOF: text}
+        # Behind a button, which opens it at its full width.
+        return {PROOF: dg.MetadataValue.md(text.value.ljust(MAX_CHARACTERS + 1))}
 
     def _card_metadata(self, look: Callable[[], TableView], table_uuid: str, event: str = "") -> Metadata:
         """The table card at this moment. `event` says what happened to a partition."""
@@ -161,8 +165,12 @@ class TableRun(ABC):
         )
 
     def _report(self, event: Event) -> None:
-        """Reports an event to Dagster. Progress goes to the log."""
+        """Reports an event to Dagster. Progress goes to the log, at most every `_LOG_SECONDS`."""
         if isinstance(event, Progress):
+            now_seconds = self._runtime.clock.monotonic_seconds()
+            if now_seconds - self._logged_seconds < _LOG_SECONDS:
+                return
+            self._logged_seconds = now_seconds
             line = progress_line(event.step, event.batch, event.seconds, event.work)
             self._context.log.info(f"{event.operation}: {line}")
         else:

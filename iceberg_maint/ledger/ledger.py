@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import select
 
@@ -27,6 +27,7 @@ from iceberg_maint.ledger import (
     readers,
     records,
     table_health,
+    table_histories,
     unrecorded_runs,
 )
 from iceberg_maint.ledger import table_history as past
@@ -41,6 +42,7 @@ from iceberg_maint.ports.ledger import (
     Lease,
     Report,
     StoredBatch,
+    StoredMeasurement,
     StoredPause,
 )
 
@@ -190,6 +192,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return past.read(conn, table_uuid, table, operation)
 
+    def histories(self, tables: Mapping[str, str]) -> Mapping[tuple[str, Operation], TableHistory]:
+        with self._database.read() as conn:
+            return table_histories.read(conn, tables)
+
     def set_partition_history(
         self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
@@ -240,6 +246,18 @@ class SqlLedger:
     def health(self, table: TableId) -> Measured | None:
         with self._database.read() as conn:
             return table_health.get(conn, table)
+
+    def healths(self, tables: Collection[TableId]) -> Mapping[TableId, Measured]:
+        with self._database.read() as conn:
+            return table_health.get_all(conn, tables)
+
+    def measurements(self, tables: Collection[TableId]) -> tuple[StoredMeasurement, ...]:
+        with self._database.read() as conn:
+            return table_health.measurements(conn, tables)
+
+    def confirm_health(self, pointers: Mapping[str, str]) -> None:
+        with self._database.write(*sorted(pointers)) as conn:
+            table_health.confirm(conn, pointers)
 
     def known_tables(self) -> tuple[KnownTable, ...]:
         with self._database.read() as conn:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.pending_publishes import PendingPublish
+from iceberg_maint.ledger.chunks import chunks, in_chunks
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ports.ledger import KnownTable
+from iceberg_maint.ports.ledger import KnownTable, StoredMeasurement
 
 _RETIRED_AFTER_MISSES = 2
 _FIELDS = tuple(f.name for f in fields(PartitionHealth))
@@ -39,6 +40,7 @@ class _Head:
     specs_losing_values: tuple[int, ...]
     pending_publishes: tuple[PendingPublish, ...]
     uncommon_types: Mapping[str, str]
+    basis: str = ""
 
 
 _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
@@ -78,6 +80,7 @@ def put(conn: Connection, measured: Measured) -> bool:
                 measured.specs_losing_values,
                 measured.pending_publishes,
                 measured.uncommon_types,
+                measured.basis,
             )
         ),
         "partitions": _pack(measured.partitions),
@@ -93,11 +96,18 @@ def put(conn: Connection, measured: Measured) -> bool:
 
 def get(conn: Connection, table: TableId) -> Measured | None:
     """Returns the stored health of the table with this name."""
-    row = conn.execute(
-        select(health).where(health.c.table_name == str(table), health.c.form == _FORM)
-    ).first()
-    if row is None:
-        return None
+    return get_all(conn, (table,)).get(table)
+
+
+def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measured]:
+    """Returns the stored health of those of the tables that have one."""
+    rows = in_chunks(
+        conn, select(health).where(health.c.form == _FORM), health.c.table_name, map(str, tables)
+    )
+    return {measured.table: measured for measured in map(_measured, rows)}
+
+
+def _measured(row: Row[*tuple[Any, ...]]) -> Measured:
     head = loads(_Head, row.head)
     return Measured(
         table=head.table,
@@ -114,7 +124,53 @@ def get(conn: Connection, table: TableId) -> Measured | None:
         specs_losing_values=head.specs_losing_values,
         pending_publishes=head.pending_publishes,
         uncommon_types=head.uncommon_types,
+        basis=head.basis,
     )
+
+
+def measurements(conn: Connection, tables: Iterable[TableId]) -> tuple[StoredMeasurement, ...]:
+    """Returns what the stored health of these tables was measured from, without its numbers."""
+    query = select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.head)
+    by_name = {str(t): t for t in tables}
+    found = []
+    for row in in_chunks(conn, query.where(health.c.form == _FORM), health.c.table_name, by_name):
+        head = json.loads(row.head)
+        found.append(
+            StoredMeasurement(
+                by_name[row.table_name],
+                row.table_uuid,
+                row.pointer,
+                head["basis"],
+                head["maintenance_properties"],
+            )
+        )
+    return tuple(found)
+
+
+def confirm(conn: Connection, pointers: Mapping[str, str]) -> None:
+    """Counts one more observation of the tables with these UUIDs whose stored health still has this pointer."""
+    now_ms = conn.scalar(select(db_now_ms())) or 0
+    query = select(health.c.table_uuid, health.c.pointer, health.c.observed_ms)
+    uuids = [
+        row.table_uuid
+        for row in in_chunks(conn, query, health.c.table_uuid, pointers)
+        if row.pointer == pointers[row.table_uuid] and row.observed_ms < now_ms
+    ]
+    for chunk in chunks(uuids):
+        conn.execute(update(health).where(health.c.table_uuid.in_(chunk)).values(observed_ms=now_ms))
+        # As in `_count_missing`: health without partitions is no evidence that partitions are gone. Its table
+        # counts nothing.
+        conn.execute(
+            update(partition_missing)
+            .where(partition_missing.c.table_uuid.in_(set(chunk) - _empty(conn, chunk)))
+            .values(misses=partition_missing.c.misses + 1)
+        )
+
+
+def _empty(conn: Connection, uuids: Collection[str]) -> set[str]:
+    nothing = _pack({})
+    query = select(health.c.table_uuid).where(health.c.table_uuid.in_(uuids), health.c.partitions == nothing)
+    return set(conn.scalars(query))
 
 
 def known(conn: Connection) -> tuple[KnownTable, ...]:

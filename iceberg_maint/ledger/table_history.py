@@ -18,7 +18,7 @@ from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports.ledger import BatchStatus, Report, StoredPause
 
-_HOUR_MS = 3_600_000
+HOUR_MS = 3_600_000
 
 
 def read(conn: Connection, table_uuid: str, table: str, operation: str) -> TableHistory:
@@ -91,7 +91,7 @@ def remove_pause(conn: Connection, table: str, table_uuid: str | None = None) ->
 def pauses(conn: Connection) -> tuple[StoredPause, ...]:
     """Returns the pauses in force: the fleet's first, then by name."""
     rows = conn.execute(select(pause).order_by(pause.c.table_name != FLEET, pause.c.table_name))
-    return tuple(StoredPause(r.table_name, r.table_uuid, _pause(r)) for r in rows)
+    return tuple(StoredPause(r.table_name, r.table_uuid, pause_of(r)) for r in rows)
 
 
 def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
@@ -110,11 +110,12 @@ def _pauses_of(conn: Connection, table_uuid: str, table: str) -> tuple[Pause, ..
     )
     newest: dict[bool, Pause] = {}
     for row in rows:
-        newest.setdefault(row.table_name == FLEET, _pause(row))
+        newest.setdefault(row.table_name == FLEET, pause_of(row))
     return tuple(newest[fleet] for fleet in (False, True) if fleet in newest)
 
 
-def _pause(row: Row[*tuple[Any, ...]]) -> Pause:
+def pause_of(row: Row[*tuple[Any, ...]]) -> Pause:
+    """Returns the pause of one row."""
     return Pause(row.note, row.paused_by or "", row.paused_ms, fleet=row.table_name == FLEET)
 
 
@@ -159,7 +160,7 @@ def _hour(conn: Connection, table_uuid: str, operation: str) -> tuple[int, int]:
         select(outcome.c.partitions, outcome.c.input_bytes).where(
             outcome.c.table_uuid == table_uuid,
             outcome.c.operation == operation,
-            outcome.c.recorded_ms > db_now_ms() - _HOUR_MS,
+            outcome.c.recorded_ms > db_now_ms() - HOUR_MS,
         )
     ).all()
     distinct = {key for row in rows for key in json.loads(row.partitions)}
@@ -200,13 +201,15 @@ def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[Parti
         )
         .order_by(partition_history.c.partition)
     )
-    return {
-        r.partition: PartitionHistory(
-            ineffective=r.ineffective,
-            crashes=r.crashes,
-            not_before_ms=r.not_before_ms,
-            quarantined=r.quarantined,
-            reason=current_reason(r.reason),
-        )
-        for r in rows
-    }
+    return {r.partition: partition_history_of(r) for r in rows}
+
+
+def partition_history_of(row: Row[*tuple[Any, ...]]) -> PartitionHistory:
+    """Returns the history of one row."""
+    return PartitionHistory(
+        ineffective=row.ineffective,
+        crashes=row.crashes,
+        not_before_ms=row.not_before_ms,
+        quarantined=row.quarantined,
+        reason=current_reason(row.reason),
+    )

@@ -126,10 +126,11 @@ class CommitContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkProgress:
-    """What the engine does now, and the figures of the current batch so far. `groups` are the parts that it
-    writes at the same time or one after the other. A figure that the engine does not know is 0."""
+    """What the engine does now, since how many seconds, and the figures of the current batch so far. `groups` are
+    the parts that it writes at the same time or one after the other. A figure that the engine does not know is 0."""
 
     step: str
+    seconds: float = 0.0
     groups_done: int = 0
     groups: int = 0
     rows_read: int = 0

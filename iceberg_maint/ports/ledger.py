@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -127,6 +127,18 @@ class KnownTable:
     table_uuid: str
     pointer: str
     observed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMeasurement:
+    """What a table's stored health was measured from: the catalog's pointer, the basis of the measurement
+    (`Measured.basis`) and the table properties that set its policy."""
+
+    table: TableId
+    table_uuid: str
+    pointer: str
+    basis: str
+    maintenance_properties: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +301,11 @@ class Ledger(Protocol):
         """Returns back-off, quarantine, pause, use in this hour, unknown commits and the owner of a lease."""
         ...
 
+    def histories(self, tables: Mapping[str, str]) -> Mapping[tuple[str, Operation], TableHistory]:
+        """Returns what `history` returns for each operation on data of these tables, by UUID and operation.
+        `tables` maps UUIDs to names. The number of statements does not grow with every table."""
+        ...
+
     def set_partition_history(
         self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
@@ -341,6 +358,19 @@ class Ledger(Protocol):
 
     def health(self, table: TableId) -> Measured | None:
         """Returns the last stored health of the table with this name."""
+        ...
+
+    def healths(self, tables: Collection[TableId]) -> Mapping[TableId, Measured]:
+        """Returns the last stored health of those of the tables that have one."""
+        ...
+
+    def measurements(self, tables: Collection[TableId]) -> tuple[StoredMeasurement, ...]:
+        """Returns what the stored health of these tables was measured from. It does not read the numbers."""
+        ...
+
+    def confirm_health(self, pointers: Mapping[str, str]) -> None:
+        """Counts one more observation of each table, by UUID, whose stored health has this pointer: the table has
+        not changed since."""
         ...
 
     def known_tables(self) -> tuple[KnownTable, ...]:

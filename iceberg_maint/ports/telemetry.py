@@ -10,6 +10,7 @@ from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.ports.audit import Intent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,10 @@ class Observation:
 class Telemetry(Protocol):
     """Takes numbers and returns at once. Never raises: a receiver that is down, slow or full delays and fails
     nothing."""
+
+    def operation_started(self, intent: Intent) -> None:
+        """Reports what a run is going to do to a table."""
+        ...
 
     def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
         """Reports one recorded operation. `observe` returns the table's health after it; an implementation
@@ -42,6 +47,9 @@ class Telemetry(Protocol):
 
 class NoTelemetry:
     """Stands in where no receiver is configured."""
+
+    def operation_started(self, intent: Intent) -> None:
+        """Does nothing."""
 
     def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
         """Does nothing."""

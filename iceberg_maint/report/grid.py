@@ -135,7 +135,8 @@ def _draw_blocks(
 ) -> None:
     """Draws each row as its first column and, below it, the other values with their titles."""
     for row in texts:
-        _print(console, Text(margin) + row[shown[0]])
+        for line in _wrapped(console, row[shown[0]], console.width - len(margin)):
+            _print(console, Text(margin) + line)
         values = [Text(f"{columns[n].title} ", style="dim") + row[n] for n in shown[1:] if row[n].plain]
         rest = Text(", ").join(values)
         for line in _wrapped(console, rest, console.width - len(margin) - 4):

@@ -11,6 +11,7 @@ def progress_line(step: str, batch: Batch | None, seconds: float, work: WorkProg
     """The step, how far it is, its rate and, if it can be estimated, the remaining time."""
     facts = [work.step if work is not None and work.step else step]
     if work is not None:
+        seconds = work.seconds or seconds
         if work.groups > 1:
             facts.append(f"group {number(min(work.groups, work.groups_done + 1))} of {number(work.groups)}")
         facts += _figures(batch, work, seconds)

@@ -48,6 +48,7 @@ class TableView:
     `proof` is the line of the last proof. `event` says what happened just now. `run_id` is the run that makes the
     card; its own lease is no blocker."""
 
+    now_ms: int
     measured: Measured
     policy: Policy
     decisions: Sequence[Decision]
@@ -118,7 +119,7 @@ def _sentence(view: TableView) -> str:
     state += f" Due besides: {', '.join(other)}." if other else ""
     held = f" The work is held by {_clipped(delay)}." if (due or other) and delay else ""
     advice = f" {view.advice}" if view.advice else ""
-    return f"{event}{state}{held}{advice}"
+    return f"{event}{state}{held}{advice} State of {_minute(view.now_ms)} UTC."
 
 
 def _is_due(decision: PartitionDecision) -> bool:
@@ -128,7 +129,9 @@ def _is_due(decision: PartitionDecision) -> bool:
 def _operations(view: TableView) -> str:
     """Last and next of each operation. Operations with the same answer share a line."""
     by_answer: dict[str, list[str]] = {}
-    for decision, history in zip(view.decisions, view.histories, strict=True):
+    pairs = zip(view.decisions, view.histories, strict=True)
+    # Those that have nothing to do come last.
+    for decision, history in sorted(pairs, key=lambda pair: pair[0].reason in _NO_FINDING):
         answer = f"{_last(view.last.get(decision.operation))}; next {_next(view, decision, history)}"
         by_answer.setdefault(answer, []).append(f"`{decision.operation.value}`")
     return "\n".join(f"- {', '.join(names)}: {answer}" for answer, names in by_answer.items())
@@ -169,12 +172,13 @@ def _predicted(policy: Policy, operation: Operation, history: TableHistory) -> s
 
 
 def _worst(view: TableView, limit: int) -> str:
-    return "\n".join(
+    lines = [
         f"- `{partition_label(d.partition)}`: {_value(f.metric, f.value)} {f.metric}, threshold "
         f"{_value(f.metric, f.threshold)}"
         for d in _ranked(view)[:limit]
         for f in _leading(d.findings)
-    )
+    ]
+    return "\n".join(["Worst partitions:", *lines]) if lines else ""
 
 
 def _leading(findings: Sequence[Finding]) -> Sequence[Finding]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.combine import combine_decisions
@@ -15,6 +15,7 @@ from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
+from iceberg_maint.core.health.basis import basis_of
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.model.foreign_commits import foreign_commits
@@ -36,9 +37,10 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.ports.telemetry import Observation
+from iceberg_maint.ports.telemetry import NO_TELEMETRY, Observation
 from iceberg_maint.runner.clocks import keep_boot, table_clocks
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.unchanged import UnchangedTable
 
 NOTHING_EXPIRES = Retention((), (), (), ())
 
@@ -167,8 +169,19 @@ def stored_decisions(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[tuple[TableHistory, ...], tuple[Decision, ...]]:
     """Returns histories and decisions of each operation on a table's data, from its stored health."""
-    policy = coexistence_policy(policy, measured.foreign, now_ms)
     histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
+    return tuple(histories.values()), decisions_of(measured, policy, histories, now_ms, readers)
+
+
+def decisions_of(
+    measured: Measured,
+    policy: Policy,
+    histories: Mapping[Operation, TableHistory],
+    now_ms: int,
+    readers: RowTypes = SPARK_4,
+) -> tuple[Decision, ...]:
+    """Returns the decisions of the operations in `histories`, from stored health."""
+    policy = coexistence_policy(policy, measured.foreign, now_ms)
     decisions = []
     for operation, history in histories.items():
         other = other_data_operation(operation)
@@ -177,13 +190,25 @@ def stored_decisions(
         decisions.append(
             decide(operation, measured, version, policy, history, now_ms, beside=beside, readers=readers)
         )
-    return tuple(histories.values()), tuple(decisions)
+    return tuple(decisions)
 
 
 def report_observed(assessment: Assessment, runtime: Runtime) -> None:
     """Reports the numbers of a table that was measured just now."""
     runtime.telemetry.table_observed(
         Observation(assessment.measured, runtime.clock.now_ms(), assessment.decisions, assessment.histories)
+    )
+
+
+def report_unchanged(unchanged: UnchangedTable, runtime: Runtime) -> None:
+    """Reports the stored numbers of a table that has not changed since, with the decisions that follow now."""
+    if runtime.telemetry is NO_TELEMETRY:
+        return
+    measured, now_ms = unchanged.measured, runtime.clock.now_ms()
+    policy = runtime.policy_for(measured.table, measured.maintenance_properties)
+    decisions = decisions_of(measured, policy, unchanged.histories, now_ms, runtime.row_types)
+    runtime.telemetry.table_observed(
+        Observation(measured, now_ms, decisions, tuple(unchanged.histories.values()))
     )
 
 
@@ -201,7 +226,10 @@ def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
 def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
     """Measures a pinned table and stores it."""
     measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
-    measured = replace(measured, foreign=foreign_commits(state, runtime.ledger.installation()))
+    installation = runtime.ledger.installation()
+    measured = replace(
+        measured, foreign=foreign_commits(state, installation), basis=basis_of(policy, installation)
+    )
     runtime.ledger.put_health(measured)
     return measured
 

@@ -110,27 +110,27 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
 
 
 def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> None:
-    """Writes what the run is going to do to the audit log. Raises RefusedError ICM-144 if the log is required and
+    """Writes what the run is going to do to the audit log, and reports it. Raises RefusedError ICM-144 if the log is required and
     cannot be written."""
     if not batches:
         return
-    run.runtime.audit.begin(
-        Intent(
-            run_id=run.request.run_id,
-            table=str(assessment.state.table),
-            table_uuid=assessment.state.uuid,
-            operation=run.operation,
-            plan_id=run.plan_id,
-            batch_ids=tuple(b.batch_id for b in batches),
-            reasons=tuple(sorted({r.value for b in batches for r in b.reasons})),
-            partitions=len({p for b in batches for p in b.partitions}),
-            input_files=sum(b.input_files for b in batches),
-            input_bytes=sum(b.input_bytes for b in batches),
-            snapshot_before=assessment.decision.snapshot_id,
-            policy_digest=digest(assessment.policy),
-            started_ms=run.started_ms,
-        )
+    intent = Intent(
+        run_id=run.request.run_id,
+        table=str(assessment.state.table),
+        table_uuid=assessment.state.uuid,
+        operation=run.operation,
+        plan_id=run.plan_id,
+        batch_ids=tuple(b.batch_id for b in batches),
+        reasons=tuple(sorted({r.value for b in batches for r in b.reasons})),
+        partitions=len({p for b in batches for p in b.partitions}),
+        input_files=sum(b.input_files for b in batches),
+        input_bytes=sum(b.input_bytes for b in batches),
+        snapshot_before=assessment.decision.snapshot_id,
+        policy_digest=digest(assessment.policy),
+        started_ms=run.started_ms,
     )
+    run.runtime.audit.begin(intent)
+    run.runtime.telemetry.operation_started(intent)
 
 
 def append_record(record: Record, runtime: Runtime) -> None:

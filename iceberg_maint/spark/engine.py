@@ -120,7 +120,7 @@ class SparkEngine:
         self._versions: Mapping[str, str] = {}
         self._jobs = Jobs()
         self._batch_files: dict[str, _BatchFiles] = {}
-        self._step = ""
+        self._step, self._step_started = "", time.monotonic()
 
     def versions(self) -> Mapping[str, str]:
         """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before.
@@ -133,7 +133,7 @@ class SparkEngine:
     def start(self) -> None:
         """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
         batch would fail on it, through no fault of the batch."""
-        self._step = "starting Spark" if self._bridge is None else "preparing"
+        self._enter("starting Spark" if self._bridge is None else "preparing")
         bridge = self._start_bridge()
         try:
             bridge.jvm.java.lang.System.nanoTime()
@@ -163,11 +163,16 @@ class SparkEngine:
 
     def progress(self) -> WorkProgress:
         """Returns the current step, and the figures that Spark has of its jobs."""
-        bridge, step = self._bridge, self._step
-        return self._jobs.progress(bridge, step) if bridge is not None else WorkProgress(step)
+        bridge = self._bridge
+        at_step = WorkProgress(self._step, round(time.monotonic() - self._step_started, 1))
+        return at_step if bridge is None else self._jobs.progress(bridge, at_step)
+
+    def _enter(self, step: str) -> None:
+        """Notes the step for its progress."""
+        self._step, self._step_started = step, time.monotonic()
 
     def _write(self, batch: Batch, policy: Policy) -> Written:
-        self._step = "preparing"
+        self._enter("preparing")
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         check_keys(bridge, java_table, batch)
@@ -180,7 +185,7 @@ class SparkEngine:
         )
         position_deletes = position_delete_files(bridge, java_table, batch)
         work = DeleteWork(table, batch, planned, deletes, preflight)
-        self._step = "writing"
+        self._enter("writing")
         match batch_work := file_work(batch.work):
             case ConvertEqualityDeletes():
                 files, written = self._convert(bridge, work)
@@ -206,7 +211,7 @@ class SparkEngine:
         Raises what `load_planned_table` and `plan_tasks` raise, and what Spark raises for a file that is
         missing or damaged.
         """
-        self._step = "reading the files of an earlier attempt"
+        self._enter("reading the files of an earlier attempt")
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         batch_files = _restore_batch_files(bridge, batch, java_table, written)
@@ -235,7 +240,7 @@ class SparkEngine:
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate. Files of another process are committed from their content JSON."""
-        self._step = "committing"
+        self._enter("committing")
         bridge = self._activated_bridge()
         match batch.work:
             case ExpireSnapshots() as work:

@@ -7,34 +7,40 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.ports.audit import Intent
 from iceberg_maint.ports.telemetry import Observation
 from iceberg_maint.telemetry.catalogue import TELEMETRY_DROPPED
+from iceberg_maint.telemetry.lineage import LineageEvent, end_of, start_of
 from iceberg_maint.telemetry.samples import TableLabels, operation_samples, table_samples
 from iceberg_maint.telemetry.series import Sample
 
 _log = logging.getLogger(__name__)
 
 
-class Exporter(Protocol):
-    """Sends samples to one receiver, in the thread that delivers."""
+Item = TypeVar("Item")
+Sent_contra = TypeVar("Sent_contra", contravariant=True)
+
+
+class Exporter(Protocol[Sent_contra]):
+    """Sends samples or events to one receiver, in the thread that delivers."""
 
     @property
     def is_cumulative(self) -> bool:
         """Whether the next samples also carry the numbers of a failed try."""
         ...
 
-    def send(self, samples: Sequence[Sample]) -> None:
-        """Sends the samples within the timeout of the exporter. Raises any exception if the receiver did not
+    def send(self, items: Sequence[Sent_contra], /) -> None:
+        """Sends the items within the timeout of the exporter. Raises any exception if the receiver did not
         take them."""
         ...
 
 
-class Channel:
-    """The queue and the thread of one receiver. The thread starts with the first samples, and makes the
+class Channel(Generic[Item]):
+    """The queue and the thread of one receiver. `drops` is what reports a number of dropped items. The thread starts with the first samples, and makes the
     exporter. `name` is the value of the label `exporter`.
 
     A full queue drops the new samples. A failure drops the samples of that try, so that no number is sent
@@ -43,19 +49,25 @@ class Channel:
     """
 
     def __init__(
-        self, name: str, make: Callable[[], Exporter], most: int, masked: Callable[[str], str] = str
+        self,
+        name: str,
+        make: Callable[[], Exporter[Item]],
+        most: int,
+        masked: Callable[[str], str] = str,
+        drops: Callable[[int], tuple[Item, ...]] = lambda _count: (),
     ) -> None:
         self._name = name
         self._make = make
-        self._exporter: Exporter | None = None
+        self._drops = drops
+        self._exporter: Exporter[Item] | None = None
         self._masked = masked
-        self._queue: queue.Queue[tuple[Sample, ...]] = queue.Queue(most)
+        self._queue: queue.Queue[tuple[Item, ...]] = queue.Queue(most)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._dropped = 0
         self._logged: set[str] = set()
 
-    def offer(self, samples: tuple[Sample, ...]) -> None:
+    def offer(self, samples: tuple[Item, ...]) -> None:
         """Queues the samples, or drops them if the queue is full. Returns at once."""
         if not samples:
             return
@@ -89,10 +101,10 @@ class Channel:
             finally:
                 self._queue.task_done()
 
-    def _send(self, samples: tuple[Sample, ...]) -> None:
+    def _send(self, samples: tuple[Item, ...]) -> None:
         with self._lock:
             dropped, self._dropped = self._dropped, 0
-        extra = (Sample(TELEMETRY_DROPPED, (self._name,), dropped),) if dropped else ()
+        extra = self._drops(dropped) if dropped else ()
         try:
             if self._exporter is None:
                 self._exporter = self._make()
@@ -121,16 +133,42 @@ class Channel:
             _log.warning("%s", error)
 
 
+def sample_channel(
+    name: str, make: Callable[[], Exporter[Sample]], most: int, masked: Callable[[str], str] = str
+) -> Channel[Sample]:
+    """A channel of samples. What it drops is a sample itself."""
+
+    def drops(count: int) -> tuple[Sample, ...]:
+        return (Sample(TELEMETRY_DROPPED, (name,), count),)
+
+    return Channel(name, make, most, masked, drops)
+
+
 class Delivery:
     """The telemetry of this process: computes the samples and offers them to every receiver."""
 
-    def __init__(self, channels: Sequence[Channel], tables: TableLabels, flush_seconds: float) -> None:
+    def __init__(
+        self,
+        channels: Sequence[Channel[Sample]],
+        tables: TableLabels,
+        flush_seconds: float,
+        lineage: Channel[LineageEvent] | None = None,
+    ) -> None:
         self._channels = channels
+        self._lineage = lineage
         self._tables = tables
         self._flush_seconds = flush_seconds
 
+    def operation_started(self, intent: Intent) -> None:
+        """Offers the start of the operation to the receiver of lineage."""
+        if self._lineage is not None:
+            self._lineage.offer((start_of(intent),))
+
     def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
-        """Offers the samples of the operation, and those of the table after it."""
+        """Offers the samples of the operation, those of the table after it, and the end of the operation."""
+        event = end_of(record) if self._lineage is not None else None
+        if self._lineage is not None and event is not None:
+            self._lineage.offer((event,))
 
         def samples() -> tuple[Sample, ...]:
             observation = observe()
@@ -144,6 +182,8 @@ class Delivery:
         self._offer(lambda: table_samples(observation, self._tables))
 
     def _offer(self, compute: Callable[[], tuple[Sample, ...]]) -> None:
+        if not self._channels:
+            return
         try:
             samples = compute()
         except Exception:  # noqa: BLE001 - a wrong number must not fail maintenance
@@ -157,3 +197,5 @@ class Delivery:
         deadline = time.monotonic() + self._flush_seconds
         for channel in self._channels:
             channel.wait(deadline)
+        if self._lineage is not None:
+            self._lineage.wait(deadline)

@@ -14,14 +14,17 @@ from iceberg_maint.config.telemetry import (
 )
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
-from iceberg_maint.telemetry.delivery import Channel, Delivery, Exporter
+from iceberg_maint.telemetry.delivery import Channel, Delivery, Exporter, sample_channel
+from iceberg_maint.telemetry.lineage import LineageEvent
 from iceberg_maint.telemetry.samples import TableLabels
+from iceberg_maint.telemetry.series import Sample
 
 EXTRAS = {
     "prometheus": "prometheus-client",
     "otlp": "opentelemetry-exporter-otlp-proto-http",
     "dogstatsd": "datadog",
     "cloudwatch": "boto3",
+    "openlineage": "openlineage-python",
 }
 """The package of each receiver's client, by the receiver, which is also the name of the extra."""
 
@@ -30,10 +33,11 @@ def build_delivery(config: TelemetryConfig, masked: Callable[[str], str]) -> Tel
     """The telemetry to the configured receivers. Opens no connection and starts no thread. At the end of the
     process it waits up to `flush_seconds` for the receivers. Raises ConfigurationError ICM-142."""
     makers = _makers(config)
-    if not makers:
+    lineage = _lineage(config, masked)
+    if not makers and lineage is None:
         return NO_TELEMETRY
-    channels = [Channel(name, make, config.queue_size, masked) for name, make in makers.items()]
-    delivery = Delivery(channels, TableLabels(config.max_tables), config.flush_seconds)
+    channels = [sample_channel(name, make, config.queue_size, masked) for name, make in makers.items()]
+    delivery = Delivery(channels, TableLabels(config.max_tables), config.flush_seconds, lineage)
     atexit.register(delivery.close)
     return delivery
 
@@ -51,9 +55,9 @@ def require_client(receiver: str) -> None:
         ) from None
 
 
-def _makers(config: TelemetryConfig) -> dict[str, Callable[[], Exporter]]:
+def _makers(config: TelemetryConfig) -> dict[str, Callable[[], Exporter[Sample]]]:
     seconds = config.timeout_seconds
-    makers: dict[str, Callable[[], Exporter]] = {}
+    makers: dict[str, Callable[[], Exporter[Sample]]] = {}
     if config.prometheus is not None:
         require_client("prometheus")
         gateway = config.prometheus.pushgateway
@@ -71,25 +75,39 @@ def _makers(config: TelemetryConfig) -> dict[str, Callable[[], Exporter]]:
     return makers
 
 
-def _pushgateway(url: str, seconds: float) -> Exporter:
+def _lineage(config: TelemetryConfig, masked: Callable[[str], str]) -> Channel[LineageEvent] | None:
+    receiver = config.openlineage
+    if receiver is None:
+        return None
+    require_client("openlineage")
+
+    def make() -> Exporter[LineageEvent]:
+        from iceberg_maint.telemetry.openlineage import OpenLineage
+
+        return OpenLineage(receiver.url, receiver.api_key, receiver.namespace, config.timeout_seconds)
+
+    return Channel("openlineage", make, config.queue_size, masked)
+
+
+def _pushgateway(url: str, seconds: float) -> Exporter[Sample]:
     from iceberg_maint.telemetry.prometheus import Pushgateway
 
     return Pushgateway(url, seconds)
 
 
-def _otlp(config: OtlpConfig, seconds: float) -> Exporter:
+def _otlp(config: OtlpConfig, seconds: float) -> Exporter[Sample]:
     from iceberg_maint.telemetry.otlp import Otlp
 
     return Otlp(config.endpoint, config.headers, seconds)
 
 
-def _dogstatsd(config: DogstatsdConfig, seconds: float) -> Exporter:
+def _dogstatsd(config: DogstatsdConfig, seconds: float) -> Exporter[Sample]:
     from iceberg_maint.telemetry.dogstatsd import Dogstatsd
 
     return Dogstatsd(config.host, config.port, seconds)
 
 
-def _cloudwatch(config: CloudwatchConfig, seconds: float) -> Exporter:
+def _cloudwatch(config: CloudwatchConfig, seconds: float) -> Exporter[Sample]:
     from iceberg_maint.telemetry.cloudwatch import Cloudwatch
 
     return Cloudwatch(config.namespace, config.region, config.endpoint, seconds)

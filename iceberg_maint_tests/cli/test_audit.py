@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from iceberg_maint.audit.folder import LocalFolder
+from iceberg_maint.audit.log import AuditLog
 from iceberg_maint.config import load_config
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.wiring import audit_log
@@ -91,3 +94,55 @@ def test_location_without_scheme_or_with_dots_is_refused(location: str, tmp_path
     )
     with pytest.raises(ConfigurationError, match=r"ICM-100.*audit\.location"):
         load_config(file, {}, "")
+
+
+class Death(BaseException):
+    """The process ends here."""
+
+
+class DyingFolder(LocalFolder):
+    """Ends the process after the given number of entries, before or after the last one is there."""
+
+    left = 0
+    after = False
+
+    def create(self, name: str, data: bytes) -> None:
+        DyingFolder.left -= 1
+        if DyingFolder.left == 0 and not DyingFolder.after:
+            raise Death
+        super().create(name, data)
+        if DyingFolder.left == 0:
+            raise Death
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("entries_before", [1, 2, 3, 4])
+def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(
+    entries_before: int, after: bool, audited: Lake
+) -> None:
+    DyingFolder.left, DyingFolder.after = entries_before, after
+    dying = AuditLog(lambda uuid: DyingFolder(audited.home / "audit" / uuid), audited.runtime.ledger)
+    whole, audited.runtime = audited.runtime, replace(audited.runtime, audit=dying)
+    with suppress(Death):
+        audited("run", SICK)
+    assert DyingFolder.left == 0
+    audited.runtime = whole
+    audited("run", SICK, "--force")
+    (table,) = audited.json("audit", "verify", SICK)["tables"]
+    assert (table["faults"], table["waiting_records"], table["open_intents"]) == ([], [], [])
+    ledger = [r["record_id"] for r in audited.json("history", SICK)["records"]]
+    logged = [r["record_id"] for r in audited.json("history", SICK, "--audit")["records"]]
+    assert sorted(logged) == sorted(ledger)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: Lake) -> None:
+    pruned: list[str] = []
+    ledger = audited.runtime.ledger
+    inner = ledger.prune
+    ledger.prune = lambda uuid, days: (pruned.append(uuid), inner(uuid, days))[1]  # type: ignore[method-assign]
+    if not writable:
+        (audited.home / "audit").write_text("a file where the folder should be")
+    result = audited("run", SICK)
+    assert result.exit_code == 0
+    assert bool(pruned) is writable

@@ -32,6 +32,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY
+from iceberg_maint.defs.examined import EXAMINED
 from iceberg_maint.defs.names import FORCE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -126,9 +127,11 @@ class Daemon:
         return self.catalog.load_table(f"db.{name}")
 
     def materialized(self, name: str) -> set[str]:
-        return set(
-            self.instance.get_materialized_partitions(NAMES.get_asset_key(TableId.parse(f"lake.db.{name}")))
-        )
+        """The partitions that runs materialized; observations materialize healthy ones as examined."""
+        key = NAMES.get_asset_key(TableId.parse(f"lake.db.{name}"))
+        events = self.instance.fetch_materializations(key, limit=500).records
+        found = [r.asset_materialization for r in events]
+        return {m.partition for m in found if m and m.partition and m.description != EXAMINED}
 
     def maintenance_runs(self, name: str) -> list[dg.DagsterRun]:
         """Oldest first."""

@@ -98,7 +98,7 @@ def test_automation_requests_it_until_it_is_done_and_again_a_day_later(world: Wo
     assert first["expire_snapshots"].startswith("IMPROVED, snapshots: ")
     assert first["remove_orphan_files"].startswith("NO_OP, orphan_files: ")
     assert (first["expired_snapshots"], first["listed_files"]) == (3, 10)
-    cursors = {r.data["operation"]: r.data for r in first["cursors"].records}
+    cursors = {r["operation"]: r for r in first["cursors"]}
     assert sorted(cursors) == ["expire_snapshots", "remove_orphan_files"]
     assert cursors["expire_snapshots"]["partitions"] == "*"
     assert world.orphans.swept == [True]

@@ -191,7 +191,7 @@ def test_observations_are_few_and_the_table_comes_last_under_its_own_labels(worl
     assert numbers["small_files"] == 8 * (WORST_PARTITIONS + 5)
     assert numbers["unhealthy_partitions"] == WORST_PARTITIONS + 5
     assert not set(last.metadata) & set(of_partitions[0].metadata)
-    assert len(last.metadata["worst_partitions"].records) == WORST_PARTITIONS
+    assert len(last.metadata["worst_partitions"].data) == WORST_PARTITIONS
 
 
 def test_passing_check_shows_what_it_compares(world: World) -> None:

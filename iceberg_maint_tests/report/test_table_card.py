@@ -48,6 +48,7 @@ def view(due: int, healthy: int = 1) -> TableView:
         TABLE, "uuid", 1, 1, "mem://v1", TableHealth(), dict.fromkeys(keys, health), 1_000_000
     )
     return TableView(
+        NOW_MS,
         measured,
         Policy(),
         [
@@ -66,9 +67,10 @@ def orphans(verdict: Verdict, reason: Reason, *findings: Finding) -> Decision:
 
 def test_card_of_a_sick_table_names_its_operations_worst_partitions_sizes_and_proof() -> None:
     assert table_card(replace(view(7), before=(80, *[0] * 8), proof="Last proof: p.")) == (
-        "**7 of 8 partitions are beyond a threshold.**\n\n"
+        "**7 of 8 partitions are beyond a threshold.** State of 2027-01-15 08:00 UTC.\n\n"
         "- `rewrite_data_files`: last 2027-01-15 08:00 (IMPROVED); next now\n"
         "- `remove_orphan_files`: last never; next 2027-01-22 08:00\n\n"
+        "Worst partitions:\n"
         "- `day=2026-01-07`: 14 small_files, threshold 5\n"
         "- `day=2026-01-06`: 13 small_files, threshold 5\n"
         "- `day=2026-01-05`: 12 small_files, threshold 5\n"
@@ -84,7 +86,7 @@ def test_card_of_a_healthy_table_says_so_and_names_housekeeping_that_is_due() ->
     healthy = view(0, healthy=2)
     decisions = [healthy.decisions[0], orphans(Verdict.RUN, Reason.ORPHAN_FILES, finding(9))]
     assert table_card(replace(healthy, decisions=decisions)).startswith(
-        "**Healthy:** every metric of 2 partitions is within its threshold. Due besides: `remove_orphan_files`.\n"
+        "**Healthy:** every metric of 2 partitions is within its threshold. Due besides: `remove_orphan_files`. State"
     )
 
 

@@ -88,7 +88,7 @@ def test_run_with_an_observer_reports_its_steps(monkeypatch: pytest.MonkeyPatch)
 
 
 MIB = 1024**2
-WORK = WorkProgress("writing", 1, 4, 1000, 25 * MIB, 900, 20 * MIB)
+WORK = WorkProgress("writing", 10.0, 1, 4, 1000, 25 * MIB, 900, 20 * MIB)
 
 
 def test_remaining_time_is_that_of_the_less_advanced_figure() -> None:
@@ -101,7 +101,7 @@ def test_remaining_time_is_that_of_the_less_advanced_figure() -> None:
 
 
 def test_line_names_group_rows_bytes_rate_and_remaining_time() -> None:
-    assert progress_line("x", None, 10.0, WORK) == (
+    assert progress_line("x", None, 40.0, WORK) == (
         "writing, group 2 of 4, 1,000 rows and 25.0 MiB read (2.5 MiB/s), 900 rows and 20.0 MiB written, "
         "about 30 s left, 10 s"
     )

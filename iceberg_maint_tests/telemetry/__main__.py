@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.telemetry.catalogue import BACKLOG_BYTES, DUE_PARTITIONS, OBSERVED
+from iceberg_maint.telemetry.dashboards import DASHBOARDS, RULES
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 from iceberg_maint_tests.support.telemetry.receivers import (
     BY_PROMETHEUS_NAME,
@@ -132,6 +133,26 @@ def differences(name: str, expected: Numbers, actual: Numbers) -> list[str]:
     return lines
 
 
+def refused_queries(server: Prometheus) -> list[str]:
+    """Queries of dashboards and rules that this Prometheus refuses, and those of the fleet that have no result."""
+    lines = []
+    panels = [(name, panel) for name, (_, panels) in DASHBOARDS.items() for panel in panels]
+    queries = [(name, panel.query) for name, panel in panels] + [("rules", rule.query) for rule in RULES]
+    empty = 0
+    for name, query in queries:
+        text = query.replace("$catalog", ".*").replace("$table", ".*").replace("$__rate_interval", "5m")
+        try:
+            result = server.query(text)
+        except OSError as why:
+            lines.append(f"{name}: {text} is refused: {why}")
+            continue
+        empty += not result
+        if not result and name == "table" and "trash" not in text:
+            lines.append(f"{name}: {text} has no result")
+    print(f"{len(queries)} queries of dashboards and rules evaluated, {empty} without a result")
+    return lines
+
+
 def run(program: str, folder: Path) -> list[str]:
     """The differences between the receivers."""
     gateway, otlp, statsd, port = Gateway(), OtlpReceiver(), StatsdListener(), free_port()
@@ -158,6 +179,8 @@ def run(program: str, folder: Path) -> list[str]:
             server.wait("up == 1")
             stable = {k: v for k, v in expected.items() if k[0] not in NOW_DEPENDENT}
             lines += differences("prometheus", stable, server.numbers())
+            time.sleep(3)  # an increase needs two scrapes
+            lines += refused_queries(server)
     for receiver in (gateway, otlp, statsd):
         receiver.close()
     rewritten = [v for (name, _), v in expected.items() if name == "iceberg_maint.rewrite.input.files"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from iceberg_maint.telemetry.catalogue import TELEMETRY_DROPPED
-from iceberg_maint.telemetry.delivery import Channel, Delivery
+from iceberg_maint.telemetry.delivery import Delivery, sample_channel
 from iceberg_maint.telemetry.samples import TableLabels
 from iceberg_maint.telemetry.series import Sample
 from iceberg_maint_tests.support.telemetry.values import observation, record
@@ -35,7 +35,7 @@ class FakeExporter:
 
 
 def delivery_to(exporter: FakeExporter, most: int = 100, flush_seconds: float = 5.0) -> Delivery:
-    return Delivery([Channel("fake", lambda: exporter, most)], TableLabels(10), flush_seconds)
+    return Delivery([sample_channel("fake", lambda: exporter, most)], TableLabels(10), flush_seconds)
 
 
 def dropped(exporter: FakeExporter) -> list[float]:
@@ -72,9 +72,11 @@ def test_full_queue_drops_and_counts_and_logs_once(caplog: pytest.LogCaptureFixt
     delivery.table_observed(observation())
     while delivery._channels[0]._queue.qsize():
         time.sleep(0.001)
+    started = time.monotonic()
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
             delivery.table_observed(observation())
+    assert time.monotonic() - started < 2
     assert exporter.gate is not None
     exporter.gate.set()
     delivery.close()
@@ -114,7 +116,7 @@ def test_cumulative_exporter_counts_no_drop_for_a_failed_try() -> None:
 
 def test_secret_in_the_error_of_a_client_is_masked_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     exporter = FakeExporter(errors=[OSError("header hunter2 refused")])
-    channel = Channel("fake", lambda: exporter, 10, lambda text: text.replace("hunter2", "***"))
+    channel = sample_channel("fake", lambda: exporter, 10, lambda text: text.replace("hunter2", "***"))
     delivery = Delivery([channel], TableLabels(10), 5.0)
     with caplog.at_level(logging.WARNING):
         delivery.table_observed(observation())

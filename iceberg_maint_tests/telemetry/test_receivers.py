@@ -31,11 +31,11 @@ from iceberg_maint_tests.support.telemetry.receivers import (
 SICK = {"catalog": "lake", "namespace": "db", "table": "sick"}
 
 
-def settings(folder: Path, section: str) -> Config:
+def settings(folder: Path, section: str, **environ: str) -> Config:
     file = folder / "maint.yaml"
     head = "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n"
     file.write_text(f"{head}telemetry:\n{section}")
-    return load_config(file, {}, "")
+    return load_config(file, environ, "")
 
 
 @dataclass

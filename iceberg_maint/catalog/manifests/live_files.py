@@ -9,7 +9,9 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import Column
 from iceberg_maint.catalog.manifests.measure import Columns, Mask, References, to_columns
+from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.catalog.manifests.overlap import file_layout, ranges_of
+from iceberg_maint.catalog.manifests.projection import Projection, Wanted, numbers_of, path_digests
 from iceberg_maint.catalog.manifests.reader import (
     CONTENT_OFFSET,
     DELETE_FILE_PATH,
@@ -39,14 +41,15 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, T
 from iceberg_maint.errors import RefusedError
 
 
-def read_columns(io: FileIO, state: TableState) -> Columns:
+def read_columns(io: FileIO, state: TableState, memo: ManifestMemo | None = None) -> Columns:
     """Returns all live entries as columns, with their layout if the state has an order. Raises
     UnreadableTableError.
 
-    The paths of data files are read only if deletes name files, and are not kept. The sequence numbers of
-    the adding commits are read only if some position deletes name no file.
+    The paths of data files are read only if deletes name files, and only their digests are kept. The sequence
+    numbers of the adding commits are read only if some position deletes name no file. Data manifests that the
+    memo has are not opened.
     """
-    table, order = str(state.table), state.order
+    table = str(state.table)
     asked = (REFERENCED_FILE, LOWER_BOUNDS, UPPER_BOUNDS)
     bounds_of = (DELETE_FILE_PATH,)
     deletes = [read_live_entries(io, m, table, asked, bounds_of) for m in _live(state, deletes=True)]
@@ -57,19 +60,13 @@ def read_columns(io: FileIO, state: TableState) -> Columns:
         for part, of in zip(deletes, named, strict=True)
         for path, kind in zip(of, part.kind.tolist(), strict=True)
     )
-    more = ((PATH,) if numbers else ()) + ((FILE_SEQUENCE_NUMBER,) if shared else ())
+    data = _project_all(io, state, Wanted(bool(numbers), shared, state.order), memo)
     live: dict[str, int] = {}
-    data: list[LiveEntries] = []
-    added: list[Integers] = []
-    for manifest in _live(state, deletes=False):
-        sorting = _SORTING if order else ()
-        part = read_live_entries(io, manifest, table, (*more, *sorting), _measured(order))
-        if numbers:
-            pairs = zip(part.more[0], part.sequence_number.tolist(), strict=True)
-            live |= {p: n for p, n in pairs if p in numbers}
-        added.append(_added(part, manifest, part.more[len(more) - 1]) if shared else part.sequence_number)
-        layout = file_layout(order, *part.more[len(more) :]) if order else None
-        data.append(part.without_more(layout))
+    if numbers:
+        digests = path_digests(numbers)
+        by_digest = {digest.tobytes(): path for digest, path in zip(digests, numbers, strict=True)}
+        for part in data:
+            live |= numbers_of(part, by_digest)
     references = [
         References(
             np.array([-1 if path is None else numbers[path] for path in of], np.int64),
@@ -77,10 +74,37 @@ def read_columns(io: FileIO, state: TableState) -> Columns:
         )
         for part, of in zip(deletes, named, strict=True)
     ]
-    nothing = [References.none(len(part)) for part in data]
+    nothing = [References.none(len(part.entries)) for part in data]
     of_deletes = [part.sequence_number for part in deletes]
+    added = [part.entries.sequence_number if part.added is None else part.added for part in data]
     return to_columns(
-        state, [p.without_more() for p in deletes] + data, [*references, *nothing], [*of_deletes, *added]
+        state,
+        [p.without_more() for p in deletes] + [p.entries for p in data],
+        [*references, *nothing],
+        [*of_deletes, *added],
+    )
+
+
+def _project_all(
+    io: FileIO, state: TableState, wanted: Wanted, memo: ManifestMemo | None
+) -> list[Projection]:
+    """Returns the projections of the data manifests, in the order of the manifest list."""
+    manifests = list(_live(state, deletes=False))
+    known = memo.get(manifests, wanted) if memo is not None else {}
+    new = {m: _project(io, m, str(state.table), wanted) for m in manifests if m.path not in known}
+    if memo is not None:
+        memo.put(new, wanted)
+    return [known[m.path] if m.path in known else new[m] for m in manifests]
+
+
+def _project(io: FileIO, manifest: Manifest, table: str, wanted: Wanted) -> Projection:
+    more = ((PATH,) if wanted.paths else ()) + ((FILE_SEQUENCE_NUMBER,) if wanted.added else ())
+    order = wanted.order
+    part = read_live_entries(io, manifest, table, (*more, *(_SORTING if order else ())), _measured(order))
+    return Projection(
+        part.without_more(file_layout(order, *part.more[len(more) :]) if order else None),
+        _added(part, manifest, part.more[len(more) - 1]) if wanted.added else None,
+        path_digests(part.more[0]) if wanted.paths else None,
     )
 
 
@@ -120,16 +144,23 @@ def _added(data: LiveEntries, manifest: Manifest, numbers: Sequence[int | None])
     return np.maximum(data.sequence_number, np.array(own, np.int64))
 
 
-def live_files(io: FileIO, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
+def live_files(
+    io: FileIO,
+    state: TableState,
+    partitions: Collection[PartitionKey],
+    memo: ManifestMemo | None = None,
+) -> tuple[LiveFile, ...]:
     """Returns the live files of the partitions with these keys, and all global equality deletes. Data
-    files have their ranges if the state has an order.
+    files have their ranges if the state has an order. A data manifest is not opened if the memo shows that it has no
+    file of these partitions. Bounds in manifest lists are not trusted: other writers state them.
 
     Raises RefusedError ICM-120 if a data file is listed twice.
     """
     files: list[LiveFile] = []
     keys = frozenset(partitions)
+    without = _without(state, keys, memo)
     for manifest in state.manifests:
-        if has_live_files(manifest):
+        if has_live_files(manifest) and manifest.path not in without:
             files += _files(io, state, manifest, keys)
     data_paths: set[str] = set()
     for file in files:
@@ -142,6 +173,18 @@ def live_files(io: FileIO, state: TableState, partitions: Collection[PartitionKe
             )
         data_paths.add(file.path)
     return tuple(files)
+
+
+def _without(state: TableState, keys: frozenset[PartitionKey], memo: ManifestMemo | None) -> set[str]:
+    """Returns the paths of data manifests that have no file of these partitions, as far as the memo knows."""
+    if memo is None:
+        return set()
+    known = memo.partitions(_live(state, deletes=False))
+    return {
+        path
+        for path, (spec_id, values) in known.items()
+        if keys.isdisjoint(encode_partition(state.specs[spec_id], v, state.first_spec_id) for v in values)  # type: ignore[arg-type]
+    }
 
 
 def find_live(

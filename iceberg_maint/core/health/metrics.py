@@ -143,6 +143,9 @@ class Measured:
     `maintenance_properties` (the table properties `maintenance.*`), `foreign` (maintenance by other tools
     in the table's history), `TableState.specs_losing_values`, `pending_publishes` (branches and staged snapshots
     that a commit to main would keep from being published) and `TableState.uncommon_types`.
+
+    `basis` is a digest of what the numbers depend on beside the metadata: the policy and the version of the
+    measurement. It is empty if the numbers must not stand for a later measurement.
     """
 
     table: TableId
@@ -159,6 +162,7 @@ class Measured:
     specs_losing_values: tuple[int, ...] = ()
     pending_publishes: tuple[PendingPublish, ...] = ()
     uncommon_types: Mapping[str, str] = field(default_factory=dict)
+    basis: str = ""
 
     def total(self) -> PartitionHealth:
         """Returns the sums over the partitions; times and sequence numbers are extremes."""

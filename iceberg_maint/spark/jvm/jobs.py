@@ -84,23 +84,24 @@ class Jobs:
             pool.shutdown(wait=True, cancel_futures=True)
             self._running.discard(job_group)
 
-    def progress(self, bridge: Bridge, step: str) -> WorkProgress:
-        """Returns the progress of the running jobs from Spark's figures. Figures of a task that runs are as old as
+    def progress(self, bridge: Bridge, at_step: WorkProgress) -> WorkProgress:
+        """Returns the progress of the running jobs of a step from Spark's figures. Figures of a task that runs are as old as
         the executor's last heartbeat, and those of written files come with the task's end."""
         groups = tuple(self._running)
         if not groups:
-            return WorkProgress(step)
+            return at_step
         figures = [0, 0, 0, 0]
         steps = set()
         for job in _jobs_of(bridge, groups):
             is_proof = f" {PROOF} " in str(job.description().getOrElse(None))
             if str(job.status().toString()) == "RUNNING":
-                steps.add(PROOF if is_proof else step)
+                steps.add(PROOF if is_proof else at_step.step)
             if not is_proof:
                 figures = [a + b for a, b in zip(figures, self._figures_of(bridge, job), strict=True)]
         read_rows, read_bytes, written_rows, written_bytes = figures
         return WorkProgress(
-            " and ".join(sorted(steps, reverse=True)) or step,
+            " and ".join(sorted(steps, reverse=True)) or at_step.step,
+            at_step.seconds,
             self._ended,
             self._items,
             read_rows,

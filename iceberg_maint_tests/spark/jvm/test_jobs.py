@@ -46,18 +46,18 @@ def test_progress_counts_the_rows_of_running_and_ended_jobs_without_those_of_a_p
     folder = str(tmp_path / "rows")
     spark.range(100).coalesce(1).write.parquet(folder)
     jobs, bridge, seen = Jobs(), Bridge(spark), list[WorkProgress]()
-    assert jobs.progress(bridge, "preparing") == WorkProgress("preparing")
+    assert jobs.progress(bridge, WorkProgress("preparing", 2.0)) == WorkProgress("preparing", 2.0)
 
     def work(name: str) -> None:
         spark.read.parquet(folder).where("id > 50").collect()
         spark.sparkContext.setJobDescription(f"t {PROOF} (batch b)")
         spark.read.parquet(folder).where("id > 50").collect()
         bridge.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-        seen.append(jobs.progress(bridge, "writing"))
+        seen.append(jobs.progress(bridge, WorkProgress("writing", 3.0)))
 
     jobs.run(bridge, new_job_group(), work, [("one", "1"), ("two", "2")], 1)
-    assert [(p.step, p.groups_done, p.groups, p.rows_read) for p in seen] == [
-        ("writing", 0, 2, 100),
-        ("writing", 1, 2, 200),
+    assert [(p.step, p.seconds, p.groups_done, p.groups, p.rows_read) for p in seen] == [
+        ("writing", 3.0, 0, 2, 100),
+        ("writing", 3.0, 1, 2, 200),
     ]
     assert seen[0].bytes_read > 0

@@ -19,11 +19,13 @@ _PAGE_OBJECTS = 50
 
 @dataclass
 class Bucket:
-    """Objects by key: content and time. `requests` counts what was asked, by method."""
+    """Objects by key: content and time. `requests` counts what was asked, by method. With a `token`,
+    requests with another one are denied."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    token: str | None = None
 
 
 @contextmanager
@@ -58,6 +60,14 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
         return unquote(parts.path).lstrip("/").partition("/")[2], query
+
+    def parse_request(self) -> bool:
+        if not super().parse_request():
+            return False
+        if self.store.token in (None, self.headers.get("x-amz-security-token")):
+            return True
+        self._answer(403, "<Error><Code>AccessDenied</Code></Error>")
+        return False
 
     def do_HEAD(self) -> None:
         key, _ = self._asked()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,11 +19,13 @@ _SEPARATOR = "\x1f"
 
 
 class RestServer(ThreadingHTTPServer):
-    """Answers from `database`; with `denies` every request is unauthorised."""
+    """Answers from `database`; with `denies` every request is unauthorised. `vends` is the configuration
+    that comes with each table."""
 
     def __init__(self, database: Path | None, *, denies: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.database, self.denies = database, denies
+        self.vends: Callable[[], dict[str, str]] = dict
 
     @property
     def url(self) -> str:
@@ -72,7 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
         for ns, found, location, kind in self.server.rows():
             if (ns, found, kind) == (namespace, name, "TABLE"):
                 metadata = json.loads(Path(location.removeprefix("file://")).read_text())
-                self._answer(200, {"metadata-location": location, "metadata": metadata, "config": {}})
+                self._answer(
+                    200, {"metadata-location": location, "metadata": metadata, "config": self.server.vends()}
+                )
                 return
         self._error(404, "NoSuchTableException", name)
 

@@ -1,0 +1,193 @@
+"""The memo of manifests: projections of data manifests, so that a measurement reads only manifests that it has not
+read before.
+
+The memo is one SQLite file. It holds nothing that cannot be read again: a missing, damaged or locked memo, or one of
+another version, costs time only. An entry counts only if the manifest list states the same manifest in
+every field, the projection holds the same columns, and the checksum fits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+from iceberg_maint.catalog.manifests.projection import (
+    Partitions,
+    Projection,
+    Wanted,
+    identity_of,
+    pack,
+    pack_partitions,
+    unpack,
+    unpack_partitions,
+)
+from iceberg_maint.core.model.table_state import Manifest
+
+T = TypeVar("T")
+
+MAX_BYTES = 1 << 30
+"""Size of all entries. Beyond it those that were not used for the longest time are deleted."""
+KEEP_DAYS = 30
+"""An entry that was not used for so long is deleted."""
+MIN_FILES = 1_000
+"""A manifest of fewer live files is read in less time than it takes to open the memo."""
+_DAY_SECONDS = 86_400
+_BUSY_SECONDS = 5
+_CHUNK = 500
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entry (
+    path TEXT PRIMARY KEY, identity TEXT NOT NULL, wanted TEXT NOT NULL, checksum BLOB NOT NULL, day INTEGER NOT NULL,
+    size INTEGER NOT NULL, partitions BLOB NOT NULL, partitions_checksum BLOB NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS entry_day ON entry (day, size);
+"""
+
+
+class ManifestMemo:
+    """The memo in the SQLite file `path`. Nothing is opened before the first call. No method raises for what it
+    finds in the file. Manifests of fewer live files than `min_files` are not kept."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES, min_files: int = MIN_FILES) -> None:
+        self._path, self._max_bytes, self._min_files = path, max_bytes, min_files
+
+    def get(self, manifests: Iterable[Manifest], wanted: Wanted) -> dict[str, Projection]:
+        """Returns the projections of those manifests that the memo has, by path."""
+        expected = self._identities(manifests)
+        if not expected:
+            return {}
+        projections: dict[str, Projection] = {}
+        today, stale = _today(), []
+        try:
+            with closing(self._open()) as connection:
+                columns = "path, identity, wanted, checksum, day, body"
+                for path, identity, text, checksum, day, body in _rows(connection, columns, list(expected)):
+                    if identity != expected[path] or text != wanted.text():
+                        continue
+                    projection = _checked(checksum, body, unpack, identity, text)
+                    if projection is not None:
+                        projections[path] = projection
+                        stale += [path] if day != today else []
+                if stale:
+                    with connection:
+                        connection.executemany(
+                            "UPDATE entry SET day = ? WHERE path = ?", [(today, p) for p in stale]
+                        )
+        except (sqlite3.Error, OSError) as error:
+            self._discard(error)
+        return projections
+
+    def partitions(self, manifests: Iterable[Manifest]) -> dict[str, Partitions]:
+        """Returns spec id and partitions of the live entries of those manifests that the memo has, by path."""
+        expected = self._identities(manifests)
+        if not expected:
+            return {}
+        known: dict[str, Partitions] = {}
+        try:
+            with closing(self._open()) as connection:
+                columns = "path, identity, partitions_checksum, partitions"
+                for path, identity, checksum, packed in _rows(connection, columns, list(expected)):
+                    if identity == expected[path]:
+                        partitions = _checked(checksum, packed, unpack_partitions, identity)
+                        if partitions is not None:
+                            known[path] = partitions
+        except (sqlite3.Error, OSError) as error:
+            self._discard(error)
+        return known
+
+    def put(self, projections: Mapping[Manifest, Projection], wanted: Wanted) -> None:
+        """Stores projections, and deletes the entries that are too old or too many."""
+        today, text = _today(), wanted.text()
+        rows = []
+        for manifest, projection in projections.items():
+            body = pack(projection) if len(projection.entries) >= self._min_files else None
+            if body is not None:
+                identity = identity_of(manifest)
+                partitions = pack_partitions(projection)
+                rows.append(
+                    (
+                        *(manifest.path, identity, text, _checksum(body, identity, text), today),
+                        *(len(body) + len(partitions), partitions, _checksum(partitions, identity), body),
+                    )
+                )
+        if not rows:
+            return
+        try:
+            with closing(self._open()) as connection, connection:
+                connection.executemany(
+                    "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+                )
+                self._clean(connection, today)
+        except (sqlite3.Error, OSError) as error:
+            self._discard(error)
+
+    def _identities(self, manifests: Iterable[Manifest]) -> dict[str, str]:
+        return {m.path: identity_of(m) for m in manifests if _live_files(m) >= self._min_files}
+
+    def _clean(self, connection: sqlite3.Connection, today: int) -> None:
+        connection.execute("DELETE FROM entry WHERE day < ?", (today - KEEP_DAYS,))
+        excess = (
+            connection.execute("SELECT COALESCE(SUM(size), 0) FROM entry").fetchone()[0] - self._max_bytes
+        )
+        if excess <= 0:
+            return
+        oldest = []
+        for path, size in connection.execute("SELECT path, size FROM entry ORDER BY day, path"):
+            oldest.append((path,))
+            excess -= size
+            if excess <= 0:
+                break
+        connection.executemany("DELETE FROM entry WHERE path = ?", oldest)
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.executescript(_SCHEMA)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _discard(self, error: Exception) -> None:
+        """Deletes a damaged file. A locked or read-only one stays."""
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(OSError):
+                    Path(f"{self._path}{suffix}").unlink()
+
+
+def _live_files(manifest: Manifest) -> int:
+    return (manifest.added_files or 0) + (manifest.existing_files or 0)
+
+
+def _today() -> int:
+    return int(time.time() // _DAY_SECONDS)
+
+
+def _rows(connection: sqlite3.Connection, columns: str, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for start in range(0, len(paths), _CHUNK):
+        chunk = paths[start : start + _CHUNK]
+        marks = ",".join("?" * len(chunk))
+        yield from connection.execute(f"SELECT {columns} FROM entry WHERE path IN ({marks})", chunk)
+
+
+def _checksum(packed: bytes, *keys: str) -> bytes:
+    """Returns the checksum of stored bytes with what they are stored for."""
+    return blake2b(
+        b"\0".join((*(k.encode(errors="surrogatepass") for k in keys), packed)), digest_size=16
+    ).digest()
+
+
+def _checked(checksum: bytes, packed: bytes, read: Callable[[bytes], T], *keys: str) -> T | None:
+    try:
+        return read(packed) if _checksum(packed, *keys) == checksum else None
+    except (ValueError, KeyError, TypeError, StopIteration, zlib.error):
+        return None

@@ -1,0 +1,109 @@
+"""The histories of many tables: what `table_history.read` returns for each, with one statement for each kind of row
+and chunk of tables."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, func, select
+
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
+from iceberg_maint.ledger.chunks import in_chunks
+from iceberg_maint.ledger.schema import db_now_ms, lease, outcome, partition_history, pause
+from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
+from iceberg_maint.ports.ledger import BatchStatus
+
+Key = tuple[str, str]
+"""UUID and operation."""
+
+
+def read(conn: Connection, tables: Mapping[str, str]) -> dict[tuple[str, Operation], TableHistory]:
+    """Returns the histories of every operation on data of the tables, given as UUID → name."""
+    pauses = conn.execute(select(pause).order_by(pause.c.paused_ms.desc())).all()
+    fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
+    owners = _owners(conn, tables)
+    hours, unknown, last_done = _hours(conn, tables), _unknown(conn, tables), _last_done(conn, tables)
+    partitions = _partitions(conn, tables)
+    histories = {}
+    for uuid, name in tables.items():
+        own = next(
+            (
+                pause_of(r)
+                for r in pauses
+                if r.table_name != FLEET and (r.table_name == name or r.table_uuid == uuid)
+            ),
+            None,
+        )
+        in_force = tuple(p for p in (own, fleet) if p is not None)
+        for operation in DATA_OPERATIONS:
+            keys, input_bytes = hours.get((uuid, operation), (frozenset(), 0))
+            histories[uuid, operation] = TableHistory(
+                paused=bool(in_force),
+                paused_reason=in_force[0].note if in_force else "",
+                pauses=in_force,
+                lease_owner=owners.get(uuid),
+                unknown_commits=unknown.get((uuid, operation), 0),
+                hour_partitions=len(keys),
+                hour_bytes=input_bytes,
+                last_done_ms=last_done.get((uuid, operation)),
+                partitions=partitions.get((uuid, operation), {}),
+            )
+    return histories
+
+
+def _owners(conn: Connection, tables: Mapping[str, str]) -> dict[str, str]:
+    query = select(lease.c.table_uuid, lease.c.owner).where(lease.c.expires_ms > db_now_ms())
+    return {r.table_uuid: r.owner for r in in_chunks(conn, query, lease.c.table_uuid, tables)}
+
+
+def _hours(conn: Connection, tables: Mapping[str, str]) -> dict[Key, tuple[frozenset[str], int]]:
+    query = select(
+        outcome.c.table_uuid, outcome.c.operation, outcome.c.partitions, outcome.c.input_bytes
+    ).where(outcome.c.recorded_ms > db_now_ms() - HOUR_MS)
+    hours: dict[Key, tuple[frozenset[str], int]] = {}
+    for row in in_chunks(conn, query, outcome.c.table_uuid, tables):
+        keys, input_bytes = hours.get((row.table_uuid, row.operation), (frozenset(), 0))
+        keys = keys.union(json.loads(row.partitions))
+        hours[row.table_uuid, row.operation] = keys, input_bytes + row.input_bytes
+    return hours
+
+
+def _unknown(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
+    ended = outcome.alias()
+    settled = select(ended.c.ordinal).where(
+        ended.c.attempt_id == outcome.c.attempt_id, ended.c.status != BatchStatus.UNKNOWN
+    )
+    query = (
+        select(
+            outcome.c.table_uuid,
+            outcome.c.operation,
+            func.count(outcome.c.attempt_id.distinct()).label("attempts"),
+        )
+        .where(outcome.c.status == BatchStatus.UNKNOWN, ~settled.exists())
+        .group_by(outcome.c.table_uuid, outcome.c.operation)
+    )
+    rows = in_chunks(conn, query, outcome.c.table_uuid, tables)
+    return {(r.table_uuid, r.operation): r.attempts for r in rows}
+
+
+def _last_done(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
+    query = (
+        select(outcome.c.table_uuid, outcome.c.operation, func.max(outcome.c.recorded_ms).label("newest_ms"))
+        .where(outcome.c.status == BatchStatus.DONE)
+        .group_by(outcome.c.table_uuid, outcome.c.operation)
+    )
+    rows = in_chunks(conn, query, outcome.c.table_uuid, tables)
+    return {(r.table_uuid, r.operation): r.newest_ms for r in rows}
+
+
+def _partitions(
+    conn: Connection, tables: Mapping[str, str]
+) -> dict[Key, dict[PartitionKey, PartitionHistory]]:
+    query = select(partition_history).order_by(partition_history.c.partition)
+    of_tables: dict[Key, dict[PartitionKey, PartitionHistory]] = defaultdict(dict)
+    for row in in_chunks(conn, query, partition_history.c.table_uuid, tables):
+        of_tables[row.table_uuid, row.operation][row.partition] = partition_history_of(row)
+    return dict(of_tables)

@@ -1,0 +1,61 @@
+"""Dashboards and rules: the files are those of the code, and every query names series and labels that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from iceberg_maint.telemetry.catalogue import CATALOGUE
+from iceberg_maint.telemetry.dashboards import DASHBOARDS, RULES, dashboard, files, rules
+from iceberg_maint.telemetry.series import Kind
+from iceberg_maint_tests.conftest import PROJECT
+
+FOLDER = PROJECT / "deploy" / "observability"
+SERIES = {s.prometheus_name: s for s in CATALOGUE} | {
+    f"{s.prometheus_name}_{part}": s
+    for s in CATALOGUE
+    if s.kind is Kind.HISTOGRAM
+    for part in ("bucket", "sum", "count")
+}
+QUERIES = [p.query for _, panels in DASHBOARDS.values() for p in panels] + [r.query for r in RULES]
+
+
+def test_files_are_what_the_code_says() -> None:
+    stored = {str(p.relative_to(FOLDER)): p.read_text("utf-8") for p in FOLDER.rglob("*") if p.is_file()}
+    assert stored == files(), "run 'make reference'"
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_query_names_series_and_labels_of_the_catalogue(query: str) -> None:
+    names = re.findall(r"\biceberg_[a-z0-9_]+", query)
+    assert names
+    assert [n for n in names if n not in SERIES] == []
+    for name, selector in re.findall(r"\b(iceberg_[a-z0-9_]+)\{([^}]*)\}", query):
+        assert set(re.findall(r"([a-z_]+)=~?\"", selector)) - set(SERIES[name].labels) == set()
+    by = {x.strip() for group in re.findall(r"by \(([^)]*)\)", query) for x in group.split(",")}
+    assert by - {"le"} <= set.intersection(*(set(SERIES[n].labels) for n in names))
+    counters = {n for n in names if SERIES[n].kind is Kind.COUNTER}
+    # A counter says something by its increase only.
+    assert [n for n in counters if f"increase({n}" not in query] == []
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboard_is_one_that_grafana_imports(name: str) -> None:
+    document = json.loads(dashboard(name))
+    assert document["uid"] == f"iceberg-maint-{name}"
+    assert {v["name"] for v in document["templating"]["list"]} == {"source", "catalog", "table"}
+    panels = document["panels"]
+    assert len({p["id"] for p in panels}) == len({p["title"] for p in panels}) == len(panels)
+    places = {(p["gridPos"]["x"], p["gridPos"]["y"]) for p in panels}
+    assert len(places) == len(panels)
+    assert [t["expr"] for p in panels for t in p["targets"]] == [p.query for p in DASHBOARDS[name][1]]
+
+
+def test_rules_are_yaml_with_a_summary_and_an_action() -> None:
+    (group,) = yaml.safe_load(rules())["groups"]
+    assert [r["alert"] for r in group["rules"]] == [r.name for r in RULES]
+    assert [r for r in group["rules"] if set(r["annotations"]) != {"summary", "action"}] == []
+    assert {r["labels"]["severity"] for r in group["rules"]} == {"warning", "critical"}
