@@ -15,7 +15,8 @@ from iceberg_maint.columnar.task import Encoding
 
 _CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
 """Arrow's names of codecs, where they differ. Iceberg's lz4 of old properties is written as lz4_raw."""
-_LEVELS = frozenset({"zstd", "gzip", "brotli"})
+_LEVELS = {"zstd": 3, "gzip": 6, "brotli": 1}
+"""Codecs with a level, and the level that Parquet's Java writer has by default. Arrow's defaults are others."""
 _SAMPLE_ROWS = 20_000
 _DISTINCT_SHARE = 0.5
 """A column whose sample has a smaller share of distinct values gets a dictionary."""
@@ -30,7 +31,9 @@ def open_writer(
         sink,
         schema,
         compression=codec,
-        compression_level=encoding.level if codec in _LEVELS else None,
+        compression_level=_LEVELS.get(codec)
+        if encoding.level is None or codec not in _LEVELS
+        else encoding.level,
         use_dictionary=sorted(dictionaries) or False,
         dictionary_pagesize_limit=encoding.dictionary_bytes,
         data_page_size=encoding.page_bytes,

@@ -89,7 +89,8 @@ class InputFile:
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """How the output is encoded. `codec` is Iceberg's name: zstd, snappy, gzip, lz4, lz4_raw, brotli, uncompressed.
-    `level` None: the codec's default."""
+    `level` None:
+    the default of Parquet's Java writer."""
 
     codec: str = "zstd"
     level: int | None = 3

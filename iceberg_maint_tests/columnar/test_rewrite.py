@@ -442,3 +442,21 @@ def test_file_without_a_column_of_the_table_keeps_its_number_of_rows(tmp_path: P
             tmp_path / str(memory), schema_of(field(5, "added", "int")), [file], memory_limit_bytes=memory
         )
         assert rewritten(task)[1] == [{"added": None}, {"added": None}]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "brotli", "lz4", "uncompressed"])
+def test_each_codec_of_the_table_is_written(tmp_path: Path, codec: str) -> None:
+    file = numbers(tmp_path, "1.parquet", list(range(100)))
+    result, found = rewritten(task_of(tmp_path, LONG, [file], encoding=Encoding(codec, None)))
+    written = pq.read_metadata(result.path).row_group(0).column(0).compression
+    assert written == {"lz4": "LZ4"}.get(codec, codec.upper())
+    assert len(found) == 100
+
+
+def test_level_that_is_not_set_is_that_of_parquets_java_writer(tmp_path: Path) -> None:
+    file = numbers(tmp_path, "1.parquet", [(n * n) % 1009 for n in range(20_000)])
+    sizes = []
+    for number, level in enumerate((None, 3, 19)):
+        task = task_of(tmp_path / str(number), LONG, [file], encoding=Encoding("zstd", level))
+        sizes.append(rewrite(task).size_bytes)
+    assert sizes[0] == sizes[1] != sizes[2]
