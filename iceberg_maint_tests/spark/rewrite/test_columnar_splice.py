@@ -1,0 +1,95 @@
+"""Pages that Iceberg's Java writer wrote, spliced, and read by Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.task import Encoding, InputFile, RewriteResult, RewriteTask
+from iceberg_maint.spark.jvm.bridge import Bridge
+
+pytestmark = pytest.mark.spark
+
+TABLE = "lake.splice.plain"
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def task(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RewriteTask:
+    spark.sql("create namespace if not exists lake.splice")
+    spark.sql(
+        f"create table {TABLE} (id bigint not null, n int, text string, raw binary, small decimal(9, 2),"
+        " big decimal(30, 2), day date, at timestamp, flag string, price double) using iceberg"
+        " tblproperties ('write.parquet.compression-codec' = 'zstd')"
+    )
+    for k in range(3):
+        rows = f"range({k * ROWS}, {(k + 1) * ROWS}, 1, 1)"
+        spark.sql(
+            f"insert into {TABLE} select id * 7919 % 1000003, if(id % 7 = 0, null, cast(id * 31 as int)),"
+            " if(id % 9 = 0, null, concat('żółć ', sha2(cast(id as string), 256))), unhex(md5(cast(id as string))),"
+            " cast(id * 37 % 999983 as decimal(9, 2)), cast(-id * 1000003 as decimal(30, 2)),"
+            " date_add(date'1900-01-01', cast(id * 104729 % 60000 as int)), timestamp_micros(id * 1000003),"
+            f" concat('f', id % 3), if(id % 5 = 0, double('nan'), id / 7) from {rows}"
+        )
+    bridge = Bridge(spark)
+    catalog = bridge.iceberg.spark.Spark3Util.loadIcebergCatalog(bridge.session, "lake")
+    table = catalog.loadTable(bridge.iceberg.catalog.TableIdentifier.parse("splice.plain"))
+    files = spark.sql(
+        f"select file_path, file_size_in_bytes, record_count from {TABLE}.files order by file_path"
+    ).collect()
+    return RewriteTask(
+        inputs=tuple(InputFile(f[0], f[1], f[2], 1) for f in files),
+        output_path=str(tmp_path_factory.mktemp("splice") / "out.parquet"),
+        schema=str(bridge.iceberg.SchemaParser.toJson(table.schema())),
+        format_version=2,
+        encoding=Encoding(),
+        splice=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def spliced(task: RewriteTask) -> RewriteResult:
+    return rewrite(task)
+
+
+def sums(spark: SparkSession, rows: Any) -> Any:
+    rows.createOrReplaceTempView("spliced_rows")
+    return spark.sql("select count(*), sum(cast(xxhash64(*) as decimal(38))) from spliced_rows").collect()
+
+
+def test_unique_columns_of_icebergs_writer_are_spliced_and_spark_reads_their_rows(
+    spark: SparkSession, task: RewriteTask, spliced: RewriteResult
+) -> None:
+    assert set(spliced.spliced) >= {1, 3, 4}
+    assert not {9, 10} & set(spliced.spliced)
+    assert spliced.record_count == 3 * ROWS
+    assert sums(spark, spark.read.parquet(spliced.path)) == sums(spark, spark.table(TABLE))
+
+
+def test_row_ranges_of_the_page_index_select_the_same_rows(
+    spark: SparkSession, spliced: RewriteResult
+) -> None:
+    for condition in (
+        "id = 500000",
+        "id between 1000 and 3000",
+        "day = date'1950-05-05'",
+        "text > 'żółć fff'",
+    ):
+        found = spark.read.parquet(spliced.path).where(condition)
+        assert sums(spark, found) == sums(spark, spark.table(TABLE).where(condition)), condition
+
+
+def test_metrics_of_a_spliced_file_equal_those_of_an_encoded_one(
+    task: RewriteTask, spliced: RewriteResult
+) -> None:
+    encoded = rewrite(replace(task, splice=False, output_path=task.output_path + ".encoded"))
+    sizes = spliced.metrics.column_sizes
+    assert replace(encoded.metrics, column_sizes=sizes) == spliced.metrics
+    assert pq.ParquetFile(spliced.path).schema == pq.ParquetFile(encoded.path).schema
+    assert Path(encoded.path).stat().st_size >= spliced.size_bytes * 0.9
