@@ -68,6 +68,7 @@ class ApprovedStore:
 
     def __init__(self, store: Store, approved: ApprovedLocations) -> None:
         self._store, self._approved = store, approved
+        self.at_once = store.at_once
 
     def _at(self, *locations: str) -> Store:
         check(self._approved, locations, "a file")
