@@ -193,7 +193,7 @@ def test_pin_of_a_table_whose_metadata_is_gone_is_refused(events: Table, catalog
     assert refused.value.code == "ICM-101"
 
 
-def test_pin_starts_over_when_a_commit_moved_the_table_meanwhile(
+def test_pin_starts_over_when_a_commit_moved_the_table(
     events: Table, catalog: PyIcebergCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = catalog._listing.open
@@ -204,7 +204,7 @@ def test_pin_starts_over_when_a_commit_moved_the_table_meanwhile(
     assert catalog.pin(EVENTS).metadata_location == events.metadata_location
 
 
-def test_service_catalog_lists_nested_namespaces_pins_and_tells_of_gone_tables(tmp_path: Path) -> None:
+def test_service_catalog_lists_nested_namespaces_pins_and_reports_gone_tables(tmp_path: Path) -> None:
     properties = {"type": "in-memory", "warehouse": tmp_path.as_uri()}
     catalog = PyIcebergCatalog("lake", properties)
     behind = catalog._listing._catalog
@@ -221,7 +221,7 @@ def test_service_catalog_lists_nested_namespaces_pins_and_tells_of_gone_tables(t
     behind.engine.dispose()
 
 
-def test_service_catalog_with_a_broken_table_still_tells_of_the_others(tmp_path: Path) -> None:
+def test_service_catalog_with_a_broken_table_still_lists_the_others(tmp_path: Path) -> None:
     catalog = PyIcebergCatalog("lake", {"type": "in-memory", "warehouse": tmp_path.as_uri()})
     behind = catalog._listing._catalog
     behind.create_namespace("db")

@@ -119,7 +119,7 @@ def test_file_below_a_folder_without_an_object_of_its_own_is_listed() -> None:
     assert listed == ["gs://bucket/t/b", "gs://bucket/t/data/p=1/a", "gs://bucket/t/metadata/v1.json"]
 
 
-def test_file_written_is_read_told_and_deleted(place: Place) -> None:
+def test_file_written_is_read_listed_and_deleted(place: Place) -> None:
     store, root = place
     store.create(f"{root}/a/b", [b"one\n", b"two\n", b"three"])
     assert store.read(f"{root}/a/b") == b"one\ntwo\nthree"
@@ -238,7 +238,7 @@ def test_folder_without_files_is_tidied_away_and_one_with_files_stays(place: Pla
     assert list(store.list(root)) == []
 
 
-def test_move_of_a_missing_file_is_told(place: Place) -> None:
+def test_move_of_a_missing_file_is_reported(place: Place) -> None:
     store, root = place
     with pytest.raises(FileNotFoundError):
         store.move(f"{root}/none", f"{root}/other")
@@ -246,7 +246,7 @@ def test_move_of_a_missing_file_is_told(place: Place) -> None:
 
 @pytest.mark.parametrize("step", ["create", "stat"])
 @pytest.mark.parametrize("ends", [KeyboardInterrupt(), OSError("the store does not answer")])
-def test_clock_that_is_not_told_ends_as_it_did_though_nothing_can_be_removed(
+def test_clock_without_an_answer_ends_as_it_did_though_nothing_can_be_removed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, ends: BaseException
 ) -> None:
     """A failure to tidy up that took an interrupt's place would have the pass go on."""
@@ -264,7 +264,7 @@ def test_clock_that_is_not_told_ends_as_it_did_though_nothing_can_be_removed(
     assert raised.value is ends
 
 
-def test_clock_that_is_not_told_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_clock_without_an_answer_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(_store: LocalStore, _path: str) -> None:
         raise KeyboardInterrupt
 

@@ -68,7 +68,7 @@ def test_replay_of_a_chain_applies_each_foreign_commit_in_its_place() -> None:
     assert replay(chain, by_token) == {1: row(1, 5)}
 
 
-def test_rows_that_are_lost_brought_back_or_double_are_told_apart() -> None:
+def test_rows_that_are_lost_brought_back_or_double_are_distinguished() -> None:
     expected = {1: row(1, 5), 2: row(2)}
     assert compare(expected, [row(2), row(1, 5)]).equal
     assert compare(expected, [row(1, 5)]) == Rows((row(2),), ())
@@ -102,7 +102,7 @@ def test_failed_commit_that_is_there_is_found() -> None:
     ]
 
 
-def test_commit_of_nobody_is_found() -> None:
+def test_commit_without_an_author_is_found() -> None:
     unmarked = Seen(2, 1, 2000, "overwrite")
     assert commit_faults(history(foreign(1), unmarked, foreign(3)), [UPSERTS[0]]) == [
         "t3 was written by nobody",
@@ -140,7 +140,7 @@ def test_tag_column_or_rename_that_is_gone_is_found() -> None:
     ]
 
 
-def test_failure_counts_as_ours_when_we_committed_meanwhile_or_a_file_is_missing() -> None:
+def test_failure_counts_as_ours_if_we_committed_since_or_a_file_is_missing() -> None:
     failed = attempt("x", answer=Answer.FAILED)
     assert not failed_by_us(failed, history(foreign(1), foreign(2)))
     assert failed_by_us(failed, history(foreign(1), ours(2)))
@@ -168,7 +168,9 @@ def test_exception_is_a_failure_only_when_nothing_can_have_been_committed() -> N
     )
 
 
-def test_journal_read_while_it_is_written_tells_what_was_meant_and_what_was_told(tmp_path: Path) -> None:
+def test_journal_read_while_it_is_written_reports_what_was_meant_and_what_was_acknowledged(
+    tmp_path: Path,
+) -> None:
     journal, reader = Journal(tmp_path / "j"), Reader(tmp_path / "j")
     assert reader.read() == []
 

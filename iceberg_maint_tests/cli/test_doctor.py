@@ -208,7 +208,7 @@ def test_properties_are_read_of_some_tables_only(lake: Lake, monkeypatch: pytest
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables; properties of the first 1 read")
 
 
-def test_dagster_home_that_is_no_instance_is_told_with_a_code(
+def test_dagster_home_that_is_no_instance_is_reported_with_a_code(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "none"))

@@ -46,7 +46,7 @@ def test_run_is_refused_and_says_by_whom(lake: Lake) -> None:
     assert "Fix: stop it, or set foreign_maintainers.mode" in result.stderr
 
 
-def test_why_tells_by_whom_and_until_when(lake: Lake) -> None:
+def test_why_reports_by_whom_and_until_when(lake: Lake) -> None:
     rewritten_by_others(lake)
     document = lake.json("why", "db.sick")
     assert (document["verdict"], document["reason"]) == ("REFUSE", "foreign_maintainer")
@@ -108,7 +108,7 @@ def test_what_is_left_to_the_other_in_coexistence_is_no_refusal(lake: Lake) -> N
     assert found["rewrite_position_delete_files"] == ("NO_OP", "foreign_maintainer")
 
 
-def test_advice_is_not_refused_and_its_plan_tells_what_acting_would_come_to(lake: Lake) -> None:
+def test_advice_is_not_refused_and_its_plan_shows_the_result_of_acting(lake: Lake) -> None:
     rewritten_by_others(lake)
     lake.configure("defaults: {mode: advise}\n")
     assert lake("run", "db.sick").exit_code == 0

@@ -162,7 +162,7 @@ def test_plan_of_chosen_partitions(lake: Lake) -> None:
     assert [b["input_files"] for b in forced["operations"][REWRITE]["plan"]["batches"]] == [2]
 
 
-def test_why_tells_four_different_truths(lake: Lake) -> None:
+def test_why_reports_four_different_truths(lake: Lake) -> None:
     assert why(lake, "db.healthy")["truth"] == "Healthy: no threshold is crossed in any of 1 partition."
     assert why(lake, "db.sick")["truth"] == (
         "Unhealthy: 2 of 3 partitions are due (enough small files to gain from a rewrite)."
@@ -256,7 +256,7 @@ def test_why_shows_every_policy_value_with_its_source(lake: Lake) -> None:
     assert list(shown) == [k.path for k in policy_keys()]
     assert shown["max_run_seconds"] == (7, "tables.'db.s*'")
     assert shown["mode"] == ("act", "command line")
-    assert shown["retry.commit_tries"] == (5, "built-in")
+    assert shown["retry.commit_tries"] == (10, "built-in")
 
 
 def test_why_compares_each_metric_with_its_threshold(lake: Lake) -> None:
@@ -274,7 +274,7 @@ def test_why_compares_each_metric_with_its_threshold(lake: Lake) -> None:
     assert rows["rewrite_data_files.max_files"]["threshold"] is None
 
 
-def test_why_tells_that_a_gain_is_missing(lake: Lake) -> None:
+def test_why_reports_that_a_gain_is_missing(lake: Lake) -> None:
     arguments = (
         "--set",
         "rewrite_data_files.min_excess_files=50",
@@ -304,7 +304,7 @@ def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
     assert crossed == {"rewrite_data_files.delete_ratio_warn"}
 
 
-def test_why_of_young_equality_deletes_tells_their_age(lake: Lake) -> None:
+def test_why_of_young_equality_deletes_reports_their_age(lake: Lake) -> None:
     table = lake.catalog.content[TableId.parse("lake.db.healthy")]
     deletes = replace(
         table.live_files[0], path="mem://d", kind=FileKind.EQUALITY_DELETES, data_sequence_number=2
@@ -375,7 +375,7 @@ def test_brackets_in_a_partition_key_are_printed_as_they_are(lake: Lake) -> None
 
 
 @pytest.mark.parametrize("command", ["tables", "run"])
-def test_name_in_the_configuration_that_no_catalog_lists_is_told(lake: Lake, command: str) -> None:
+def test_name_in_the_configuration_that_no_catalog_lists_is_reported(lake: Lake, command: str) -> None:
     lake.configure(
         "tables: {db.sik: {mode: advise}, lake.db.sick: {mode: advise}, 'db.no*': {mode: advise}}\n"
     )
@@ -437,7 +437,7 @@ def test_observe_reads_again_what_another_version_measured(
     assert len(pinned) == 2
 
 
-def test_observe_of_an_unchanged_table_tells_its_error_after_a_wrong_policy(lake: Lake) -> None:
+def test_observe_of_an_unchanged_table_reports_its_error_after_a_wrong_policy(lake: Lake) -> None:
     lake.json("observe")
     lake.configure("tables: {'lake.db.sick': {layout: {sort_by: [nothing]}}}\n")
     (healthy, sick) = lake.json("observe", exit_code=2)["tables"]

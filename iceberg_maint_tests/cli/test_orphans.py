@@ -70,7 +70,7 @@ def document(result: Result, exit_code: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
-def test_scan_tells_what_would_go_and_moves_nothing(program: Program, lake: Lake) -> None:
+def test_scan_reports_what_would_go_and_moves_nothing(program: Program, lake: Lake) -> None:
     output = Path(lake.folder) / "all.jsonl"
     before = {p: p.stat().st_mtime_ns for p in lake.folder.glob("warehouse/**/*") if p.is_file()}
     found = document(program("scan", "lake.db.t", "--json", "--output", str(output)))
@@ -236,7 +236,7 @@ def owners(session: Session) -> list[tuple[str, str, str]]:
     return [(c["check"], c["status"], c["detail"]) for c in found if c["check"].startswith("owner")]
 
 
-def test_newer_version_in_no_catalog_is_told_by_trash_why_and_doctor(
+def test_newer_version_in_no_catalog_is_shown_by_trash_why_and_doctor(
     program: Program, lake: Lake, session: Session
 ) -> None:
     assert (remembered(session), owners(session)) == (
@@ -253,7 +253,7 @@ def test_newer_version_in_no_catalog_is_told_by_trash_why_and_doctor(
     assert lake.trashed() == 0
 
 
-def test_version_beside_the_log_is_told_by_trash_why_and_doctor(
+def test_version_beside_the_log_is_shown_by_trash_why_and_doctor(
     program: Program, lake: Lake, session: Session
 ) -> None:
     place = newer_version(lake, 2_000, 2)

@@ -34,7 +34,7 @@ def outcomes(document: Any) -> dict[str, str]:
     return {t["table"]: t["operations"][REWRITE]["outcome"] for t in document["tables"]}
 
 
-def test_sick_table_is_healed_and_healthy_one_left_alone(lake: Lake) -> None:
+def test_unhealthy_table_is_healed_and_healthy_one_left_alone(lake: Lake) -> None:
     document = lake.json("run")
     assert outcomes(document) == {"lake.db.healthy": "NO_OP", "lake.db.sick": "IMPROVED"}
     (sick,) = (t for t in document["tables"] if t["table"] == "lake.db.sick")

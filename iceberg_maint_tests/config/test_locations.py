@@ -30,7 +30,7 @@ malformed
         ("/covered/x.db", "ext4"),
     ],
 )
-def test_longest_mount_point_tells_the_file_system(path: str, kind: str) -> None:
+def test_longest_mount_point_decides_the_file_system(path: str, kind: str) -> None:
     assert file_system_of(Path(path), MOUNTS) == kind
 
 

@@ -88,7 +88,7 @@ def test_password_in_an_unknown_address_is_masked_too() -> None:
         ("fs.s3a.access.key = AKIA", "fs.s3a.access.key = ***"),
     ],
 )
-def test_value_of_a_secret_key_is_masked_whoever_knows_it(text: str, masked: str) -> None:
+def test_value_of_a_secret_key_is_masked_in_every_text(text: str, masked: str) -> None:
     """Credentials that a catalog hands out are in no configuration."""
     assert redact(text, ()) == masked
 
@@ -113,7 +113,7 @@ def test_error_without_a_secret_is_raised_as_it_is() -> None:
     assert redact_error(error, {"tok-123"}) is error
 
 
-def test_error_that_tells_a_secret_says_the_same_with_it_masked_and_forgets_its_cause() -> None:
+def test_error_that_contains_a_secret_says_the_same_with_it_masked_and_forgets_its_cause() -> None:
     try:
         try:
             raise OSError("login with tok-123 failed")
@@ -127,7 +127,7 @@ def test_error_that_tells_a_secret_says_the_same_with_it_masked_and_forgets_its_
     assert "tok-123" not in "".join(traceback.format_exception(masked))
 
 
-def test_error_whose_cause_alone_tells_a_secret_forgets_the_cause() -> None:
+def test_error_whose_cause_alone_contains_a_secret_forgets_the_cause() -> None:
     try:
         try:
             raise ValueError("password=hunter2")

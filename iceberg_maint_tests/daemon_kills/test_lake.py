@@ -33,7 +33,7 @@ def behind(lake: Lake, **summary: str) -> None:
     table.append(rows, snapshot_properties=summary)
 
 
-def test_rows_commits_and_batches_are_told_where_they_are_not_as_written(lake: Lake) -> None:
+def test_rows_commits_and_batches_are_reported_where_they_are_not_as_written(lake: Lake) -> None:
     assert not lake.is_healed(NAME)
     assert lake.faults(NAME) == []
     behind(lake, **{BATCH_PROPERTY: "b"})
@@ -43,7 +43,7 @@ def test_rows_commits_and_batches_are_told_where_they_are_not_as_written(lake: L
     assert lake.faults(NAME) == [rows, f"{NAME}: batches committed more than once: ['b']"]
 
 
-def test_commit_of_a_writer_that_is_no_ancestor_any_more_is_told(lake: Lake) -> None:
+def test_commit_of_a_writer_that_is_no_ancestor_any_more_is_reported(lake: Lake) -> None:
     lake.table(NAME).manage_snapshots().rollback_to_snapshot(lake.appends[NAME][0]).commit()
     assert lake.faults(NAME) == [
         f"{NAME}: rows are lost or doubled",
@@ -64,5 +64,5 @@ def test_commit_of_a_writer_that_is_no_ancestor_any_more_is_told(lake: Lake) -> 
         (["/y/bin/java", "-cp", "z", "org.apache.spark.deploy.SparkSubmit"], Victim.JVM),
     ],
 )
-def test_process_is_told_by_its_command(command: list[str], victim: Victim) -> None:
+def test_process_is_identified_by_its_command(command: list[str], victim: Victim) -> None:
     assert _kind(command) is victim

@@ -41,7 +41,7 @@ def test_tick_after_maintenance_requests_nothing(world: World) -> None:
     assert world.engine.written == [(key("d1"),)]
 
 
-def test_partition_that_becomes_sick_again_is_requested_again(world: World) -> None:
+def test_partition_that_becomes_unhealthy_again_is_requested_again(world: World) -> None:
     table = world.catalog.create("db.t")
     table.add("d1", 8)
     world.observe()
@@ -53,7 +53,7 @@ def test_partition_that_becomes_sick_again_is_requested_again(world: World) -> N
     assert world.tick() == {T: [key("d1")]}
 
 
-def test_partition_observed_while_its_run_waits_and_sick_again_when_that_ends_is_requested_again(
+def test_partition_observed_while_its_run_waits_and_unhealthy_again_when_that_ends_is_requested_again(
     world: World,
 ) -> None:
     """Of a partition's check Dagster takes the evaluation that was planned or made last: not the run's own, which

@@ -170,7 +170,7 @@ def test_table_named_as_the_housekeeping_of_another_loads_beside_it(world: World
     assert list(world.tick().values()) == [[key("d1")]] * 3
 
 
-def test_table_that_cannot_be_an_asset_is_left_out_and_told_of(
+def test_table_that_cannot_be_an_asset_is_left_out_and_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A table may be given the very name that the digest of another's makes."""

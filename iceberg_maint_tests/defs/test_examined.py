@@ -20,7 +20,7 @@ def examined_events(world: World) -> list[dg.AssetMaterialization]:
     return [e.materialization for e in events if e.materialization.asset_key == ASSET]
 
 
-def test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_sick_one_stays_missing(
+def test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_unhealthy_one_stays_missing(
     world: World,
 ) -> None:
     table = world.catalog.create("db.t")

@@ -77,7 +77,7 @@ def test_asset_follows_its_data_in_the_same_pool(world: World) -> None:
     assert (asset.partitions_def, asset.pools) == (None, {NAMES.get_pool(T)})
 
 
-def test_observation_tells_what_would_expire_before_it_does(world: World) -> None:
+def test_observation_reports_what_would_expire_before_it_does(world: World) -> None:
     assert world.observe().success
     assert passed(world) == {"manifests": True, "snapshots": False, "orphan_files": False}
     data = world.evaluations("snapshots")[None].metadata
@@ -211,7 +211,7 @@ def test_healthy_housekeeping_is_claimed_though_an_operation_is_off(world: World
     assert last["remove_orphan_files"].startswith("NO_OP, disabled: ")
 
 
-def test_failed_operation_fails_the_run_and_the_others_are_told(world: World) -> None:
+def test_failed_operation_fails_the_run_and_the_others_are_reported(world: World) -> None:
     def broken(*_args: object, **_kwargs: object) -> OrphanWork:
         raise OSError("storage does not answer")
 
@@ -324,7 +324,7 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
     assert checked["looked_for_orphans"] > 0
 
 
-def test_check_tells_the_sign_of_a_second_owner_that_the_last_pass_saw(world: World) -> None:
+def test_check_reports_the_sign_of_a_second_owner_that_the_last_pass_saw(world: World) -> None:
     world.orphans.work = OrphanWork(
         10, 100, 0, 0, unlogged=UnloggedMetadata(2, ("/t/metadata/b", "/t/metadata/a"))
     )

@@ -203,7 +203,7 @@ def test_run_of_a_job_of_others_that_never_beats_is_left_alone(sensor: Sensor) -
     assert sensor.status(run) is dg.DagsterRunStatus.STARTED
 
 
-def test_run_that_ended_meanwhile_keeps_its_end(sensor: Sensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_ended_by_itself_keeps_its_end(sensor: Sensor, monkeypatch: pytest.MonkeyPatch) -> None:
     run = sensor.started()
     sensor.ledger.beats[run.run_id] = T0_MS
     sensor.tick(), sensor.tick()

@@ -251,7 +251,9 @@ def test_partition_healed_by_somebody_else_passes_at_the_next_observation(world:
     assert world.evaluations("small_files")[key("d1")].passed
 
 
-def test_partition_that_got_sick_after_maintenance_fails_against_that_materialization(world: World) -> None:
+def test_partition_that_became_unhealthy_after_maintenance_fails_against_that_materialization(
+    world: World,
+) -> None:
     table = world.catalog.create("db.t")
     table.add("d1", 8)
     world.observe()

@@ -61,7 +61,7 @@ def check(world: World, expected: str) -> None:
     assert "=abc" not in text
 
 
-def test_batch_that_fails_tells_no_secret(careful: World) -> None:
+def test_batch_that_fails_shows_no_secret(careful: World) -> None:
     def refuse(_batch: Batch) -> None:
         raise RAISED[0]
 
@@ -75,7 +75,7 @@ def test_batch_that_fails_tells_no_secret(careful: World) -> None:
 
 
 @pytest.mark.parametrize("error", RAISED, ids=["hiccup", "known"])
-def test_run_that_cannot_reach_the_catalog_tells_no_secret(
+def test_run_that_cannot_reach_the_catalog_shows_no_secret(
     careful: World, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(careful.catalog, "pin", raising(error))
@@ -84,7 +84,7 @@ def test_run_that_cannot_reach_the_catalog_tells_no_secret(
 
 
 @pytest.mark.parametrize("error", RAISED, ids=["hiccup", "known"])
-def test_observation_that_fails_tells_no_secret(
+def test_observation_that_fails_shows_no_secret(
     careful: World, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(careful.catalog, "pin", raising(error))
@@ -92,7 +92,7 @@ def test_observation_that_fails_tells_no_secret(
     check(careful, "s3.secret-access-key=***")
 
 
-def test_sensor_that_cannot_list_tells_no_secret(careful: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sensor_that_cannot_list_shows_no_secret(careful: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(careful.catalog, "tables", raising(RAISED[1]))
     messages = follow_table_list((), careful.runtime, careful.table_list, lambda _: True, lambda: "")
     assert messages[0].startswith("catalog lake does not answer: ICM-104 catalog refuses ***")

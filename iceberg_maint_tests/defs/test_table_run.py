@@ -95,7 +95,7 @@ def test_partition_that_was_only_advised_is_not_materialized(world: World, sick:
     assert not world.evaluations("small_files")[key("d1")].passed
 
 
-def test_materialization_tells_what_was_done_in_numbers(world: World, sick: Table) -> None:
+def test_materialization_reports_what_was_done_in_numbers(world: World, sick: Table) -> None:
     world.maintain(T, key("d1"))
     [event] = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
     metadata = event.materialization.metadata

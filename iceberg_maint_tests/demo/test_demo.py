@@ -20,7 +20,7 @@ RELEASED = 27
 """Metadata files of `weather_by_day` that only expired snapshots referenced."""
 
 
-def test_demo_heals_every_sick_table_and_touches_nothing_else(tmp_path: Path, java, jars) -> None:
+def test_demo_heals_every_unhealthy_table_and_touches_nothing_else(tmp_path: Path, java, jars) -> None:
     environ = {
         k: v for k, v in os.environ.items() if not k.startswith("ICEBERG_MAINT_") and k != "DAGSTER_HOME"
     }

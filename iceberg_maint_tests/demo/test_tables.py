@@ -60,7 +60,7 @@ def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLak
     assert len(left) == tables.ORPHANS
 
 
-def test_lineitem_is_sick_in_both_of_its_specs(small_lake: SmallLake) -> None:
+def test_lineitem_is_unhealthy_in_both_of_its_specs(small_lake: SmallLake) -> None:
     tables.build_lineitem(small_lake.writers)
     parts = small_lake.measure("lineitem").partitions
     by_spec = Counter(p.spec_ids for p in parts.values())

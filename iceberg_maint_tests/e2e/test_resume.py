@@ -134,7 +134,7 @@ def test_verify_proves_what_a_killed_run_had_committed(healed: Healed) -> None:
     assert document["before"]["rows"] == document["after"]["rows"] == FILES_PER_PARTITION
 
 
-def test_history_tells_of_every_killed_run_and_of_every_commit_once(healed: Healed) -> None:
+def test_history_shows_every_killed_run_and_of_every_commit_once(healed: Healed) -> None:
     found = iceberg_maint(["history", "--json"], healed.config)
     records = json.loads(found.stdout)["records"]
     killed = {r["run_id"]: r for r in records if r["run_id"].startswith("killed-")}

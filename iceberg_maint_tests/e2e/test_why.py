@@ -70,7 +70,7 @@ def test_why_of_a_healthy_table(config: Path) -> None:
     assert found["change"].startswith("due once small_files")
 
 
-def test_why_of_a_sick_table(config: Path) -> None:
+def test_why_of_an_unhealthy_table(config: Path) -> None:
     found = why(config, "db.sick")
     assert (found["verdict"], found["reason"], found["last"]) == ("RUN", "small_files", None)
     assert found["truth"].startswith("Unhealthy: 3 of 3 partitions are due (")

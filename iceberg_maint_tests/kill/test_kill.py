@@ -83,7 +83,7 @@ def test_run_that_is_hurt_is_taken_up_by_the_next(suite: Suite, code: str, mode:
 
 
 @pytest.mark.spark
-def test_differences_are_told(suite: Suite) -> None:
+def test_differences_are_reported(suite: Suite) -> None:
     suite.lake.put_back()
     verifier, kind = suite.verifier, Kind.UNPARTITIONED
     operations = point_of("K8").asked(kind)
@@ -100,9 +100,7 @@ def test_differences_are_told(suite: Suite) -> None:
 
 
 @pytest.mark.spark
-def test_case_is_not_good_where_nobody_takes_up_what_was_left(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_case_is_not_good_if_no_run_continues_the_rest(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite_module, "resume", lambda *_: ())
     [row] = suite.round(point_of("K9"), Mode.LOST, [Kind.UNPARTITIONED])
     assert not is_good(row)

@@ -24,7 +24,7 @@ def test_run_is_heard_by_the_databases_clock_until_it_ends(place: Place, ledger:
     assert set(ledger.run_heartbeats()) == {"run-2"}
 
 
-def test_run_whose_end_nobody_told_is_forgotten_after_a_week(place: Place, ledger: SqlLedger):
+def test_run_without_a_reported_end_is_forgotten_after_a_week(place: Place, ledger: SqlLedger):
     ledger.record_run_heartbeat("week-old")
     place.age("icm_run", "beat_ms", 6 * DAY_MS)
     ledger.record_run_heartbeat("new")

@@ -124,7 +124,9 @@ def test_sqlite_that_may_only_be_read_is_wrong_configuration_from_the_first_writ
     writing.close()
 
 
-def test_sqlite_that_may_not_become_a_ledger_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_sqlite_that_may_not_become_a_ledger_is_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     path = tmp_path / "ledger.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE other (x)")
@@ -209,7 +211,7 @@ def test_url_that_is_none_is_refused(url: str):
         SqlLedger(url)
 
 
-def test_postgres_that_nobody_serves_is_refused_in_one_line_without_its_password():
+def test_postgres_without_a_server_is_refused_in_one_line_without_its_password():
     ledger = SqlLedger("postgresql://someone:s3cret@127.0.0.1:1/ledger")
     with pytest.raises(ConfigurationError) as refused:
         ledger.now_ms()

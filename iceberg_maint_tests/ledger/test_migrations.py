@@ -82,7 +82,7 @@ def shape(place: Place) -> dict[str, object]:
     return tables
 
 
-def test_ledger_of_the_first_version_becomes_the_newest_and_tells_no_old_run_again(ledger, place: Place):
+def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_again(ledger, place: Place):
     """A ledger of version 1: the newest one less what came since."""
     lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
     ledger.save_plan(lease, plan_of("day=1"), "run-1")

@@ -73,7 +73,7 @@ def record_for(run_id: str, operation=REWRITE, *outcomes: BatchOutcome):
     return replace(made, run_id=run_id, operation=operation, outcome=replace(made.outcome, batches=batches))
 
 
-def test_run_killed_between_batches_is_told_with_what_it_reported(ledger, lease, place: Place):
+def test_run_killed_between_batches_is_recorded_with_its_reports(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     finish(ledger, lease, start(ledger, lease, "day=2"))
     after = next_lease(ledger, place, lease)
@@ -88,7 +88,7 @@ def test_run_killed_between_batches_is_told_with_what_it_reported(ledger, lease,
     assert all(a.started_ms <= a.ended_ms for a in run.attempts)
 
 
-def test_run_killed_in_a_batch_is_told_once_that_is_settled(ledger, lease, place: Place):
+def test_run_killed_in_a_batch_is_reported_once_that_is_settled(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     swap(ledger, lease, start(ledger, lease, "day=2"))
     after = next_lease(ledger, place, lease)
@@ -111,19 +111,19 @@ def test_files_are_adopted_where_an_earlier_attempt_at_the_batch_wrote_them(ledg
     ]
 
 
-def test_attempt_that_is_still_open_is_not_told(ledger, lease, place: Place):
+def test_attempt_that_is_still_open_is_not_reported(ledger, lease, place: Place):
     start(ledger, lease, "day=1")
     assert ledger.unrecorded_runs(next_lease(ledger, place, lease)) == ()
 
 
-def test_run_that_is_on_record_is_not_told_again(ledger, lease, place: Place):
+def test_run_that_is_on_record_is_not_recorded_again(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     after = next_lease(ledger, place, lease)
     ledger.append_record(record_for("run-1"))
     assert ledger.unrecorded_runs(after) == ()
 
 
-def test_batch_that_ended_and_is_not_in_its_runs_record_is_told(ledger, lease, place: Place):
+def test_batch_that_ended_and_is_not_in_its_runs_record_is_reported(ledger, lease, place: Place):
     """The run was interrupted after the ledger had the end of its second batch, before the run had."""
     finish(ledger, lease, start(ledger, lease, "day=1"))
     finish(ledger, lease, start(ledger, lease, "day=2"))
@@ -136,7 +136,7 @@ def test_batch_that_ended_and_is_not_in_its_runs_record_is_told(ledger, lease, p
     assert ledger.unrecorded_runs(after) == ()
 
 
-def test_commit_settled_before_its_run_wrote_its_record_is_told_after_it(ledger, lease, place: Place):
+def test_commit_settled_before_its_run_wrote_its_record_is_reported_after_it(ledger, lease, place: Place):
     """The run could not tell, a later batch of its own settled it, and the record says as it was."""
     finish(ledger, lease, start(ledger, lease, "day=1"), BatchStatus.UNKNOWN)
     settle_all(ledger, lease, COMMITTED)
@@ -155,7 +155,7 @@ def test_batch_handed_back_is_no_news_beside_its_runs_record(ledger, lease, plac
     assert ledger.unrecorded_runs(next_lease(ledger, place, lease)) == ()
 
 
-def test_run_is_not_told_of_itself_nor_of_other_tables(ledger, lease, place: Place):
+def test_run_is_not_reported_for_itself_nor_of_other_tables(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     assert ledger.unrecorded_runs(lease) == ()
     other = ledger.acquire_lease(OTHER_UUID, "lake.db.other", "run-2", 60, 7)
@@ -164,7 +164,7 @@ def test_run_is_not_told_of_itself_nor_of_other_tables(ledger, lease, place: Pla
     assert ledger.unrecorded_runs(again) == ()
 
 
-def test_commit_settled_after_its_run_was_recorded_is_told_once_it_is_known(ledger, lease, place: Place):
+def test_commit_settled_after_its_run_was_recorded_is_reported_once_it_is_known(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1"))
     finish(ledger, lease, start(ledger, lease, "day=2"), BatchStatus.UNKNOWN)
     unknown = replace(outcome_of(make_batch("day=2")), outcome=OutcomeStatus.UNKNOWN)
@@ -182,7 +182,7 @@ def test_commit_settled_after_its_run_was_recorded_is_told_once_it_is_known(ledg
     assert ledger.unrecorded_runs(after) == ()
 
 
-def test_dead_run_with_an_unknown_commit_is_told_at_once_and_again_when_it_is_known(ledger, lease, place):
+def test_dead_run_with_an_unknown_commit_is_reported_at_once_and_again_when_it_is_known(ledger, lease, place):
     swap(ledger, lease, start(ledger, lease, "day=1"))
     after = next_lease(ledger, place, lease)
     settle_all(ledger, after, UNKNOWN)
@@ -196,7 +196,7 @@ def test_dead_run_with_an_unknown_commit_is_told_at_once_and_again_when_it_is_kn
     assert (run.recorded, [a.settled for a in run.attempts]) == (True, [REJECTED])
 
 
-def test_two_operations_of_one_run_are_told_apart_each_until_its_own_record(ledger, lease, place: Place):
+def test_two_operations_of_one_run_are_distinguished_each_until_its_own_record(ledger, lease, place: Place):
     finish(ledger, lease, start(ledger, lease, "day=1", CONVERT))
     finish(ledger, lease, start(ledger, lease, "day=1", REWRITE))
     after = next_lease(ledger, place, lease)

@@ -24,7 +24,7 @@ def test_every_mutant_changes_what_stands_in_the_source_once() -> None:
     assert faults == []
 
 
-def test_names_are_told_apart_and_there_are_enough() -> None:
+def test_names_are_distinguished_and_there_are_enough() -> None:
     for mutants in LISTS.values():
         assert len({m.name for m in mutants}) == len(mutants) >= 25
 

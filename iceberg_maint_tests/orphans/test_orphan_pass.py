@@ -83,7 +83,7 @@ def test_nothing_is_swept_while_snapshots_are_to_expire(passes: Passes) -> None:
     assert passes.lake.trashed() == 0
 
 
-def test_what_was_swept_before_a_refusal_is_told_with_it(passes: Passes) -> None:
+def test_what_was_swept_before_a_refusal_is_reported_with_it(passes: Passes) -> None:
     passes.run()
     next(p for p in passes.lake.live if p.suffix == ".parquet").unlink()
     outcome = later(passes).run()
@@ -94,7 +94,7 @@ def test_what_was_swept_before_a_refusal_is_told_with_it(passes: Passes) -> None
     assert (batch.counts["swept_files"], batch.counts["trashed_files"]) == (ALL, 0)
 
 
-def test_refusal_that_did_nothing_tells_no_counts_and_backs_off(passes: Passes) -> None:
+def test_refusal_that_did_nothing_has_no_counts_and_backs_off(passes: Passes) -> None:
     nested = passes.lake.folder / "warehouse/db/t/nested/1.metadata.json"
     nested.parent.mkdir()
     nested.write_text('{"table-uuid": "another"}')
@@ -105,7 +105,7 @@ def test_refusal_that_did_nothing_tells_no_counts_and_backs_off(passes: Passes) 
     assert passes.lake.trashed() == 0
 
 
-def test_failure_halfway_tells_what_was_moved(passes: Passes) -> None:
+def test_failure_halfway_reports_what_was_moved(passes: Passes) -> None:
     class Failing(ShiftedStore):
         moved = 0
 
@@ -247,7 +247,7 @@ def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> N
     assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 
 
-def test_trash_that_cannot_be_read_is_not_told_as_empty(passes: Passes) -> None:
+def test_trash_that_cannot_be_read_is_not_reported_as_empty(passes: Passes) -> None:
     passes.run()
     [mark] = passes.lake.folder.rglob(f"{TRASH}/marks/*.jsonl")
 
@@ -302,7 +302,7 @@ def test_file_committed_while_a_pass_dies_is_back_after_the_next(passes: Passes)
     assert (passes.lake.lost(), passes.lake.trashed(), moved > 0) == ([], ALL - 1, True)
 
 
-def test_file_put_back_is_told_before_what_refuses_the_pass(
+def test_file_put_back_is_reported_before_what_refuses_the_pass(
     passes: Passes, caplog: pytest.LogCaptureFixture
 ) -> None:
     passes.run()

@@ -65,7 +65,7 @@ def properties(lake: Lake, **changes: str) -> Target:
 Run = Callable[..., Scan]
 
 
-def test_scan_tells_what_stays_and_why(run: Run) -> None:
+def test_scan_reports_what_stays_and_why(run: Run) -> None:
     found = run()
     assert found.counts.orphan_files == ORPHANS + 1
     assert found.counts.kept == {

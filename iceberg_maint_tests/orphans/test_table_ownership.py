@@ -120,7 +120,9 @@ def test_files_read_whole_for_their_sequence_number_are_limited_and_the_others_n
     assert told(LocalStore(), memo, new, old) == [version(new, 3), version(old, 3)]
 
 
-def test_what_cannot_be_read_is_nobodys_and_what_is_gone_is_left_out(tmp_path: Path, memo: Path) -> None:
+def test_what_cannot_be_read_belongs_to_no_table_and_what_is_gone_is_left_out(
+    tmp_path: Path, memo: Path
+) -> None:
     broken, gone = tmp_path / "v1.metadata.json", tmp_path / "v2.metadata.json"
     for text, why in (("{", "JSONDecodeError"), ('{"table-uuid": "mine"}', "KeyError")):
         broken.write_text(text)

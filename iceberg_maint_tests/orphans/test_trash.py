@@ -72,7 +72,7 @@ def manifest_of(lake: Lake) -> Path:
     return place
 
 
-def test_manifest_tells_what_was_where_and_why(lake: Lake) -> None:
+def test_manifest_reports_what_was_where_and_why(lake: Lake) -> None:
     done = put_into_trash(lake)
     assert done == Trashed(done.marks, ORPHANS + 1, sum(len(b) for b in lake.orphans.values()), 0)
     header, *lines = (json.loads(line) for line in manifest_of(lake).read_text().splitlines())

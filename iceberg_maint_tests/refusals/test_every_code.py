@@ -46,7 +46,7 @@ MADE_REAL = {
     "ICM-127": "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
     "ICM-128": "ledger/test_database.py::test_database_lost_later_is_an_error_with_its_code",
     "ICM-129": "spark/scan/test_staging.py::test_load_planned_table_expired_snapshot_is_stale",
-    "ICM-130": "spark/commit/test_expire_snapshots.py::test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept",
+    "ICM-130": "spark/commit/test_expire_snapshots.py::test_tag_that_went_with_an_expiry_is_reported_and_no_trash_is_swept",
     "ICM-131": "cli/test_dropped_source.py::test_run_is_refused_with_what_to_do",
     "ICM-132": "spark/session/test_executors.py::test_application_that_the_cluster_stops_is_an_error_with_its_cause",
     "ICM-133": "spark/session/test_catalog_access.py::test_class_that_is_missing_is_an_error_that_names_the_jar",

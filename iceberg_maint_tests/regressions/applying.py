@@ -258,7 +258,7 @@ APPLYING = (
             "spark/scan/scan.py",
             ".ignoreResiduals()\n",
             "\n",
-            "spark/scan/test_scan.py::test_delete_that_tells_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
+            "spark/scan/test_scan.py::test_delete_with_statistics_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
         ),
     ),
     Regression(

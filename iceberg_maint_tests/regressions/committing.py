@@ -171,7 +171,7 @@ COMMITTING = (
             "runner/execute.py",
             "    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP\n",
             "    status = OutcomeStatus.IMPROVED\n",
-            "runner/test_maintain.py::test_useless_commit_is_told_and_backs_off",
+            "runner/test_maintain.py::test_useless_commit_is_reported_and_backs_off",
         ),
     ),
     Regression(
@@ -232,7 +232,7 @@ COMMITTING = (
             "defs/lost_runs.py",
             "    if run is not None and run.status is dg.DagsterRunStatus.STARTED:\n",
             "    if run is not None:\n",
-            "defs/test_lost_runs.py::test_run_that_ended_meanwhile_keeps_its_end",
+            "defs/test_lost_runs.py::test_run_that_ended_by_itself_keeps_its_end",
         ),
     ),
     Regression(
@@ -370,7 +370,7 @@ COMMITTING = (
             "    return bool(stale)\n",
             "core/commits/test_gate.py::test_stale_rule_excuses_only_the_violations_that_it_explains",
             "spark/commit/test_gate_identity.py::"
-            "test_source_registered_again_does_not_excuse_a_removal_nobody_planned",
+            "test_source_registered_again_does_not_excuse_a_removal_outside_the_plan",
         ),
     ),
     Regression(

@@ -175,7 +175,7 @@ KEYS_AND_SECRETS = (
             "    return sorted(set(healthy).difference(instance.get_materialized_partitions(key))) if healthy else []\n",
             "    return []\n",
             "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
-            "sick_one_stays_missing",
+            "unhealthy_one_stays_missing",
         ),
     ),
     Regression(
@@ -188,7 +188,7 @@ KEYS_AND_SECRETS = (
             "        if p.reason in _HEALTHY and not p.findings and p.partition in measured.partitions\n",
             "        if p.partition in measured.partitions\n",
             "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
-            "sick_one_stays_missing",
+            "unhealthy_one_stays_missing",
         ),
     ),
     Regression(

@@ -212,7 +212,7 @@ REMOVING = (
             "runner/housekeeping.py",
             "    clocks = checked_clocks(runtime, state, store=True)\n",
             "    clocks = table_clocks(runtime, state, store=True)\n",
-            "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_told_at_the_gate",
+            "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_reported_at_the_gate",
         ),
     ),
     Regression(

@@ -65,7 +65,7 @@ def orphans(verdict: Verdict, reason: Reason, *findings: Finding) -> Decision:
     return Decision(str(TABLE), Operation.REMOVE_ORPHAN_FILES, verdict, reason, 1, (unit,))
 
 
-def test_card_of_a_sick_table_names_its_operations_worst_partitions_sizes_and_proof() -> None:
+def test_card_of_an_unhealthy_table_names_its_operations_worst_partitions_sizes_and_proof() -> None:
     assert table_card(replace(view(7), before=(80, *[0] * 8), proof="Last proof: p.")) == (
         "**7 of 8 partitions are beyond a threshold.** State of 2027-01-15 08:00 UTC.\n\n"
         "- `rewrite_data_files`: last 2027-01-15 08:00 (IMPROVED); next now\n"

@@ -55,7 +55,7 @@ def test_killed_after_its_swap_is_not_repeated() -> None:
     assert world.history("p=a").crashes == 0
 
 
-def test_killed_while_writing_leaves_bytes_told_of_nowhere() -> None:
+def test_killed_while_writing_leaves_bytes_in_no_record() -> None:
     world = World()
     with pytest.raises(Killed):
         world.run(Process(dies="after:record_intent"))

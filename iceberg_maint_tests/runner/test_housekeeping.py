@@ -84,7 +84,7 @@ def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
 
 
 @pytest.mark.parametrize(("days", "stays"), [(0.5, True), (2, False)])
-def test_plan_that_nobody_takes_up_holds_its_snapshot_as_long_as_snapshots_stay(
+def test_plan_that_no_run_continues_holds_its_snapshot_as_long_as_snapshots_stay(
     days: float, stays: bool
 ) -> None:
     """An operation that was turned off, or left to another maintainer, never closes its plan."""
@@ -127,7 +127,9 @@ def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: b
     assert seen.sweeps is not expires
 
 
-def test_expiry_that_took_more_with_it_is_told_and_held_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiry_that_took_more_with_it_is_reported_and_held_for_a_person(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = HousekeepingWorld()
     commit = HousekeepingEngine.commit
 
@@ -187,7 +189,7 @@ def last_record(world: HousekeepingWorld) -> OperationOutcome:
     return record.outcome
 
 
-def test_expiry_whose_process_died_before_it_looked_is_told_and_held_as_any_other(
+def test_expiry_whose_process_died_before_it_looked_is_reported_and_held_as_any_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A tag on a snapshot that expires is set at the moment of the swap, and the process dies after it."""
@@ -277,7 +279,7 @@ def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
     assert world.reconcile() == ()
 
 
-def test_expiry_that_comes_late_is_told_with_what_it_took_though_its_batch_was_planned_again() -> None:
+def test_expiry_that_comes_late_is_reported_with_what_it_took_though_its_batch_was_planned_again() -> None:
     """A tag is set after the request was given up on, and what was planned meanwhile leaves its snapshot out."""
     world = HousekeepingWorld()
     first = world.ids()[0]

@@ -63,7 +63,7 @@ def content(low: int, high: int) -> str:
     return f'{{"file-size-in-bytes":9,"lower-bounds":{bounds[0]},"upper-bounds":{bounds[1]}}}'
 
 
-def test_drifted_partition_is_sorted_and_its_gain_is_told() -> None:
+def test_drifted_partition_is_sorted_and_its_gain_is_reported() -> None:
     world = Drifted()
     done = world.run()
     [batch] = world.batches

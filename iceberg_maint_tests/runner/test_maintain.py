@@ -296,7 +296,7 @@ def test_unknown_commit_that_lands_late_has_one_effect() -> None:
     assert (world.rows(), len(world.writes), world.open_work()) == (rows, 1, (0, 0))
 
 
-def test_useless_commit_is_told_and_backs_off() -> None:
+def test_useless_commit_is_reported_and_backs_off() -> None:
     world = World("a")
 
     def useless(written: object) -> object:

@@ -81,7 +81,7 @@ def test_files_of_an_expiry_that_cannot_be_removed_leave_the_expiry_improved(
     assert outcome.batches[0].counts["released_files"] == 7
 
 
-def test_expiry_without_storage_stands_and_tells_why_its_files_wait(
+def test_expiry_without_storage_stands_and_shows_why_its_files_wait(
     world: HousekeepingWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> Any:

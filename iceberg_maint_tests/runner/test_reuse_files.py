@@ -81,7 +81,7 @@ def test_process_that_dies_again_and_again_at_its_commit_writes_one_batch_of_byt
 
 
 @pytest.mark.parametrize(("step", "committed"), [("before:swap", False), ("after:swap", True)])
-def test_files_are_told_of_once_however_many_died_with_them(step: str, *, committed: bool) -> None:
+def test_files_are_reported_once_however_many_died_with_them(step: str, *, committed: bool) -> None:
     world = World("a", replace(POLICY, retry=replace(POLICY.retry, quarantine_after_crashes=50)))
     for at in ("before:record_try", "before:record_try", step):
         killed_at(world, at)

@@ -232,5 +232,5 @@ def is_loopback(address: str) -> bool:
     ("address", "loopback"),
     [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False), ("::", False)],
 )
-def test_address_of_this_machine_only_is_told_from_others(address: str, loopback: bool) -> None:
+def test_address_of_this_machine_only_is_recognised(address: str, loopback: bool) -> None:
     assert is_loopback(address) is loopback

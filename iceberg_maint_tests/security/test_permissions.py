@@ -36,7 +36,7 @@ def test_ledger_is_made_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o644, False), (0o664, False), (0o646, True)])
-def test_configuration_that_anybody_may_write_is_told(lake: Lake, mode: int, told: bool) -> None:
+def test_configuration_that_others_may_write_is_reported(lake: Lake, mode: int, told: bool) -> None:
     (lake.home / "maint.yaml").chmod(mode)
     assert (
         any("Every user of this machine can write" in w and "maint.yaml" in w for w in warnings(lake)) is told
@@ -44,7 +44,7 @@ def test_configuration_that_anybody_may_write_is_told(lake: Lake, mode: int, tol
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
-def test_ledger_that_others_may_read_is_told(lake: Lake, mode: int, told: bool) -> None:
+def test_ledger_that_others_may_read_is_reported(lake: Lake, mode: int, told: bool) -> None:
     file = lake.home / "ledger.db"
     file.touch()
     file.chmod(mode)

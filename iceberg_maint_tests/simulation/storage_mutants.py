@@ -142,7 +142,7 @@ def expiry_is_settled_as_never_done(patch: pytest.MonkeyPatch) -> None:
 
 @planted(
     "what went with an expiry is looked for whoever settles it",
-    keeping.test_tag_that_went_with_an_expiry_is_told_though_nobody_lived_to_look,
+    keeping.test_tag_that_went_with_an_expiry_is_reported_although_its_process_died,
 )
 def expiry_of_the_dead_lost_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reconciling, "_lost_with", lambda _batch, _location, _state, _runtime: ())
@@ -176,7 +176,8 @@ def pending_manifests_are_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "a young file is no orphan", keeping.test_files_written_lately_are_no_orphans_though_nobody_reaches_them
+    "a young file is no orphan",
+    keeping.test_files_written_lately_are_no_orphans_although_no_snapshot_reaches_them,
 )
 def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:

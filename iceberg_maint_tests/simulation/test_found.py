@@ -173,7 +173,7 @@ def test_lease_given_by_a_ledger_put_back_is_worth_nothing_below_the_fences_of_t
             world.settle_now(table.state, lease)
 
 
-def test_run_that_slept_past_its_lease_is_told_that_another_has_taken_the_table() -> None:
+def test_run_that_slept_past_its_lease_learns_that_another_has_taken_the_table() -> None:
     """Nobody has put the ledger back: who is told so looks for a backup that was never restored."""
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()

@@ -130,7 +130,7 @@ def test_files_of_an_unsettled_commit_are_no_orphans_however_old() -> None:
         assert files <= there(world)
 
 
-def test_files_written_lately_are_no_orphans_though_nobody_reaches_them() -> None:
+def test_files_written_lately_are_no_orphans_although_no_snapshot_reaches_them() -> None:
     with World(0, calm()).alive() as world:
         killed(world, "record_intent", At.KILL_AFTER)
         world.pass_time(HOUR_MS)
@@ -167,7 +167,7 @@ def test_orphans_stay_in_the_trash_for_the_hold() -> None:
             assert len([p for p in world.lake.disk.origin if p in there(world)]) == trashed
 
 
-def test_files_of_a_dead_run_that_nobody_adopts_are_trashed_and_swept() -> None:
+def test_files_of_a_dead_run_that_no_run_adopts_are_trashed_and_swept() -> None:
     with World(0, calm()).alive() as world:
         table = killed(world, "record_intent", At.KILL_AFTER)
         files = written(world)
@@ -201,7 +201,7 @@ def test_files_that_an_orphan_pass_may_be_about_to_move_are_not_adopted() -> Non
         assert table.reach() <= there(world)
 
 
-def test_orphan_pass_stopped_past_its_lease_moves_nothing_that_came_into_use_meanwhile() -> None:
+def test_orphan_pass_stopped_past_its_lease_moves_nothing_that_came_into_use_since() -> None:
     """But for the one file it was stopped at: another engine adds two that were written long ago."""
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()
@@ -279,7 +279,7 @@ def test_expiry_killed_after_its_swap_is_known_by_what_is_gone() -> None:
         assert [a.status for a in world.watch.seen.attempts.values()] == ["DONE"]
 
 
-def test_tag_that_went_with_an_expiry_is_told_though_nobody_lived_to_look() -> None:
+def test_tag_that_went_with_an_expiry_is_reported_although_its_process_died() -> None:
     """A catalog that compares no base takes the tag along; the process dies before it sees that."""
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()

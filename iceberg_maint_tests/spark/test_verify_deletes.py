@@ -194,7 +194,7 @@ def too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("too_many")
-def test_verify_of_a_conversion_of_many_deletes_tells_the_same(sick: Sick) -> None:
+def test_verify_of_a_conversion_of_many_deletes_returns_the_same(sick: Sick) -> None:
     sick.lake.writers.append(sick.load(), [B])
     found = sick.convert(sick.right)
     assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail

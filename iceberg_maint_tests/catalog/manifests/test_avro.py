@@ -209,7 +209,7 @@ TEXTS = {"type": "map", "values": "string"}
 ANY = ["null", "long", "string"]
 
 
-def test_read_columns_block_that_tells_its_size_is_read_and_skipped() -> None:
+def test_read_columns_block_that_states_its_size_is_read_and_skipped() -> None:
     block = number(-2) + number(3) + number(5) + number(300) + number(1) + number(7) + number(0)
     texts = number(-1) + number(6) + number(1) + b"k" + number(3) + b"abc" + number(0)
     data = by_hand([(11, LONGS), (12, TEXTS), (13, LONGS)], block + texts + block)

@@ -104,7 +104,7 @@ def test_blob_of_a_vector_is_part_of_its_entry(tmp_path: Path) -> None:
     assert (entry.content_offset, entry.content_size_bytes, entry.size_bytes) == (4, 31, 1000)
 
 
-def test_float_partitions_are_told_apart_by_their_bits(tmp_path: Path) -> None:
+def test_float_partitions_are_distinguished_by_their_bits(tmp_path: Path) -> None:
     values = (0.0, -0.0, float("nan"))
     found = written(tmp_path, *(File(f"f{n}", (v,)) for n, v in enumerate(values)), by=BY_D)
     once, again = read_entries(IO, found), read_entries(IO, found)

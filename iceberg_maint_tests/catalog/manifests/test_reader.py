@@ -225,7 +225,9 @@ def test_live_entries_file_that_is_gone_or_spoilt_is_refused(
     assert refused.value.code == "ICM-101"
 
 
-def test_live_entries_partitions_of_equal_uuid_fixed_and_decimal_types_are_told_apart(tmp_path: Path) -> None:
+def test_live_entries_partitions_of_equal_uuid_fixed_and_decimal_types_are_distinguished(
+    tmp_path: Path,
+) -> None:
     # Java defines such a type once and refers to it by name, which PyIceberg's own reader cannot resolve.
     types = (UUIDType(), UUIDType(), FixedType(2), FixedType(2), DecimalType(9, 2), DecimalType(9, 2))
     schema = Schema(*(NestedField(n, f"c{n}", t, required=False) for n, t in enumerate(types, 1)))

@@ -172,7 +172,7 @@ def test_commit_applied_to_what_it_was_checked_against_loses_nothing() -> None:
         ),
     ],
 )
-def test_what_others_set_meanwhile_and_went_with_it_is_told(
+def test_what_others_set_and_the_commit_removed_is_reported(
     meanwhile: Callable[[Document], object], told: str
 ) -> None:
     swapped = base()
@@ -189,7 +189,7 @@ def test_what_others_set_meanwhile_and_went_with_it_is_told(
         lambda d: d["properties"].update(owner="x"),
     ],
 )
-def test_what_others_do_meanwhile_elsewhere_is_no_loss(meanwhile: Callable[[Document], object]) -> None:
+def test_what_others_do_elsewhere_is_no_loss(meanwhile: Callable[[Document], object]) -> None:
     swapped = base()
     meanwhile(swapped)
     assert lost_with(WORK, base(), swapped) == ()
@@ -214,7 +214,7 @@ def test_metadata_without_its_snapshots_and_refs_has_expired_them() -> None:
     ],
     ids=["no log", "at the base", "at the base, of old", "raced", "raced twice", "reaches back just so far"],
 )
-def test_log_tells_which_metadata_the_commit_was_applied_to(
+def test_log_reports_which_metadata_the_commit_was_applied_to(
     log: tuple[str, ...], found: str | None, reads: list[str]
 ) -> None:
     """`log` is what was before the table's current metadata, which has expired them."""
@@ -229,7 +229,7 @@ def test_log_tells_which_metadata_the_commit_was_applied_to(
     assert (document and document["properties"]["at"], asked) == (found, reads)
 
 
-def test_log_that_does_not_reach_back_to_the_commit_tells_nothing() -> None:
+def test_log_that_does_not_reach_back_to_the_commit_reports_nothing() -> None:
     with pytest.raises(LookupError, match="the metadata log does not reach back to base"):
         applied_to(WORK, "base", ("expired", "later"), lambda _: planned())
 

@@ -184,7 +184,7 @@ def test_stale_rule_excuses_only_the_violations_that_it_explains() -> None:
     assert not is_stale((moved,))
 
 
-def test_source_moved_by_others_is_stale_and_not_when_a_file_nobody_planned_comes_along() -> None:
+def test_source_moved_by_others_is_stale_and_not_when_a_file_outside_the_plan_comes_along() -> None:
     pinned = table_of(P1, P1)
     base = pinned.commit(File("f1", P2, 1, rows=(1,)), operation="overwrite", without=["f1"])
     base = base.commit(File("f2", P2, 2, rows=(2,)), operation="overwrite", without=["f2"])

@@ -106,7 +106,7 @@ def test_mark_that_is_not_added_is_refused() -> None:
     assert new.rows() != pinned.rows()
 
 
-def test_delete_of_nobodys_plan_that_vanishes_too_is_refused() -> None:
+def test_delete_outside_every_plan_that_vanishes_too_is_refused() -> None:
     pinned = marked().commit(mark("f3", Q1, 6, name="other"), operation="delete")
     intended, _ = merged(pinned, pinned, mark("f1", P1, 5))
     new = pinned.commit(mark("f1", P1, 5), operation="replace", without=["s", "d", "other"])

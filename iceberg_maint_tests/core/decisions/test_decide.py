@@ -54,7 +54,7 @@ def past(**keys: object) -> TableHistory:
     return TableHistory(partitions={"p=a": PartitionHistory(**keys)})  # type: ignore[arg-type]
 
 
-def test_decide_sick_partition_runs_for_its_reason() -> None:
+def test_decide_unhealthy_partition_runs_for_its_reason() -> None:
     found = decide({"p=a": SICK, "p=b": HEALTHY})
     assert (found.verdict, found.reason) == (Verdict.RUN, Reason.SMALL_FILES)
     assert by_partition(found) == {
@@ -257,7 +257,7 @@ def test_decide_requested_waives_back_off_and_not_quarantine() -> None:
     assert decide({"p=a": SICK}, history=held, force=True).verdict is Verdict.RUN
 
 
-def test_decide_quarantine_is_told_before_back_off() -> None:
+def test_decide_quarantine_is_reported_before_back_off() -> None:
     history = past(quarantined=True, not_before_ms=NOW_MS + 1)
     assert decide({"p=a": SICK}, history=history).reason is Reason.QUARANTINED
 
@@ -339,7 +339,7 @@ def test_decide_window_goes_first_to_what_no_other_operation_holds(operation: Op
     assert decide(both, alone, beside=past(quarantined=True)).due()[0].partition == "p=a"
 
 
-def test_decide_tells_what_the_other_operation_decides_within_its_window() -> None:
+def test_decide_reports_what_the_other_operation_decides_within_its_window() -> None:
     policy = policy_of(windows=WindowsPolicy(max_partitions_per_run=1, max_partitions_per_hour=1))
     both = {"p=a": UNDER_OLD, "p=b": UNDER_OLD}
     beside = decide(both, policy, TableHistory(hour_partitions=1), operation=CONVERT).beside

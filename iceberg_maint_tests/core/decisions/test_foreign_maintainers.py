@@ -58,7 +58,7 @@ def state_of(*commits: tuple[str, Mapping[str, str]], location: str = "s3://lake
         ({}, "an engine without a name in the summary"),
     ],
 )
-def test_rewrite_that_is_not_ours_is_told_by_its_marks(summary: dict[str, str], name: str) -> None:
+def test_rewrite_that_is_not_ours_is_recognised_by_its_marks(summary: dict[str, str], name: str) -> None:
     (found,) = foreign_commits(state_of(("append", {}), ("replace", summary)), OWN)
     assert (found.snapshot_id, found.timestamp_ms, found.maintainer) == (2, NOW_MS, name)
 
@@ -93,7 +93,7 @@ def test_row_delta_of_amoro_s_optimizer_is_maintenance_though_it_replaces_nothin
 
 
 @pytest.mark.parametrize(("count", "deletes"), [("3", True), ("0", False)])
-def test_rewrite_tells_whether_delete_files_came_or_went(count: str, deletes: bool) -> None:
+def test_rewrite_reports_whether_delete_files_came_or_went(count: str, deletes: bool) -> None:
     (found,) = foreign_commits(state_of(("replace", SPARK | {"removed-delete-files": count})), OWN)
     assert found.deletes is deletes
 

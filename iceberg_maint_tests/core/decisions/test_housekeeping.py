@@ -54,7 +54,7 @@ def test_expiry_is_due_when_something_may_go() -> None:
     assert (finding.metric, finding.value) == ("expirable_snapshots", 3)
 
 
-def test_owner_who_forbids_removal_is_told_of_even_when_nothing_is_due() -> None:
+def test_owner_who_forbids_removal_is_reported_even_if_nothing_is_due() -> None:
     found = decide(EXPIRE, state_of(properties={"gc.enabled": "false"}), SOME)
     assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.GC_DISABLED)
     assert decide(REGROUP, state_of(properties={"gc.enabled": "false"})).reason is Reason.HEALTHY
@@ -87,7 +87,7 @@ def test_evidence_names_who_holds_snapshots_back() -> None:
         ("strange", {}, False),
     ],
 )
-def test_evidence_tells_of_metadata_files_that_pile_up(
+def test_evidence_shows_metadata_files_that_pile_up(
     name: str, properties: dict[str, str], told: bool
 ) -> None:
     state = state_of(metadata_location=f"file:///t/metadata/{name}", properties=properties)

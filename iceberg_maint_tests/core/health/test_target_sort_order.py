@@ -58,7 +58,7 @@ def test_order_that_turns_to_a_transform_is_claimed_by_no_file() -> None:
     [(SortField(1, "bucket[4]"),), (SortField(4, "identity"),), (SortField(99, "identity"),)],
     ids=["transform", "no order", "dropped"],
 )
-def test_order_that_no_bound_tells_is_none(fields: tuple[SortField, ...]) -> None:
+def test_order_that_no_bound_shows_is_none(fields: tuple[SortField, ...]) -> None:
     assert target_sort_order(state(*fields), LayoutPolicy()) is None
 
 

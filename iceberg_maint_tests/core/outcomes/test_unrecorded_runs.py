@@ -74,7 +74,7 @@ def only(record: Record) -> BatchOutcome:
     return one
 
 
-def test_finished_batches_are_told_as_they_were_reported_and_the_last_as_settled() -> None:
+def test_finished_batches_are_recorded_as_they_were_reported_and_the_last_as_settled() -> None:
     a, b = batch("p=a"), batch("p=b")
     done = reported(a, OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
     record = tell(trace(a, None, done, 90), trace(b, REJECTED, None, 80))
@@ -114,7 +114,7 @@ def test_finished_batches_are_told_as_they_were_reported_and_the_last_as_settled
     assert loads(Record, dumps(record)) == record
 
 
-def test_commit_found_in_the_table_is_told_as_committed() -> None:
+def test_commit_found_in_the_table_is_reported_as_committed() -> None:
     record = tell(trace(batch("p=a"), COMMITTED, None, 90))
     told = only(record)
     assert (told.outcome, told.reason) == (OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
@@ -139,7 +139,7 @@ def test_commit_found_in_the_table_is_judged_from_it(
     assert told.delete_files_removed == removed
 
 
-def test_commit_known_by_its_files_alone_is_told_as_committed_without_a_snapshot() -> None:
+def test_commit_known_by_its_files_alone_is_reported_as_committed_without_a_snapshot() -> None:
     by_file = Settlement(CommitStatus.COMMITTED, None, "its file x is in the table")
     record = tell(trace(batch("p=a", operation=Operation.CONVERT_EQUALITY_DELETES), by_file, None, 40))
     told = only(record)
@@ -147,7 +147,7 @@ def test_commit_known_by_its_files_alone_is_told_as_committed_without_a_snapshot
     assert record.outcome.snapshot_after == 5
 
 
-def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
+def test_commit_that_took_more_with_it_is_reported_as_failed() -> None:
     lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 …", ("tag v on snapshot 1",))
     expiry = replace(batch("p=a"), work=ExpireSnapshots((1,)))
     record = tell(trace(expiry, lost))
@@ -155,7 +155,7 @@ def test_commit_that_took_more_with_it_is_told_as_failed() -> None:
     assert (only(record).message, only(record).snapshot_after) == ("ICM-130 …", None)
 
 
-def test_files_that_were_adopted_are_told_as_that_and_wasted_by_who_wrote_them() -> None:
+def test_files_that_were_adopted_are_reported_as_reused_and_as_wasted_by_their_writer() -> None:
     first = trace(batch("p=a"), REJECTED, None, 90)
     later = replace(first, adopted=True)
     wasted = [b.wasted_bytes for b in tell(first, later, later).outcome.batches]
@@ -169,13 +169,13 @@ def test_files_that_were_adopted_are_told_as_that_and_wasted_by_who_wrote_them()
     assert only(tell(replace(first, settled=COMMITTED))).counts == {}
 
 
-def test_attempt_that_nobody_can_judge_is_told_as_unknown() -> None:
+def test_attempt_that_cannot_be_settled_is_reported_as_unknown() -> None:
     record = tell(trace(batch("p=a"), UNKNOWN, None, 90))
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT)
     assert (only(record).output_files, only(record).wasted_bytes) == (0, 0)
 
 
-def test_unknown_commit_of_a_recorded_run_is_told_again_once_it_is_settled() -> None:
+def test_unknown_commit_of_a_recorded_run_is_reported_again_once_it_is_settled() -> None:
     told = reported(
         batch("p=a"),
         OutcomeStatus.UNKNOWN,
@@ -208,7 +208,7 @@ def test_stale_batch_counts_by_the_one_planned_after_it() -> None:
     assert outcome.partitions == (("p=a", OutcomeStatus.IMPROVED, Reason.SMALL_FILES),)
 
 
-def test_record_told_twice_is_the_same_and_another_settlement_makes_another() -> None:
+def test_record_reported_twice_is_the_same_and_another_settlement_makes_another() -> None:
     one = tell(trace(batch("p=a"), UNKNOWN, None, 90))
     assert tell(trace(batch("p=a"), UNKNOWN, None, 90)) == one
     assert tell(trace(batch("p=a"), REJECTED, None, 90)).record_id != one.record_id

@@ -137,7 +137,7 @@ def test_judge_same_rows_without_a_word_on_the_stored_ones_is_proved() -> None:
     assert judged(ROWS, ROWS, stored=replace(ROWS, algorithm="old")) == (V.PROVED, S.NOT_COMPARABLE)
 
 
-def test_judge_tells_both_fingerprints_when_they_differ() -> None:
+def test_judge_returns_both_fingerprints_if_they_differ() -> None:
     found = judge_commit(COMMIT, Evidence(Side(2, 0, OTHERS), Side(1, 0, ROWS)))
     assert OTHERS.text() in found.detail
     assert ROWS.text() in found.detail

@@ -46,7 +46,7 @@ def test_table_updated_in_the_future_disagrees_and_an_idle_one_does_not(
 
 
 @pytest.mark.parametrize(("newest_ms", "agrees"), [(NOW + MAX_SKEW_MS, True), (NOW + MAX_SKEW_MS + 1, False)])
-def test_time_in_the_ledger_after_now_tells_of_a_clock_that_moved_backwards(
+def test_time_in_the_ledger_after_now_shows_a_clock_that_moved_backwards(
     newest_ms: int, agrees: bool
 ) -> None:
     told = disagreement(replace(EQUAL, mark=ClockMark(newest_ms)))
@@ -69,5 +69,5 @@ def test_earliest_is_the_clock_that_is_behind() -> None:
     assert replace(EQUAL, store_ms=None, ledger_ms=NOW - 3).earliest_ms == NOW - 3
 
 
-def test_time_beyond_the_calendar_is_told_as_a_number() -> None:
+def test_time_beyond_the_calendar_is_shown_as_a_number() -> None:
     assert "this machine 900000000000000000 ms" in str(disagreement(replace(EQUAL, machine_ms=9 * 10**17)))

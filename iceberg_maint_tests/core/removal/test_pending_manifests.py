@@ -61,7 +61,7 @@ def name_of(checkpoint: int, job: str = JOB, operator: str = OPERATOR, suffix: s
         ("stage-3-task-12-manifest-0a0a0a0a-0000-4000-8000-000000000000.avro", False, False),
     ],
 )
-def test_name_tells_a_manifest_of_a_flink_job(name: str, *, is_manifest: bool, full: bool) -> None:
+def test_name_identifies_a_manifest_of_a_flink_job(name: str, *, is_manifest: bool, full: bool) -> None:
     pending = PendingManifests(state_of(flink(1, job="job-7")))
     assert (pending.is_manifest(name), pending.has_full_name(name)) == (is_manifest, full)
 

@@ -40,7 +40,7 @@ def test_folder_without_flink_says_how_to_get_it(tmp_path: Path) -> None:
         flink_home(config, tmp_path)
 
 
-def test_job_is_told_its_script_and_binds_to_loopback(tmp_path: Path) -> None:
+def test_job_gets_its_script_and_binds_to_loopback(tmp_path: Path) -> None:
     home = java(tmp_path, "import os, sys; print(os.environ['FLINK_CONF_DIR'], sys.argv[-2:])")
     folder = tmp_path / "flink"
     with started(home, folder, "SELECT 1;\n") as job:

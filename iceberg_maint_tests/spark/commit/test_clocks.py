@@ -91,7 +91,7 @@ def test_machine_and_ledger_a_month_ahead_of_the_store_expire_nothing(
     assert keeper.run(name, EXPIRE, days=0).reason is not Reason.CLOCKS_DISAGREE
 
 
-def test_clock_set_after_the_plan_is_told_at_the_gate(keeper: Keeper, young: tuple[str, Any]) -> None:
+def test_clock_set_after_the_plan_is_reported_at_the_gate(keeper: Keeper, young: tuple[str, Any]) -> None:
     """The plan was made by clocks that agreed on a month later; one of them is put right before the swap."""
     name, _ = young
     keeper.ledger_clock = SetClock(now_ms(keeper, name) + 30 * DAY_MS)

@@ -136,7 +136,7 @@ def test_tag_set_after_the_plan_is_respected(keeper: Keeper, workshop: Workshop)
     assert second not in ids(keeper, name)
 
 
-def test_appends_meanwhile_do_not_stop_the_expiry(keeper: Keeper, workshop: Workshop) -> None:
+def test_concurrent_appends_do_not_stop_the_expiry(keeper: Keeper, workshop: Workshop) -> None:
     name, table = grown(workshop, 3)
     keeper.before_commit = lambda _batch: append(workshop, table, 9)
     outcome = keeper.run(name, EXPIRE, days=1)
@@ -145,7 +145,7 @@ def test_appends_meanwhile_do_not_stop_the_expiry(keeper: Keeper, workshop: Work
     assert len(workshop.writers.rows(name)) == 4
 
 
-def test_owner_who_turns_removal_off_meanwhile_is_respected(keeper: Keeper, workshop: Workshop) -> None:
+def test_owner_who_turns_removal_off_after_the_plan_is_respected(keeper: Keeper, workshop: Workshop) -> None:
     name, _ = grown(workshop, 3)
     keeper.before_commit = lambda _batch: workshop.sql(
         f"alter table {name} set tblproperties ('gc.enabled'='false')"
@@ -324,7 +324,7 @@ def careless(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, meanwhile: Cal
     monkeypatch.setattr(workshop.catalog, "checks_commit_base", False)
 
 
-def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
+def test_tag_that_went_with_an_expiry_is_reported_and_no_trash_is_swept(
     keeper: Keeper, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Set between the check and the swap, on a snapshot that expires, where the catalog compares nothing."""
@@ -348,7 +348,7 @@ def test_tag_that_went_with_an_expiry_is_told_and_no_trash_is_swept(
     assert not seen.sweeps
 
 
-def test_tag_that_went_with_an_expiry_is_told_by_who_settles_it(
+def test_tag_that_went_with_an_expiry_is_reported_by_the_run_that_settles_it(
     keeper: Keeper, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the other reader, from the metadata log as Iceberg has written it; others have committed since."""

@@ -319,7 +319,7 @@ def test_source_registered_again_with_its_sequence_number_and_other_row_ids_is_s
     assert "first row id 3, was 0" in result.message
 
 
-def test_source_registered_again_does_not_excuse_a_removal_nobody_planned(writers: Writers) -> None:
+def test_source_registered_again_does_not_excuse_a_removal_outside_the_plan(writers: Writers) -> None:
     name = new_name()
     table = writers.create(name)
     for row in (A, B, C):

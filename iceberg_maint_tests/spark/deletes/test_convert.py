@@ -210,7 +210,7 @@ def test_convert_that_the_driver_has_no_memory_for_is_refused_with_both_numbers(
     assert (refusal.value.code, "raise spark.driver.memory" in refusal.value.fix) == ("ICM-124", True)
 
 
-def test_convert_that_runs_out_of_memory_tells_how_far_it_came(
+def test_convert_that_runs_out_of_memory_reports_how_far_it_came(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Spark ends it: a task that gets no memory fails, and with it the job."""

@@ -61,7 +61,7 @@ def test_merge_beside_an_append_and_another_delete_is_committed(shop: Workshop) 
     assert deletes_of(shop, name)[a] == Counter({POSITIONS: 2})
 
 
-def test_merge_of_a_data_file_that_was_rewritten_meanwhile_is_stale(shop: Workshop) -> None:
+def test_merge_of_a_data_file_that_was_rewritten_since_is_stale(shop: Workshop) -> None:
     name, _, _ = twice_marked(shop)
     batch = shop.batch(name)
     done = shop.engine.write(batch, FULL)
@@ -106,7 +106,7 @@ def test_second_deletion_vector_of_a_file_is_stale(shop: Workshop) -> None:
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
 
 
-def test_file_that_came_meanwhile_with_an_old_number_makes_a_partition_scoped_drop_stale(
+def test_file_added_since_with_an_old_number_makes_a_partition_scoped_drop_stale(
     shop: Workshop,
 ) -> None:
     name = table(shop, range(10), range(10, 20), range(20, 30))

@@ -120,7 +120,7 @@ DIFFERENT: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values"), DIFFERENT, ids=[kind for kind, _ in DIFFERENT])
-def test_fingerprint_tells_values_apart_null_and_empty_included(
+def test_fingerprint_distinguishes_values_null_and_empty_included(
     spark: SparkSession, kind: str, values: list[str]
 ) -> None:
     rows = ", ".join(f"({number}, cast({value} as {kind}))" for number, value in enumerate(values))
@@ -157,7 +157,7 @@ def test_fingerprint_of_kept_rows_only(spark: SparkSession) -> None:
 
 
 @not_on_spark_3("it has no variant")
-def test_fingerprint_variant_tells_types_and_values_apart(spark: SparkSession) -> None:
+def test_fingerprint_variant_distinguishes_types_and_values(spark: SparkSession) -> None:
     texts = ["1", "1.0", '"1"', "null", '{"a": 1}', "[1]"]
     rows = ", ".join(f"(parse_json('{text}'))" for text in texts)
     frame = spark.sql(f"select * from values {rows}, (cast(null as variant)) as t(x)")

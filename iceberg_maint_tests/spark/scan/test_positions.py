@@ -52,7 +52,7 @@ def test_parse_of_a_damaged_blob_is_refused() -> None:
         positions.parse(b"\0" * 16)
 
 
-def test_fingerprint_tells_files_and_positions_apart_and_adds_up() -> None:
+def test_fingerprint_distinguishes_files_and_positions_and_adds_up() -> None:
     a, b = {"x": BitMap64([1, 2])}, {"y": BitMap64([1])}
     assert positions.fingerprint(a) + positions.fingerprint(b) == positions.fingerprint({**a, **b})
     assert positions.fingerprint({"x": BitMap64([1]), "y": BitMap64([1, 2])}) != positions.fingerprint(

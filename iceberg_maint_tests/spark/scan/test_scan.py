@@ -18,7 +18,7 @@ def workshop(spark: SparkSession, lake_dir: Path) -> Workshop:
     return workshop_of(spark, lake_dir)
 
 
-def test_delete_that_tells_of_other_columns_than_its_keys_applies_in_a_pruned_scan(
+def test_delete_with_statistics_of_other_columns_than_its_keys_applies_in_a_pruned_scan(
     workshop: Workshop,
 ) -> None:
     """As a CDC writer leaves them: whole rows, of which one column is the key."""

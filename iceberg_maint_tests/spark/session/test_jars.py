@@ -129,7 +129,7 @@ def test_ivy_fetch_passes_java_options_and_the_exact_coordinate(tmp_path: Path) 
     assert "-notransitive" in arguments
 
 
-def test_ivy_fetch_tries_the_pem_bundle_when_java_trusts_nobody(
+def test_ivy_fetch_tries_the_pem_bundle_when_java_has_no_trusted_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("iceberg_maint.spark.session.jars.SYSTEM_TRUST_STORES", ())

@@ -220,7 +220,7 @@ def test_check_conf_unsafe_session_is_refused(change: dict[str, str], testing: b
 
 
 @pytest.mark.spark
-def test_check_session_built_by_us_passes_and_tells_its_versions(spark: SparkSession) -> None:
+def test_check_session_built_by_us_passes_and_returns_its_versions(spark: SparkSession) -> None:
     check_session(spark)
     found = versions(spark)
     assert (found["spark"], found["iceberg"]) == (

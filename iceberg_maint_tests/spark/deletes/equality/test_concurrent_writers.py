@@ -41,19 +41,19 @@ def heal(way: Way, twin: Twin, write: Callable[[], object]) -> None:
     assert twin.applied_equality_deletes() == set()
 
 
-def test_append_meanwhile_is_kept_even_of_a_deleted_key(way: Way) -> None:
+def test_concurrent_append_is_kept_even_of_a_deleted_key(way: Way) -> None:
     twin = sick(way)
     heal(way, twin, lambda: twin.append({"k": 1}, {"k": 7}))
     assert twin.tags() == [2, 3, 5, 6, 7, 8]
 
 
-def test_upsert_meanwhile_is_kept_with_its_delete(way: Way) -> None:
+def test_concurrent_upsert_is_kept_with_its_delete(way: Way) -> None:
     twin = sick(way)
     heal(way, twin, lambda: twin.upsert(["k"], {"k": 1}, {"k": 2}))
     assert twin.tags() == [3, 5, 6, 7, 8]
 
 
-def test_equality_delete_and_append_meanwhile_bring_nothing_back(way: Way) -> None:
+def test_concurrent_equality_delete_and_append_bring_nothing_back(way: Way) -> None:
     """apache/iceberg#10312: a rewrite of every older file takes the newer delete along."""
     twin = sick(way)
 
@@ -65,20 +65,20 @@ def test_equality_delete_and_append_meanwhile_bring_nothing_back(way: Way) -> No
     assert twin.tags() == [3, 5, 6, 7]
 
 
-def test_equality_delete_alone_meanwhile_is_kept(way: Way) -> None:
+def test_concurrent_equality_delete_alone_is_kept(way: Way) -> None:
     twin = sick(way)
     heal(way, twin, lambda: twin.delete({"k": 2}, {"k": 5}))
     assert twin.tags() == [3, 6]
 
 
-def test_position_delete_meanwhile_is_kept(way: Way) -> None:
+def test_concurrent_position_delete_is_kept(way: Way) -> None:
     """A deletion vector in place of one with more positions would bring rows back."""
     twin = sick(way)
     heal(way, twin, lambda: twin.delete_rows(2, 5))
     assert twin.tags() == [3, 6]
 
 
-def test_compaction_meanwhile_is_kept(way: Way) -> None:
+def test_concurrent_compaction_is_kept(way: Way) -> None:
     """Our files are gone by the commit; the run plans again on what is there."""
     twin = sick(way)
     call = (
@@ -89,7 +89,7 @@ def test_compaction_meanwhile_is_kept(way: Way) -> None:
     assert twin.tags() == [2, 3, 5, 6]
 
 
-def test_new_partition_spec_meanwhile_moves_no_row_into_a_delete(way: Way) -> None:
+def test_concurrent_new_partition_spec_moves_no_row_into_a_delete(way: Way) -> None:
     """What is written again must not come into the scope of a delete it was not in."""
     twin = way.create("tag int, k int, p int")
     twin.append({"k": 1, "p": 1}, {"k": 2, "p": 1})
@@ -104,7 +104,7 @@ def test_new_partition_spec_meanwhile_moves_no_row_into_a_delete(way: Way) -> No
     assert twin.tags() == [2]
 
 
-def test_new_key_column_meanwhile_changes_no_row(way: Way) -> None:
+def test_concurrent_new_key_column_changes_no_row(way: Way) -> None:
     twin = sick(way)
 
     def others() -> None:
