@@ -55,7 +55,7 @@ def limits(tables: int) -> dict[str, float]:
         "tables_unchanged": 1 + 3 * scale,
         "observe_cold": 1 + 60 * scale,
         "large_measure_after_commit": 1.0,
-        "large_plan_of_one_partition": 1.0,
+        "large_live_files_of_one_partition": 1.0,
     }
 
 
@@ -164,7 +164,7 @@ def _large(config: Path) -> dict[str, Any]:
     state = catalog.pin(table)
     measured = timed("measure", lambda: catalog.measure(state, RewriteDataFilesPolicy()))
     key = next(iter(measured.partitions))
-    timed("plan_of_one_partition", lambda: catalog.live_files(state, [key]))
+    timed("live_files_of_one_partition", lambda: catalog.live_files(state, [key]))
     return {"cpu": cpu, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
