@@ -203,15 +203,20 @@ def test_half_done_run_of_old_commit_is_finished_and_done_batch_is_not_repeated(
     assert files == {"2026-01-01": 1, "2026-01-02": 1, "2026-01-03": 1}
 
 
+def adopted_files(operation: dict[str, Any]) -> list[int]:
+    """The number of adopted files of each batch."""
+    return [batch["counts"].get("adopted_files", 0) for batch in operation["batches"]]
+
+
 def test_files_of_young_old_attempt_are_adopted(opened: Opened) -> None:
     old, operation = opened.expected["half_done"]["events"], opened.operation("events")
-    assert [b["counts"] for b in operation["batches"]] == [{"adopted_files": 1} if old["resumed"] else {}, {}]
+    assert adopted_files(operation) == [int(old["resumed"]), 0]
     assert (set(old["written"]) <= _live_files("events")) is old["resumed"]
 
 
 def test_files_of_aged_old_attempt_are_written_again(opened: Opened) -> None:
     old, operation = opened.expected["half_done"]["tried"], opened.operation("tried")
-    assert [b["counts"] for b in operation["batches"]] == [{}, {}]
+    assert adopted_files(operation) == [0, 0]
     assert not set(old["written"]) & _live_files("tried")
     assert all(Path(p.removeprefix("file:")).exists() for p in old["written"])
 
