@@ -26,6 +26,8 @@ _MANIFEST = ".m0"
 class ProcessStore:
     """`ports.storage.Store` over the lake's disk."""
 
+    at_once = 1
+
     def __init__(self, process: Process) -> None:
         self._process = process
         self._disk: Disk = process.world.lake.disk
