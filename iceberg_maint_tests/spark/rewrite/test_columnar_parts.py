@@ -55,6 +55,10 @@ def test_bins_large_tasks_are_alone_and_small_ones_share() -> None:
     assert [len(members) for members in bins([1000] * 100, 2)] == [25] * 4
 
 
+def test_bins_of_tasks_without_bytes_are_not_empty() -> None:
+    assert bins([0, 0, 0], 2) == [[0, 1, 2]]
+
+
 def test_attempts_of_a_task_write_different_files() -> None:
     first = "file:/lake/t/data/p=-0-/00003-0-c0ffee-00001.parquet"
     assert of_attempt(first, 0) == first

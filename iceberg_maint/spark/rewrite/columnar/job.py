@@ -43,7 +43,8 @@ def bins(sizes: Sequence[int], parallelism: int) -> list[list[int]]:
         load, number = heapq.heappop(loads)
         chosen[number].append(index)
         heapq.heappush(loads, (load + sizes[index], number))
-    return sorted(chosen, key=lambda members: -sum(sizes[i] for i in members))
+    # Tasks without bytes share one bin and leave others empty.
+    return sorted(filter(None, chosen), key=lambda members: -sum(sizes[i] for i in members))
 
 
 def run_tasks(bridge: Bridge, worker: Worker, tasks: Sequence[str], sizes: Sequence[int]) -> list[str]:
