@@ -25,7 +25,7 @@ from iceberg_maint.report.formatting import (
     sentence,
     size,
 )
-from iceberg_maint.report.grid import Column, draw_grid, write
+from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import draw_housekeeping
 from iceberg_maint.report.why_page import draw_metrics
 from iceberg_maint.report.work import work_of
@@ -125,7 +125,7 @@ def draw_health(console: Console, measured: Measured) -> None:
         for key, part in worst[:SHOWN_PARTITIONS]
     ]
     draw_grid(console, _HEALTH, rows)
-    _and_more(console, len(worst))
+    draw_more(console, len(worst) - SHOWN_PARTITIONS)
 
 
 def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
@@ -185,7 +185,7 @@ def draw_explanation(console: Console, why: TableExplanation) -> None:
         draw_metrics(console, p, 2)
         if p.change:
             write(console, f"  to change the decision: {escape(p.change)}")
-    _and_more(console, len(why.partitions))
+    draw_more(console, len(why.partitions) - SHOWN_PARTITIONS)
     for operation in why.housekeeping:
         draw_housekeeping(console, operation, _COLOURS)
     console.print()
@@ -237,8 +237,3 @@ def _batch_row(b: BatchOutcome) -> list[str]:
         duration(b.seconds),
         proof,
     ]
-
-
-def _and_more(console: Console, count: int) -> None:
-    if count > SHOWN_PARTITIONS:
-        console.print(f"… and {count - SHOWN_PARTITIONS} more (--json shows all)")

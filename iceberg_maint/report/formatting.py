@@ -75,8 +75,7 @@ def partitions_text(partitions: Sequence[str]) -> str:
     """Up to three partition keys, and how many more there are."""
     if tuple(partitions) == (WHOLE_TABLE,):
         return "the whole table"
-    more = f" and {number(len(partitions) - 3)} more" if len(partitions) > 3 else ""
-    return ", ".join(partitions[:3]) + more
+    return shortened(partitions, 3)
 
 
 def shortened(names: Sequence[str], limit: int = 5) -> str:

@@ -14,6 +14,8 @@ from itertools import zip_longest
 from rich.console import Console
 from rich.text import Text
 
+from iceberg_maint.report import formatting
+
 _GAP = "  "
 _MIN_PROSE = 24
 """Width below which prose is not wrapped further."""
@@ -141,3 +143,9 @@ def _draw_blocks(
         rest = Text(", ").join(values)
         for line in _wrapped(console, rest, console.width - len(margin) - 4):
             _print(console, Text(margin + "    ") + line)
+
+
+def draw_more(console: Console, count: int) -> None:
+    """Says how many rows are not drawn; nothing if there are none."""
+    if count > 0:
+        write(console, f"[dim]… and {formatting.number(count)} more (--json shows all)[/]")

@@ -23,7 +23,7 @@ from iceberg_maint.core.planning.work import (
     writer_reason,
 )
 from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
-from iceberg_maint.report.grid import Column, draw_grid, write
+from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import planned_housekeeping
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.status import Status, coloured, status_of
@@ -105,7 +105,7 @@ def draw_plans(
     if rows:
         console.print()
         draw_grid(console, _BATCHES, rows[:SHOWN_BATCHES])
-        _more(console, len(rows) - SHOWN_BATCHES)
+        draw_more(console, len(rows) - SHOWN_BATCHES)
     for line in dict.fromkeys(
         f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := writer_reason(batch.work))
     ):
@@ -187,9 +187,4 @@ def _draw_delayed(console: Console, parts: Sequence[PlanPart]) -> None:
     console.print()
     write(console, "not in this plan:")
     draw_grid(console, _DELAYED, list(rows.values())[:SHOWN_PARTITIONS])
-    _more(console, len(rows) - SHOWN_PARTITIONS)
-
-
-def _more(console: Console, count: int) -> None:
-    if count > 0:
-        write(console, f"[dim]… and {number(count)} more (--json shows all)[/]")
+    draw_more(console, len(rows) - SHOWN_PARTITIONS)

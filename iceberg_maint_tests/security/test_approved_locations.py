@@ -220,6 +220,15 @@ def test_table_that_names_a_foreign_location_is_refused_and_nothing_there_is_rea
         assert "approved_locations" in str(refused.value), spelling
 
 
+def test_access_to_a_watched_folder_fails_the_watch(lake: Lake) -> None:
+    secret = lake.foreign / "secret.parquet"
+    secret.write_bytes(b"secret")
+    with pytest.raises(AssertionError), no_access_to(lake.foreign):
+        secret.read_bytes()
+    with pytest.raises(AssertionError), no_access_to(lake.foreign):
+        secret.unlink()
+
+
 def test_hostile_tables_are_more_than_two_hundred(lake: Lake) -> None:
     assert len(PLACES) * len(lake.spellings()) == 216
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from iceberg_maint.core.model.location import WRITE_PATHS, claim_of
+from iceberg_maint.core.model.location import claim_of
 from iceberg_maint.core.model.table_state import TableState
 
 LOCATION_PROVIDER = "write.location-provider.impl"
@@ -48,10 +48,9 @@ def is_prefix(text: str) -> bool:
 def locations_of(state: TableState) -> tuple[str, ...]:
     """Returns the locations that a pinned table's metadata names: of its files to come, of its metadata and
     of its manifests."""
-    properties = tuple(state.properties[p] for p in WRITE_PATHS if state.properties.get(p))
     manifests = tuple(manifest.path for manifest in state.manifests)
     lists = tuple(snapshot.manifest_list for snapshot in state.snapshots if snapshot.manifest_list)
-    return (*claim_of(state).locations, *properties, *lists, *manifests)
+    return (*claim_of(state).locations, *lists, *manifests)
 
 
 def _parsed(location: str) -> tuple[str, str, str] | None:

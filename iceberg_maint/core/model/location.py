@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 from iceberg_maint.core.model.table_state import TableState
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(.*)", re.DOTALL)
-WRITE_PATHS = (
+_WRITE_PATHS = (
     "write.data.path",
     "write.object-storage.path",
     "write.folder-storage.path",
@@ -150,7 +150,7 @@ def claim(
     """Returns the locations that a table claims: its location, the paths in its properties, the folder of
     its metadata file, and other folders that hold its files."""
     folder = metadata_location.rpartition("/")[0]
-    write_paths = [properties[p] for p in WRITE_PATHS if properties.get(p)]
+    write_paths = [properties[p] for p in _WRITE_PATHS if properties.get(p)]
     return Claim(table, table_uuid, tuple(dict.fromkeys((location, *write_paths, folder, *folders))))
 
 

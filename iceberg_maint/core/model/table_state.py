@@ -44,10 +44,6 @@ class Snapshot:
     manifest_list: str
     schema_id: int | None = None
 
-    def is_of(self, installation: str) -> bool:
-        """Returns whether this installation made the snapshot."""
-        return made_by(self.summary, installation)
-
 
 def made_by(summary: Mapping[str, str], installation: str) -> bool:
     """Returns whether this installation made the commit with this summary. Commits of versions that wrote no
@@ -158,7 +154,11 @@ class TableState:
         the commits of this installation count."""
         fenced = (s for s in self.snapshots if FENCE_PROPERTY in s.summary)
         return max(
-            (int(s.summary[FENCE_PROPERTY]) for s in fenced if installation is None or s.is_of(installation)),
+            (
+                int(s.summary[FENCE_PROPERTY])
+                for s in fenced
+                if installation is None or made_by(s.summary, installation)
+            ),
             default=0,
         )
 
