@@ -74,8 +74,8 @@ def test_wrong_receiver_is_refused_with_its_path(text, message):
 
 
 def test_unknown_key_of_a_receiver_is_refused_with_the_nearest():
-    with pytest.raises(ConfigurationError, match=r"ownes is unknown\. Did you mean owners\?"):
-        section("{kind: slack, url: {env: URL}, ownes: [a]}")
+    with pytest.raises(ConfigurationError, match=r"ownerz is unknown\. Did you mean owners\?"):
+        section("{kind: slack, url: {env: URL}, ownerz: [a]}")
 
 
 def test_unknown_kind_of_receiver_is_refused():
