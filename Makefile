@@ -165,6 +165,13 @@ PROMETHEUS := prometheus
 test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
 	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
 
+# A real Alertmanager: Debian's package has this name, a release of the project is `alertmanager`.
+ALERTMANAGER := prometheus-alertmanager
+
+.PHONY: test-alerts
+test-alerts: setup  ## every kind of alert through a real Alertmanager, sent once and ended once (ALERTMANAGER=prometheus-alertmanager)
+	$(PY) -m iceberg_maint_tests.alerts --alertmanager $(ALERTMANAGER)
+
 KILLS     := 20
 KILL_SEED := 1
 

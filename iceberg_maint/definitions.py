@@ -9,11 +9,13 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
 
 from iceberg_maint import wiring
+from iceberg_maint.alerts.alert_pass import run_alert_pass
 from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
@@ -42,6 +44,7 @@ def definitions_from(
     )
     config = load_config(None, environ)
     runtime = wiring.build(config)
+    receivers = wiring.alert_receivers(config)
     listed = environ.get(TABLE_LIST_VARIABLE)
     table_list = Path(listed) if listed else config.home / "tables.json"
     return build_definitions(
@@ -53,6 +56,7 @@ def definitions_from(
         shard=parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
         webserver_url=environ.get(URL_VARIABLE) or None,
         configuration=configuration,
+        alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
     )
 
 

@@ -48,6 +48,7 @@ CODES: dict[str, str] = {
     "ICM-142": "a receiver is configured whose client library is not installed",
     "ICM-143": "an entry of the audit log was removed, changed, moved or replaced",
     "ICM-144": "the audit log cannot be written",
+    "ICM-151": "a receiver of alerts did not take the messages",
     "ICM-155": "a table names a location outside the approved locations of its catalog",
 }
 

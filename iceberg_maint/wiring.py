@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from iceberg_maint.runner.assess import stored_observation
 from iceberg_maint.runner.runtime import LazyEngine, PolicyFor, Runtime, SessionFactory, SparkAccess
 
 if TYPE_CHECKING:
+    from iceberg_maint.alerts.alert_pass import ConfiguredReceiver
     from iceberg_maint.audit.folder import Folder
     from iceberg_maint.audit.log import AuditLog
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
@@ -185,6 +186,20 @@ def ledger_totals(runtime: Runtime, max_tables: int) -> LedgerTotals:
         TableLabels(max_tables),
         runtime.clock.monotonic_seconds,
     )
+
+
+def alert_receivers(config: Config) -> Mapping[str, ConfiguredReceiver]:
+    """The configured receivers of alerts by name. Opens no connection."""
+    from iceberg_maint.alerts.alert_pass import ConfiguredReceiver
+    from iceberg_maint.alerts.receivers import make_receiver
+
+    if config.alerts is None:
+        return {}
+    seconds = config.alerts.timeout_seconds
+    return {
+        name: ConfiguredReceiver(r.owners, partial(make_receiver, r.receiver, seconds))
+        for name, r in config.alerts.receivers.items()
+    }
 
 
 def _row_types() -> RowTypes:

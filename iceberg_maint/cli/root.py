@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("pause", "End a pause."),
     "release": ("pause", "Release partitions from quarantine and back-off."),
     "report": ("history", "Report on the fleet from stored health and records."),
+    "alerts": ("alerts", "Show the open alerts, send them, test a receiver."),
     "telemetry": ("telemetry", "Serve the metrics of the fleet to Prometheus, list the series."),
     "audit": ("audit", "Check the audit log."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -99,6 +99,66 @@ class AuditSection(_Section):
     required: bool = False
 
 
+class SlackSection(_Section):
+    """`alerts.receivers.NAME` of kind slack."""
+
+    kind: Literal["slack"]
+    url: Reference
+    owners: list[str] = Field(default_factory=list)
+
+
+class WebhookSection(_Section):
+    """`alerts.receivers.NAME` of kind webhook."""
+
+    kind: Literal["webhook"]
+    url: Reference
+    headers: dict[str, Reference] = Field(default_factory=dict)
+    owners: list[str] = Field(default_factory=list)
+
+
+class EmailSection(_Section):
+    """`alerts.receivers.NAME` of kind email."""
+
+    kind: Literal["email"]
+    host: Reference
+    port: int = 587
+    sender: Reference
+    to: list[str]
+    user: Reference | None = None
+    password: Reference | None = None
+    tls: bool = True
+    owners: list[str] = Field(default_factory=list)
+
+
+class AlertmanagerSection(_Section):
+    """`alerts.receivers.NAME` of kind alertmanager."""
+
+    kind: Literal["alertmanager"]
+    url: Reference
+    headers: dict[str, Reference] = Field(default_factory=dict)
+    owners: list[str] = Field(default_factory=list)
+
+
+ReceiverSection = Annotated[
+    SlackSection | WebhookSection | EmailSection | AlertmanagerSection, Field(discriminator="kind")
+]
+
+
+class AlertsSection(_Section):
+    """`alerts`."""
+
+    timeout_seconds: float = 5.0
+    receivers: dict[str, ReceiverSection] = Field(default_factory=dict)
+
+
+ALERT_RECEIVERS: dict[str, type[BaseModel]] = {
+    "slack": SlackSection,
+    "webhook": WebhookSection,
+    "email": EmailSection,
+    "alertmanager": AlertmanagerSection,
+}
+"""The sections of the receivers of alerts, by kind."""
+
 RECEIVERS: dict[str, type[BaseModel]] = {
     "prometheus": PrometheusSection,
     "otlp": OtlpSection,
@@ -117,6 +177,7 @@ class Document(_Section):
     spark: SparkSection = SparkSection()
     telemetry: TelemetrySection | None = None
     audit: AuditSection | None = None
+    alerts: AlertsSection | None = None
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -218,6 +279,10 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = SparkSection
     elif parents[:1] == ["audit"]:
         model = AuditSection
+    elif parents[:1] == ["alerts"]:
+        # pydantic names the kind of a receiver in the path of an error.
+        kind = parents[3] if len(parents) > 3 else ""
+        model = ALERT_RECEIVERS.get(kind, AlertsSection)
     elif parents[:1] == ["telemetry"]:
         model = RECEIVERS.get(parents[1], TelemetrySection) if len(parents) > 1 else TelemetrySection
     return list(model.model_fields)
@@ -231,6 +296,9 @@ def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry",
     keys |= {f"spark.{k}": "spark" for k in SparkSection.model_fields}
     keys |= {f"telemetry.{k}": "telemetry" for k in TelemetrySection.model_fields}
     keys |= {f"audit.{k}": "receiver" for k in AuditSection.model_fields}
+    keys |= {f"alerts.{k}": "receiver" for k in AlertsSection.model_fields}
+    for section in ALERT_RECEIVERS.values():
+        keys |= {f"alerts.receivers.NAME.{k}": "receiver" for k in section.model_fields}
     for name, section in RECEIVERS.items():
         keys |= {f"telemetry.{name}.{k}": "receiver" for k in section.model_fields}
     return keys

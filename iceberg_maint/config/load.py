@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_maint.config import policy_keys
+from iceberg_maint.config.alerts import AlertsConfig, alerts_config
 from iceberg_maint.config.audit import AuditConfig, audit_config
 from iceberg_maint.config.catalogs import (
     CatalogConfig,
@@ -77,6 +78,7 @@ class Config:
     secrets: frozenset[str] = field(repr=False)
     telemetry: TelemetryConfig | None = None
     audit: AuditConfig | None = None
+    alerts: AlertsConfig | None = None
 
     @property
     def only_catalog(self) -> str | None:
@@ -184,6 +186,7 @@ def _checked(
     conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
     check_spark_conf(conf, resolver.secrets)
     audit = None if document.audit is None else audit_config(document.audit, resolver)
+    alerts = None if document.alerts is None else alerts_config(document.alerts, resolver)
     telemetry = None if document.telemetry is None else telemetry_config(document.telemetry, resolver)
     return Config(
         source=source,
@@ -208,6 +211,7 @@ def _checked(
         secrets=frozenset(resolver.secrets),
         telemetry=telemetry,
         audit=audit,
+        alerts=alerts,
     )
 
 

@@ -6,8 +6,14 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
+from iceberg_maint.config.addresses import (
+    checked_headers,
+    checked_host,
+    checked_port,
+    checked_url,
+    secret_reference,
+)
 from iceberg_maint.config.document import (
     CloudwatchSection,
     DogstatsdSection,
@@ -127,7 +133,7 @@ def listen_address(text: str, path: str, *, allow_remote: bool) -> tuple[str, in
             f"{path} is '{text}', which other machines can reach. The page names every table.",
             "listen on 127.0.0.1, or set telemetry.prometheus.allow_remote to true.",
         )
-    return host, _port(int(port), path)
+    return host, checked_port(int(port), path)
 
 
 def _is_loopback(host: str) -> bool:
@@ -137,45 +143,23 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _port(port: int, path: str) -> int:
-    if not 0 <= port <= 65535:
-        raise ConfigurationError(
-            "ICM-100", f"{path} has the port {port}. It must be from 0 to 65535.", "set another port."
-        )
-    return port
-
-
 def _prometheus(section: PrometheusSection, resolver: Resolver) -> PrometheusConfig:
     host, port = listen_address(
         section.listen, "telemetry.prometheus.listen", allow_remote=section.allow_remote
     )
     path = "telemetry.prometheus.pushgateway"
-    gateway = None if section.pushgateway is None else _url(section.pushgateway, path, resolver)
+    gateway = None if section.pushgateway is None else checked_url(section.pushgateway, path, resolver)
     return PrometheusConfig(host, port, gateway)
 
 
 def _otlp(section: OtlpSection, resolver: Resolver) -> OtlpConfig:
-    headers = {k: resolver.text(v, f"telemetry.otlp.headers.{k}") for k, v in section.headers.items()}
-    for name, value in headers.items():
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or not value.isprintable():
-            raise ConfigurationError(
-                "ICM-100",
-                f"telemetry.otlp.headers.{name!r} is no header. A name has letters, digits, '-' and '_'; a value "
-                "has printable characters.",
-                "correct the header.",
-            )
-    return OtlpConfig(_url(section.endpoint, "telemetry.otlp.endpoint", resolver), headers)
+    headers = checked_headers(section.headers, "telemetry.otlp.headers", resolver)
+    return OtlpConfig(checked_url(section.endpoint, "telemetry.otlp.endpoint", resolver), headers)
 
 
 def _dogstatsd(section: DogstatsdSection, resolver: Resolver) -> DogstatsdConfig:
-    host = resolver.text(section.host, "telemetry.dogstatsd.host")
-    if not re.fullmatch(r"[A-Za-z0-9_.:-]+", host):
-        raise ConfigurationError(
-            "ICM-100",
-            f"telemetry.dogstatsd.host is '{host}'. It must be a host name or an address.",
-            "set telemetry.dogstatsd.host to a host name.",
-        )
-    return DogstatsdConfig(host, _port(section.port, "telemetry.dogstatsd.port"))
+    host = checked_host(section.host, "telemetry.dogstatsd.host", resolver)
+    return DogstatsdConfig(host, checked_port(section.port, "telemetry.dogstatsd.port"))
 
 
 def _cloudwatch(section: CloudwatchSection, resolver: Resolver) -> CloudwatchConfig:
@@ -189,34 +173,12 @@ def _cloudwatch(section: CloudwatchSection, resolver: Resolver) -> CloudwatchCon
         )
     region = None if section.region is None else resolver.text(section.region, "telemetry.cloudwatch.region")
     path = "telemetry.cloudwatch.endpoint"
-    endpoint = None if section.endpoint is None else _url(section.endpoint, path, resolver)
+    endpoint = None if section.endpoint is None else checked_url(section.endpoint, path, resolver)
     return CloudwatchConfig(namespace, region, endpoint)
 
 
 def _openlineage(section: OpenlineageSection, resolver: Resolver) -> OpenlineageConfig:
     path = "telemetry.openlineage.api_key"
-    key = None if section.api_key is None else resolver.text(section.api_key, path)
-    if isinstance(section.api_key, str):
-        raise ConfigurationError(
-            "ICM-118",
-            f"{path} is a secret. Secrets must not be written in the file.",
-            "write {env: NAME}, and set that variable in the environment of the program.",
-        )
-    url = _url(section.url, "telemetry.openlineage.url", resolver)
+    key = None if section.api_key is None else secret_reference(section.api_key, path, resolver)
+    url = checked_url(section.url, "telemetry.openlineage.url", resolver)
     return OpenlineageConfig(url, key, section.namespace)
-
-
-def _url(value: object, path: str, resolver: Resolver) -> str:
-    text = resolver.text(value, path)
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ConfigurationError(
-            "ICM-100",
-            f"{path} is not an address that begins with http:// or https:// and names a host.",
-            f"set {path} to such an address.",
-        )
-    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from iceberg_maint.alerts.alert_pass import PassReport
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.alerts import build_alerts_sensor
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import reload_location
 from iceberg_maint.defs.executor import build_executor
@@ -46,13 +48,14 @@ def build_definitions(
     automation: bool = True,
     observe_cron: str = OBSERVE_CRON,
     configuration: ConfigurationFile | None = None,
+    alert_pass: Callable[[], PassReport] | None = None,
 ) -> dg.Definitions:
     """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
     connection.
 
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
     (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
-    `configuration` is the file that `runtime` was built from.
+    `configuration` is the file that `runtime` was built from. `alert_pass` sends the alerts; None: no receiver.
 
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
     can be an asset, raises the error of the first one.
@@ -71,6 +74,7 @@ def build_definitions(
             webserver_url,
             observe_cron,
             configuration,
+            alert_pass,
             automation=automation,
         )
 
@@ -84,6 +88,7 @@ def _build(
     webserver_url: str | None,
     observe_cron: str,
     configuration: ConfigurationFile | None,
+    alert_pass: Callable[[], PassReport] | None,
     *,
     automation: bool,
 ) -> dg.Definitions:
@@ -117,6 +122,8 @@ def _build(
         sensors=[
             changes,
             build_lost_runs_sensor(runtime.ledger, sensor_status),
+            # One location of the fleet sends.
+            *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
             *build_automation_sensors(asset_tables, translator, sensor_status),
         ],
         schedules=[build_observe_schedule(job, asset_tables, observe_cron, schedule_status)],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Select
+from sqlalchemy import ColumnElement, Connection, Row, Select
 
 _CHUNK = 500
 """Values in one statement. SQLite allows 999 parameters before version 3.32."""
@@ -20,7 +20,7 @@ def chunks(values: Iterable[str]) -> Iterator[list[str]]:
 
 
 def in_chunks(
-    conn: Connection, query: Select[Any], column: Column[Any], values: Iterable[str]
+    conn: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[str]
 ) -> Iterator[Row[*tuple[Any, ...]]]:
     """Yields the rows of the query in which the column has one of the values."""
     for chunk in chunks(values):

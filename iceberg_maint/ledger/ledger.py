@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import select
 
+from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -19,6 +20,7 @@ from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.removal.clock_agreement import ClockMark
 from iceberg_maint.ledger import (
+    alerts,
     attempts,
     batches,
     clock_marks,
@@ -192,9 +194,11 @@ class SqlLedger:
         with self._database.read() as conn:
             return past.read(conn, table_uuid, table, operation)
 
-    def histories(self, tables: Mapping[str, str]) -> Mapping[tuple[str, Operation], TableHistory]:
+    def histories(
+        self, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
+    ) -> Mapping[tuple[str, Operation], TableHistory]:
         with self._database.read() as conn:
-            return table_histories.read(conn, tables)
+            return table_histories.read(conn, tables, operations)
 
     def set_partition_history(
         self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
@@ -209,6 +213,22 @@ class SqlLedger:
     def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
         with self._database.read() as conn:
             return past.last_report(conn, table_uuid, operation)
+
+    def last_outcomes(
+        self, table_uuids: Collection[str], operation: Operation, each: int
+    ) -> Mapping[str, tuple[BatchOutcome, ...]]:
+        with self._database.read() as conn:
+            return table_histories.last_outcomes(conn, table_uuids, operation, each)
+
+    # alerts
+    def incidents(self) -> tuple[Incident, ...]:
+        with self._database.read() as conn:
+            return alerts.read(conn)
+
+    def replace_incidents(self, lease: Lease, incidents: Sequence[Incident]) -> None:
+        with self._database.write(lease.table_uuid) as conn:
+            leases.require(conn, lease)
+            alerts.replace_all(conn, incidents)
 
     def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
         with self._database.read() as conn:

@@ -79,6 +79,15 @@ def _give_id(conn: Connection) -> None:
     conn.execute(insert(installation).values(id=uuid4().hex))
 
 
+def _keep_incidents(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE icm_alert (incident_id VARCHAR(255) NOT NULL, body TEXT NOT NULL, "
+            "PRIMARY KEY (incident_id))"
+        )
+    )
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -87,6 +96,7 @@ STEPS: Mapping[int, Step] = {
     6: _keep_clock_marks,
     7: _keep_who_paused,
     8: _identify,
+    9: _keep_incidents,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

@@ -258,6 +258,14 @@ installation = Table(
     Column("id", String(64), primary_key=True),
 )
 
+# Incidents that are open, or whose end a receiver has not taken yet.
+alert = Table(
+    "icm_alert",
+    metadata,
+    Column("incident_id", String(255), primary_key=True),
+    Column("body", Text, nullable=False),
+)
+
 # Active Dagster runs, each with the time of its last heartbeat.
 run = Table(
     "icm_run",

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, func, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
+from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.ledger.chunks import in_chunks
 from iceberg_maint.ledger.schema import db_now_ms, lease, outcome, partition_history, pause
 from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
@@ -20,8 +22,10 @@ Key = tuple[str, str]
 """UUID and operation."""
 
 
-def read(conn: Connection, tables: Mapping[str, str]) -> dict[tuple[str, Operation], TableHistory]:
-    """Returns the histories of every operation on data of the tables, given as UUID → name."""
+def read(
+    conn: Connection, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
+) -> dict[tuple[str, Operation], TableHistory]:
+    """Returns the histories of the operations of the tables, given as UUID → name."""
     pauses = conn.execute(select(pause).order_by(pause.c.paused_ms.desc())).all()
     fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
     owners = _owners(conn, tables)
@@ -38,7 +42,7 @@ def read(conn: Connection, tables: Mapping[str, str]) -> dict[tuple[str, Operati
             None,
         )
         in_force = tuple(p for p in (own, fleet) if p is not None)
-        for operation in DATA_OPERATIONS:
+        for operation in operations:
             keys, input_bytes = hours.get((uuid, operation), (frozenset(), 0))
             histories[uuid, operation] = TableHistory(
                 paused=bool(in_force),
@@ -52,6 +56,25 @@ def read(conn: Connection, tables: Mapping[str, str]) -> dict[tuple[str, Operati
                 partitions=partitions.get((uuid, operation), {}),
             )
     return histories
+
+
+def last_outcomes(
+    conn: Connection, table_uuids: Collection[str], operation: Operation, each: int
+) -> dict[str, tuple[BatchOutcome, ...]]:
+    """Returns the last reported outcomes of an operation, at most `each` of a table, newest first."""
+    newest_first = func.row_number().over(
+        partition_by=outcome.c.table_uuid, order_by=(outcome.c.recorded_ms.desc(), outcome.c.ordinal.desc())
+    )
+    ranked = (
+        select(outcome.c.table_uuid, outcome.c.body, newest_first.label("rank"))
+        .where(outcome.c.operation == operation, outcome.c.settled.is_(False))
+        .subquery()
+    )
+    query = select(ranked).where(ranked.c.rank <= each).order_by(ranked.c.table_uuid, ranked.c.rank)
+    outcomes: dict[str, tuple[BatchOutcome, ...]] = {}
+    for row in in_chunks(conn, query, ranked.c.table_uuid, table_uuids):
+        outcomes[row.table_uuid] = (*outcomes.get(row.table_uuid, ()), loads(BatchOutcome, row.body))
+    return outcomes
 
 
 def _owners(conn: Connection, tables: Mapping[str, str]) -> dict[str, str]:

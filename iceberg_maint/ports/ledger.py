@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -301,8 +302,10 @@ class Ledger(Protocol):
         """Returns back-off, quarantine, pause, use in this hour, unknown commits and the owner of a lease."""
         ...
 
-    def histories(self, tables: Mapping[str, str]) -> Mapping[tuple[str, Operation], TableHistory]:
-        """Returns what `history` returns for each operation on data of these tables, by UUID and operation.
+    def histories(
+        self, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
+    ) -> Mapping[tuple[str, Operation], TableHistory]:
+        """Returns what `history` returns for each of the operations and tables, by UUID and operation.
         `tables` maps UUIDs to names. The number of statements does not grow with every table."""
         ...
 
@@ -319,6 +322,21 @@ class Ledger(Protocol):
 
     def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
         """Returns the report of the last attempt at the operation that reported an outcome."""
+        ...
+
+    def last_outcomes(
+        self, table_uuids: Collection[str], operation: Operation, each: int
+    ) -> Mapping[str, tuple[BatchOutcome, ...]]:
+        """Returns the last reported outcomes of an operation by table, at most `each` of a table, newest first."""
+        ...
+
+    # alerts
+    def incidents(self) -> tuple[Incident, ...]:
+        """Returns the open incidents, and those whose end a receiver has not taken yet."""
+        ...
+
+    def replace_incidents(self, lease: Lease, incidents: Sequence[Incident]) -> None:
+        """Stores these incidents in place of all stored ones."""
         ...
 
     # readers

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
+from iceberg_maint.core.policy.alerts import AlertsPolicy
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
     ExpireSnapshotsPolicy,
@@ -320,6 +321,7 @@ class Policy:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     foreign_maintainers: ForeignMaintainersPolicy = field(default_factory=ForeignMaintainersPolicy)
     write_audit_publish: WriteAuditPublishPolicy = field(default_factory=WriteAuditPublishPolicy)
+    alerts: AlertsPolicy = field(default_factory=AlertsPolicy)
 
 
 @dataclass(frozen=True, slots=True)

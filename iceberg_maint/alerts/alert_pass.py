@@ -1,0 +1,112 @@
+"""One pass: judges the fleet, stores the incidents, sends what began and ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from iceberg_maint.alerts.facts import judge_tables, named_holders
+from iceberg_maint.alerts.receivers import Receiver
+from iceberg_maint.core.alerts.incident import (
+    Incident,
+    Messages,
+    follow,
+    messages_for,
+    taken,
+    unfinished,
+)
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.runner.runtime import Runtime
+
+_log = logging.getLogger("iceberg_maint")
+_LEASE = "alerts"
+"""The lease of the pass: one process sends at a time."""
+_LEASE_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredReceiver:
+    """A receiver and the owners whose incidents it gets; without owners it gets all. `make` opens nothing."""
+
+    owners: frozenset[str]
+    make: Callable[[], Receiver]
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did. `failures` has the error of each receiver that did not take its messages; they are sent
+    again by the next pass. `is_busy`: another process held the lease, and nothing was done."""
+
+    incidents: tuple[Incident, ...] = ()
+    sent: int = 0
+    failures: Mapping[str, IcebergMaintError] | None = None
+    is_busy: bool = False
+
+
+def run_alert_pass(runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver]) -> PassReport:
+    """Judges every known table and sends each receiver what it has not taken.
+
+    Incidents are stored before and after each message: a process that dies between a message and its storage
+    sends that message a second time, with the same ids, and loses none.
+    """
+    ledger = runtime.ledger
+    lease = ledger.acquire_lease(_LEASE, _LEASE, f"alerts {uuid4().hex}", _LEASE_SECONDS, 0)
+    if lease is None:
+        return PassReport(is_busy=True)
+    try:
+        now_ms = ledger.now_ms()
+        known = ledger.known_tables()
+        stored = ledger.incidents()
+        judged = named_holders(tuple(judge_tables(runtime, known, now_ms)), stored, runtime)
+        incidents = follow(stored, judged, {k.table_uuid for k in known}, now_ms)
+        ledger.replace_incidents(lease, incidents)
+        sent, failures = 0, dict[str, IcebergMaintError]()
+        for name, receiver in receivers.items():
+            messages = messages_for(name, receiver.owners, incidents)
+            try:
+                receiver.make().send(messages, _open_of(receiver.owners, incidents), now_ms)
+            except Exception as why:  # noqa: BLE001 - no receiver may keep the others from their messages
+                failures[name] = _failure(name, why, runtime)
+                continue
+            if not messages.is_empty:
+                sent += 1
+                incidents = taken(name, messages, incidents)
+                ledger.replace_incidents(lease, incidents)
+        incidents = unfinished(incidents, receivers)
+        ledger.replace_incidents(lease, incidents)
+        return PassReport(incidents, sent, failures)
+    finally:
+        ledger.release_lease(lease)
+
+
+def _open_of(owners: frozenset[str], incidents: Sequence[Incident]) -> tuple[Incident, ...]:
+    return tuple(
+        i
+        for i in incidents
+        if i.fired_ms is not None and i.cleared_ms is None and (not owners or not owners.isdisjoint(i.owners))
+    )
+
+
+def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, runtime: Runtime) -> None:
+    """Sends the beginning and the end of one incident. Raises IcebergMaintError ICM-151 if the receiver does not
+    take them."""
+    ended = Messages((), (incident,))
+    try:
+        made = receiver.make()
+        made.send(Messages((incident,), ()), (incident,), incident.since_ms)
+        made.send(ended, (), incident.since_ms)
+    except Exception as why:  # noqa: BLE001 - any failure is the answer of the test
+        raise _failure(name, why, runtime) from None
+
+
+def _failure(name: str, why: Exception, runtime: Runtime) -> IcebergMaintError:
+    cause = " ".join(runtime.masked(f"{type(why).__name__}: {why}").split())[:300]
+    error = IcebergMaintError(
+        "ICM-151",
+        f"alerts: receiver {name} did not take the messages: {cause}.",
+        f"check alerts.receivers.{name} and the receiver. The next pass sends the messages again.",
+    )
+    _log.warning("%s", error)
+    return error

@@ -1,0 +1,84 @@
+"""Reads the stored facts about every table of the fleet and judges them. Reads no catalog, but for one message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from iceberg_maint.core.alerts.condition import AlertKind, Condition, TableFacts, conditions
+from iceberg_maint.core.alerts.incident import Incident, TableConditions
+from iceberg_maint.core.decisions.retention import described_holders
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.ports.ledger import KnownTable
+from iceberg_maint.runner.assess import assess, decisions_of
+from iceberg_maint.runner.runtime import Runtime
+
+_log = logging.getLogger("iceberg_maint")
+_CHUNK = 200
+"""Tables whose health is in memory at the same time."""
+_MOST_PASSES = 10
+
+
+def judge_tables(runtime: Runtime, known: Sequence[KnownTable], now_ms: int) -> Iterator[TableConditions]:
+    """Yields the conditions of each table. A table that cannot be judged is logged and left out."""
+    for start in range(0, len(known), _CHUNK):
+        chunk = known[start : start + _CHUNK]
+        names = {k.table_uuid: str(k.table) for k in chunk}
+        healths = runtime.ledger.healths([k.table for k in chunk])
+        histories = runtime.ledger.histories(names, tuple(Operation))
+        passes = runtime.ledger.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_PASSES)
+        for k in chunk:
+            measured = healths.get(k.table)
+            if measured is None:
+                continue
+            try:
+                policy = runtime.policy_for(k.table, measured.maintenance_properties)
+                own = {o: histories[k.table_uuid, o] for o in Operation}
+                data = {o: own[o] for o in DATA_OPERATIONS}
+                decisions = decisions_of(measured, policy, data, now_ms, runtime.row_types)
+            except Exception as why:  # noqa: BLE001 - one table must not silence the alerts of the others
+                _log.warning("alerts: %s cannot be judged: %s", k.table, runtime.redacted_error(why))
+                continue
+            done = [h.last_done_ms for h in data.values() if h.last_done_ms is not None]
+            facts = TableFacts(
+                measured,
+                k.observed_ms,
+                policy,
+                decisions,
+                tuple(own.values()),
+                max(done, default=None),
+                passes.get(k.table_uuid, ()),
+            )
+            yield TableConditions(
+                str(k.table),
+                k.table_uuid,
+                policy.alerts.owners,
+                conditions(facts, now_ms),
+                is_muted=facts.is_paused,
+            )
+
+
+def named_holders(
+    tables: Sequence[TableConditions], incidents: Sequence[Incident], runtime: Runtime
+) -> tuple[TableConditions, ...]:
+    """Returns the conditions with the holders of snapshots in the summary of an expiry that is blocked. The catalog is
+    read only for an incident that is new; the summary of a known one stays."""
+    known = {i.key: i.summary for i in incidents if i.cleared_ms is None}
+
+    def named(table: TableConditions, condition: Condition) -> Condition:
+        if condition.kind is not AlertKind.EXPIRY_BLOCKED:
+            return condition
+        stored = known.get((condition.kind, table.table_uuid))
+        return replace(condition, summary=stored or f"{condition.summary} {_holders(table.table, runtime)}")
+
+    return tuple(replace(t, conditions=tuple(named(t, c) for c in t.conditions)) for t in tables)
+
+
+def _holders(table: str, runtime: Runtime) -> str:
+    try:
+        retention = assess(TableId.parse(table), runtime, (Operation.EXPIRE_SNAPSHOTS,)).retention
+    except Exception as why:  # noqa: BLE001 - the alert is sent without the names
+        return f"The holders could not be read: {runtime.redacted_error(why)}"
+    holders = described_holders(retention)
+    return f"Held by {'; '.join(holders)}." if holders else "No holder keeps it: the expiry has not run."

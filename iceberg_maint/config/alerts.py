@@ -1,0 +1,148 @@
+"""Alerts: the checked settings of their receivers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iceberg_maint.config.addresses import (
+    checked_headers,
+    checked_host,
+    checked_port,
+    checked_url,
+    secret_reference,
+)
+from iceberg_maint.config.document import (
+    AlertsSection,
+    EmailSection,
+    ReceiverSection,
+    SlackSection,
+    WebhookSection,
+)
+from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.errors import ConfigurationError
+
+_ADDRESS = re.compile(r"[^\s@<>,;:\"()\\]+@[A-Za-z0-9.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SlackConfig:
+    """An incoming webhook. The URL is a secret."""
+
+    url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfig:
+    """A generic webhook."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EmailConfig:
+    """A mail server, with STARTTLS unless `tls` is False."""
+
+    host: str
+    port: int
+    sender: str
+    to: tuple[str, ...]
+    user: str | None
+    password: str | None = field(repr=False)
+    tls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlertmanagerConfig:
+    """The base address of an Alertmanager."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+ReceiverConfig = SlackConfig | WebhookConfig | EmailConfig | AlertmanagerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """A receiver and the owners whose incidents it gets; without owners it gets all."""
+
+    receiver: ReceiverConfig
+    owners: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsConfig:
+    """The receivers by name, and the timeout of one message."""
+
+    receivers: Mapping[str, ReceiverSettings]
+    timeout_seconds: float
+
+
+def alerts_config(section: AlertsSection, resolver: Resolver) -> AlertsConfig:
+    """Returns the checked settings. Raises ConfigurationError ICM-100, ICM-118."""
+    seconds = section.timeout_seconds
+    if not 0.1 <= seconds <= 30:
+        raise ConfigurationError(
+            "ICM-100",
+            f"alerts.timeout_seconds is {seconds}. It must be from 0.1 to 30.",
+            "set alerts.timeout_seconds to a number from 0.1 to 30.",
+        )
+    return AlertsConfig(
+        {
+            name: ReceiverSettings(
+                _receiver(receiver, f"alerts.receivers.{name}", resolver), frozenset(receiver.owners)
+            )
+            for name, receiver in section.receivers.items()
+        },
+        seconds,
+    )
+
+
+def _receiver(section: ReceiverSection, path: str, resolver: Resolver) -> ReceiverConfig:
+    if isinstance(section, EmailSection):
+        return _email(section, path, resolver)
+    if isinstance(section, SlackSection):
+        secret_reference(section.url, f"{path}.url", resolver)
+        return SlackConfig(checked_url(section.url, f"{path}.url", resolver))
+    url = checked_url(section.url, f"{path}.url", resolver)
+    headers = checked_headers(section.headers, f"{path}.headers", resolver)
+    return (
+        WebhookConfig(url, headers)
+        if isinstance(section, WebhookSection)
+        else AlertmanagerConfig(url, headers)
+    )
+
+
+def _email(section: EmailSection, path: str, resolver: Resolver) -> EmailConfig:
+    if not section.to:
+        raise ConfigurationError("ICM-100", f"{path}.to is empty.", f"set {path}.to to mail addresses.")
+    sender = resolver.text(section.sender, f"{path}.sender")
+    for name, address in (("sender", sender), *(("to", to) for to in section.to)):
+        if not _ADDRESS.fullmatch(address):
+            raise ConfigurationError(
+                "ICM-100",
+                f"{path}.{name} has '{address}', which is no mail address.",
+                "write an address such as oncall@example.org.",
+            )
+    user = None if section.user is None else resolver.text(section.user, f"{path}.user")
+    password = (
+        None if section.password is None else secret_reference(section.password, f"{path}.password", resolver)
+    )
+    if user is not None and not section.tls:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path}.tls is false. A password must not travel without encryption.",
+            f"remove {path}.tls, or {path}.user.",
+        )
+    return EmailConfig(
+        checked_host(section.host, f"{path}.host", resolver),
+        checked_port(section.port, f"{path}.port"),
+        sender,
+        tuple(section.to),
+        user,
+        password,
+        section.tls,
+    )

@@ -1,0 +1,195 @@
+"""Passes over a fleet of one table: real messages on loopback, the real ledger in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from iceberg_maint.alerts.alert_pass import ConfiguredReceiver, PassReport, run_alert_pass, send_test
+from iceberg_maint.alerts.receivers import Alertmanager, Email, Receiver, Slack, Webhook
+from iceberg_maint.config.alerts import EmailConfig
+from iceberg_maint.core.alerts.condition import AlertKind
+from iceberg_maint.core.alerts.incident import Incident
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.runner.assess import assess
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint_tests.support.alerts.receivers import HttpReceiver, MailServer, serving
+from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
+
+REWRITE = Operation.REWRITE_DATA_FILES
+QUARANTINED = PartitionHistory(ineffective=9, quarantined=True, reason="disk <full> & `gone`\n<!channel>")
+
+
+class Fleet:
+    """One table with small files, and a runtime over it."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.runtime: Runtime = self.world.runtime(Process())
+        self.uuid = self.world.now.state.uuid
+        assess(TABLE, self.runtime)
+
+    def quarantine(self, *, on: bool) -> None:
+        history = QUARANTINED if on else PartitionHistory()
+        self.world.ledger.set_partition_history(self.uuid, REWRITE, {"p=a": history})
+
+    def alert_pass(
+        self, receivers: Mapping[str, Receiver], owners: frozenset[str] = frozenset()
+    ) -> PassReport:
+        self.world.clock.ms += 1000
+        assess(TABLE, self.runtime)
+        return run_alert_pass(
+            self.runtime, {n: ConfiguredReceiver(owners, lambda r=r: r) for n, r in receivers.items()}
+        )
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def http() -> Iterator[HttpReceiver]:
+    receiver = HttpReceiver()
+    with serving(receiver.server):
+        yield receiver
+
+
+def kinds(report: PassReport) -> list[str]:
+    return [i.kind.value for i in report.incidents if i.fired_ms is not None and i.cleared_ms is None]
+
+
+def test_incident_is_sent_once_and_its_end_once(fleet: Fleet, http: HttpReceiver):
+    hook = Webhook(http.url + "/hook", {"X-Team": "a"}, 5)
+    fleet.quarantine(on=True)
+    reports = [fleet.alert_pass({"ops": hook}) for _ in range(3)]
+    fleet.quarantine(on=False)
+    reports += [fleet.alert_pass({"ops": hook}) for _ in range(2)]
+
+    assert [kinds(r) for r in reports] == [["quarantine"]] * 3 + [[]] * 2
+    assert [r.sent for r in reports] == [1, 0, 0, 1, 0]
+    begin, end = http.documents
+    assert ([i["kind"] for i in begin["fired"]], begin["cleared"]) == (["quarantine"], [])
+    assert (end["fired"], [i["id"] for i in end["cleared"]]) == ([], [begin["fired"][0]["id"]])
+    assert begin["fired"][0]["table"] == str(TABLE)
+    assert http.requests[0][0] == "/hook"
+    assert http.requests[0][1]["X-Team"] == "a"
+
+
+def test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_other(
+    fleet: Fleet, http: HttpReceiver
+):
+    hook, down = Webhook(http.url, {}, 5), Webhook("http://127.0.0.1:9", {}, 0.5)
+    fleet.quarantine(on=True)
+    http.status = 503
+    first = fleet.alert_pass({"down": down, "ops": hook})
+    assert sorted(first.failures or {}) == ["down", "ops"]
+    assert (first.failures or {})["ops"].code == "ICM-151"
+    http.status = 200
+    second = fleet.alert_pass({"down": down, "ops": hook})
+    assert (sorted(second.failures or {}), second.sent) == (["down"], 1)
+    assert len(http.documents) == 2
+    assert fleet.alert_pass({"down": down, "ops": hook}).sent == 0
+
+
+def test_redirect_is_not_followed(fleet: Fleet, http: HttpReceiver):
+    http.status = 302
+    fleet.quarantine(on=True)
+    report = fleet.alert_pass({"ops": Webhook(http.url + "/hook", {}, 5)})
+    assert sorted(report.failures or {}) == ["ops"]
+    assert [path for path, _, _ in http.requests] == ["/hook"]
+
+
+def test_slack_message_holds_no_mention_and_no_markup_of_a_table(fleet: Fleet, http: HttpReceiver):
+    fleet.quarantine(on=True)
+    fleet.alert_pass({"slack": Slack(http.url, 5)})
+    (document,) = http.documents
+    text = document["text"]
+    assert text.startswith("*lake.db.t: quarantine*\n```NEW quarantine (docs/how-to/alerts.md#quarantine)")
+    assert "disk &lt;full&gt; &amp; 'gone' &lt;!channel&gt;" in text
+    assert "<" not in text
+    assert text.count("`") == 6
+
+
+def test_mail_has_one_subject_line_and_the_action(fleet: Fleet):
+    server = MailServer()
+    with serving(server):
+        config = EmailConfig(
+            "127.0.0.1", server.port, "icm@example.org", ("oncall@example.org",), None, None, False
+        )
+        fleet.quarantine(on=True)
+        fleet.alert_pass({"mail": Email(config, 5)})
+    (mail,) = server.mails
+    assert (mail["Subject"], mail["To"]) == ("lake.db.t: quarantine", "oncall@example.org")
+    assert "iceberg-maint release lake.db.t" in " ".join(mail.get_content().split())
+
+
+def test_alertmanager_gets_every_open_alert_in_each_pass_and_its_end_once(fleet: Fleet, http: HttpReceiver):
+    manager = Alertmanager(http.url, {}, 5)
+    fleet.quarantine(on=True)
+    fleet.alert_pass({"am": manager})
+    fleet.alert_pass({"am": manager})
+    fleet.quarantine(on=False)
+    fleet.alert_pass({"am": manager})
+    fleet.alert_pass({"am": manager})
+    assert [path for path, _, _ in http.requests] == ["/api/v2/alerts"] * 3
+    first, second, end = (d[0] for d in http.documents)
+    assert first["labels"] == {"alertname": "iceberg_maint_quarantine", "table": str(TABLE), "owner": ""}
+    assert first["startsAt"] == second["startsAt"] == end["startsAt"]
+    assert first["endsAt"] > first["startsAt"]
+    assert first["endsAt"] != second["endsAt"]
+    assert end["endsAt"] < second["endsAt"]
+
+
+def test_pause_mutes_the_table_and_ends_nothing(fleet: Fleet, http: HttpReceiver):
+    hook = Webhook(http.url, {}, 5)
+    fleet.quarantine(on=True)
+    fleet.world.ledger.pause(str(TABLE), "later")
+    assert fleet.alert_pass({"ops": hook}).incidents == ()
+    fleet.world.ledger.resume(str(TABLE))
+    assert kinds(fleet.alert_pass({"ops": hook})) == ["quarantine"]
+    fleet.world.ledger.pause(str(TABLE), "later")
+    fleet.quarantine(on=False)
+    assert kinds(fleet.alert_pass({"ops": hook})) == ["quarantine"]
+    fleet.world.ledger.resume(str(TABLE))
+    assert kinds(fleet.alert_pass({"ops": hook})) == []
+    assert len(http.documents) == 2
+
+
+def test_second_process_does_nothing_while_the_first_sends(fleet: Fleet):
+    lease = fleet.world.ledger.acquire_lease("alerts", "alerts", "other", 60, 0)
+    assert lease is not None
+    assert fleet.alert_pass({}).is_busy
+    fleet.world.ledger.release_lease(lease)
+    assert not fleet.alert_pass({}).is_busy
+
+
+def test_table_that_cannot_be_judged_keeps_its_incident(fleet: Fleet, http: HttpReceiver):
+    hook = Webhook(http.url, {}, 5)
+    fleet.quarantine(on=True)
+    fleet.alert_pass({"ops": hook})
+
+    def broken(_table: object, _properties: object) -> object:
+        raise ValueError("a policy that cannot be read")
+
+    runtime = fleet.runtime
+    object.__setattr__(runtime, "policy_for", broken)
+    report = run_alert_pass(runtime, {"ops": ConfiguredReceiver(frozenset(), lambda: hook)})
+    assert kinds(report) == ["quarantine"]
+    assert len(http.documents) == 1
+
+
+def test_test_of_a_receiver_sends_begin_and_end_or_fails_with_its_code(fleet: Fleet, http: HttpReceiver):
+    incident = Incident(AlertKind.NOT_OBSERVED, "test", "test", "A test.", (), 1, 1, 1)
+    send_test(
+        "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.runtime
+    )
+    assert [(len(d["fired"]), len(d["cleared"])) for d in http.documents] == [(1, 0), (0, 1)]
+    http.status = 404
+    with pytest.raises(IcebergMaintError, match="ICM-151 alerts: receiver ops did not take the messages"):
+        send_test(
+            "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.runtime
+        )
