@@ -1,4 +1,4 @@
-"""The page of a first visit: what is sick, what it costs readers, what cleaning would gain."""
+"""The page of a first visit: what is unhealthy, what it costs readers, what cleaning would gain."""
 
 from __future__ import annotations
 
