@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit
+from iceberg_maint.cli.page_file import page_options, write_pages
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 
 if TYPE_CHECKING:
+    from iceberg_maint.core.outcomes.record import Record
     from iceberg_maint.report.report_page import FleetReport
     from iceberg_maint.report.status import Status
     from iceberg_maint.runner.runtime import Runtime
@@ -98,15 +102,23 @@ def reconcile(session: Session, name: str | None) -> int:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=500, show_default=True, help="Newest records counted."
 )
+@page_options
 @command
-def report(session: Session, limit: int) -> int:
+def report(session: Session, limit: int, html: Path | None, markdown: Path | None) -> int:
     """Report on the fleet from stored health and records: status, work, failures, pauses. Reads no catalog."""
+    from iceberg_maint.report.fleet_page import Prices, fleet_page
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.report_page import draw_report, report_document
 
     runtime = session.runtime()
     pauses = runtime.ledger.pauses()
-    report = _fleet_report(runtime, limit)
+    records = runtime.ledger.records(None, limit)
+    report = _fleet_report(runtime, records)
+    if html is not None or markdown is not None:
+        prices = session.config().prices
+        costs = Prices(prices.currency, prices.run_hour_price, prices.stored_gib_month_price)
+        page = fleet_page(report, records, costs, runtime.clock.now_ms())
+        write_pages(session, page, html, markdown)
 
     def draw(console: Any) -> None:
         draw_pauses(console, pauses)
@@ -116,7 +128,7 @@ def report(session: Session, limit: int) -> int:
     return 0
 
 
-def _fleet_report(runtime: Runtime, limit: int) -> FleetReport:
+def _fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     from iceberg_maint.report.fleet import fleet
     from iceberg_maint.report.report_page import FleetReport, failures_of
     from iceberg_maint.report.status import status_of, summary_of
@@ -125,7 +137,6 @@ def _fleet_report(runtime: Runtime, limit: int) -> FleetReport:
 
     ledger = runtime.ledger
     health = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
-    records = ledger.records(None, limit)
     statuses: dict[str, Status] = {}
     backlogs: list[tuple[int, float | None]] = []
     for measured in health:

@@ -18,6 +18,7 @@ from iceberg_maint.errors import IcebergMaintError
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("init", "Write a first configuration and a DAGSTER_HOME."),
     "tables": ("inspect", "List tables with status, backlog and estimated time."),
+    "assess": ("assess", "Assess a lake on a first visit: no ledger, no Spark, one page."),
     "observe": ("inspect", "Measure health from metadata, store it and print it."),
     "plan": ("inspect", "Show what a run would do and why."),
     "why": ("inspect", "Explain a table's decision: policy, metrics, thresholds, what would change it."),

@@ -99,6 +99,14 @@ class AuditSection(_Section):
     required: bool = False
 
 
+class ReportSection(_Section):
+    """`report`."""
+
+    currency: str = "USD"
+    run_hour_price: float | None = None
+    stored_gib_month_price: float | None = None
+
+
 class SlackSection(_Section):
     """`alerts.receivers.NAME` of kind slack."""
 
@@ -178,6 +186,7 @@ class Document(_Section):
     telemetry: TelemetrySection | None = None
     audit: AuditSection | None = None
     alerts: AlertsSection | None = None
+    report: ReportSection = ReportSection()
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -279,6 +288,8 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = SparkSection
     elif parents[:1] == ["audit"]:
         model = AuditSection
+    elif parents[:1] == ["report"]:
+        model = ReportSection
     elif parents[:1] == ["alerts"]:
         # pydantic names the kind of a receiver in the path of an error.
         kind = parents[3] if len(parents) > 3 else ""
@@ -296,6 +307,7 @@ def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry",
     keys |= {f"spark.{k}": "spark" for k in SparkSection.model_fields}
     keys |= {f"telemetry.{k}": "telemetry" for k in TelemetrySection.model_fields}
     keys |= {f"audit.{k}": "receiver" for k in AuditSection.model_fields}
+    keys |= {f"report.{k}": "receiver" for k in ReportSection.model_fields}
     keys |= {f"alerts.{k}": "receiver" for k in AlertsSection.model_fields}
     for section in ALERT_RECEIVERS.values():
         keys |= {f"alerts.receivers.NAME.{k}": "receiver" for k in section.model_fields}

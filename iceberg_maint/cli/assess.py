@@ -1,0 +1,78 @@
+"""The command `assess`: one page about a lake on a first visit. Needs read access to the catalogs and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
+from iceberg_maint.cli.page_file import page_options, write_pages
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.errors import IcebergMaintError
+
+_MEMORY_LEDGER = "sqlite://"
+
+
+@click.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@page_options
+@overrides_option
+@command
+def assess(
+    session: Session,
+    names: tuple[str, ...],
+    html: Path | None,
+    markdown: Path | None,
+    overrides: dict[str, str],
+) -> int:
+    """Assess tables without maintenance so far: what is unhealthy, what it costs readers, what cleaning would gain.
+
+    Reads table metadata with the credentials of the catalogs. Needs no ledger and no Spark, writes to no table and reads no
+    data file.
+    """
+    from iceberg_maint import __version__
+    from iceberg_maint.report.assessment_page import (
+        AssessedTable,
+        assessed_table,
+        assessment_document,
+        assessment_page,
+    )
+    from iceberg_maint.report.formatting import moment
+    from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.report.terminal_page import draw_page
+    from iceberg_maint.runner.assess import assess as measure_and_decide
+    from iceberg_maint.wiring import policies
+
+    config = session.config()
+    runtime = replace(
+        session.build(replace(config, ledger_url=_MEMORY_LEDGER)),
+        policy_for=policies(config, {**overrides, "mode": Mode.ACT.value}),
+    )
+    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
+    tables: list[AssessedTable] = []
+    errors: dict[str, str] = {}
+    codes = {0}
+    with RunProgress(session.logs()) as progress:
+        progress.begin("reading metadata", len(chosen))
+        for table in chosen:
+            progress.note(str(table))
+            try:
+                assessment = measure_and_decide(table, runtime)
+                tables.append(assessed_table(assessment.measured, assessment.decision))
+            except IcebergMaintError as error:
+                codes.add(error.exit_code)
+                errors[str(table)] = session.masked(str(error))
+            progress.step()
+    page = assessment_page(
+        tables, errors, f"iceberg_maint {__version__}, {moment(runtime.clock.now_ms())}, from metadata"
+    )
+    write_pages(session, page, html, markdown)
+
+    def draw(console: Any) -> None:
+        draw_page(console, page)
+
+    session.emit(assessment_document(tables, errors), draw)
+    return most_severe_exit(codes)

@@ -1,0 +1,193 @@
+"""The page of a first visit: what is unhealthy, what it costs readers, what cleaning would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth
+from iceberg_maint.core.model.reasons import Decision, Severity
+from iceberg_maint.report.formatting import counted, number, size
+from iceberg_maint.report.json_documents import Document
+from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
+
+MOST_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AssessedTable:
+    """One table, read once.
+
+    `files_after` is the number of data files that a rewrite of the small ones would leave. `reads_before` and
+    `reads_after` are the data and delete files that a full scan opens. `due_partitions` are those beyond a threshold of
+    the policy; `reasons` say which. `backlog_bytes` is what a rewrite would read.
+    """
+
+    table: str
+    data_files: int
+    data_bytes: int
+    small_files: int
+    delete_files: int
+    equality_delete_files: int
+    snapshots: int
+    metadata_bytes: int
+    partitions: int
+    due_partitions: int
+    reasons: tuple[str, ...]
+    backlog_bytes: int
+    reads_before: int
+    reads_after: int
+
+    @property
+    def is_sick(self) -> bool:
+        """Whether a partition is beyond a threshold."""
+        return self.due_partitions > 0
+
+
+def assessed_table(measured: Measured, decision: Decision) -> AssessedTable:
+    """The table from one measurement and the decision that a policy of mode act would take. Every partition is judged by
+    its own files: files of two partitions are never counted as one after the rewrite."""
+    total = measured.total()
+    findings = {
+        p.partition: [f.reason.value for f in p.findings if f.severity is Severity.ERROR]
+        for p in decision.partitions
+    }
+    due = {p.partition for p in decision.backlog()} & set(findings)
+    reasons = dict.fromkeys(r for key in sorted(due) for r in findings[key])
+    after = sum(
+        _files_after(h, measured.target_file_size_bytes) if key in due else h.data_files + h.delete_files
+        for key, h in measured.partitions.items()
+    )
+    before = total.data_files + total.delete_files
+    return AssessedTable(
+        table=str(measured.table),
+        data_files=total.data_files,
+        data_bytes=total.data_bytes,
+        small_files=total.small_files,
+        delete_files=total.delete_files,
+        equality_delete_files=total.equality_delete_files,
+        snapshots=measured.table_health.snapshots,
+        metadata_bytes=measured.table_health.metadata_bytes + measured.table_health.manifest_bytes,
+        partitions=len(measured.partitions),
+        due_partitions=len(due),
+        reasons=tuple(reasons),
+        backlog_bytes=sum(p.candidate_bytes for p in decision.backlog()),
+        reads_before=before,
+        reads_after=min(before, after),
+    )
+
+
+def _files_after(health: PartitionHealth, target_bytes: int) -> int:
+    small = -(-health.small_bytes // max(1, target_bytes))
+    return health.data_files - health.small_files + small
+
+
+def assessment_document(tables: Sequence[AssessedTable], errors: Mapping[str, str]) -> Document:
+    """The JSON document of `assess`."""
+    sick = [t for t in tables if t.is_sick]
+    return {
+        "summary": {
+            "tables": len(tables),
+            "sick": len(sick),
+            "unreadable": len(errors),
+            "data_bytes": sum(t.data_bytes for t in tables),
+            "backlog_bytes": sum(t.backlog_bytes for t in tables),
+            "reads_before": sum(t.reads_before for t in tables),
+            "reads_after": sum(t.reads_after for t in tables),
+        },
+        "tables": [{**asdict(t), "reasons": list(t.reasons)} for t in _worst_first(tables)],
+        "errors": dict(errors),
+    }
+
+
+def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], made: str) -> Page:
+    """The page of an assessment. `made` says when and by what."""
+    sick = [t for t in tables if t.is_sick]
+    before, after = sum(t.reads_before for t in tables), sum(t.reads_after for t in tables)
+    ordered = _worst_first(tables)
+    shown = tuple(
+        Bar(
+            t.table,
+            t.reads_before - t.reads_after,
+            f"{number(t.reads_before)} → {number(t.reads_after)} files",
+        )
+        for t in ordered[:10]
+        if t.reads_before > t.reads_after
+    )
+    rows, omitted = first_rows([_row(t) for t in ordered if t.is_sick], MOST_ROWS)
+    sections = [
+        Section(
+            "What readers pay",
+            (
+                (
+                    f"A full scan of every table opens {counted(before, 'file')}. After maintenance it would open "
+                    f"{number(after)}."
+                ),
+                "Each file is a request, a footer and a task. Delete files are merged again in every read.",
+            ),
+            bars=shown,
+        ),
+        Section(
+            "Tables that need maintenance",
+            () if rows else ("None.",),
+            (
+                "table",
+                "size",
+                "partitions due",
+                "small files",
+                "delete files",
+                "snapshots",
+                "to rewrite",
+                "why",
+            ),
+            rows,
+            frozenset(range(1, 7)),
+            omitted=omitted,
+        ),
+    ]
+    if errors:
+        lines, more = first_rows(sorted(errors.items()), MOST_ROWS)
+        sections.append(Section("Not readable", (), ("table", "error"), lines, omitted=more))
+    sections.append(
+        Section(
+            "How this was made",
+            (
+                (
+                    "From table metadata only: no data file was read, nothing was written to a table, and no Spark was "
+                    "started. Thresholds are those of the configuration, or the built-in ones."
+                ),
+                "Next: iceberg-maint why TABLE, then iceberg-maint plan TABLE.",
+            ),
+        )
+    )
+    return Page(
+        "Assessment of Iceberg tables",
+        made,
+        f"{number(len(sick))} of {counted(len(tables), 'table')} need maintenance.",
+        (
+            Tile(f"{number(len(sick))} of {number(len(tables))}", "tables need maintenance"),
+            Tile(size(sum(t.data_bytes for t in tables)), "of data"),
+            Tile(number(sum(t.small_files for t in tables)), "small files"),
+            Tile(number(sum(t.delete_files for t in tables)), "delete files"),
+            Tile(f"{number(before)} → {number(after)}", "files that a full scan opens"),
+            Tile(size(sum(t.backlog_bytes for t in tables)), "to rewrite"),
+        ),
+        tuple(sections),
+    )
+
+
+def _worst_first(tables: Sequence[AssessedTable]) -> list[AssessedTable]:
+    return sorted(tables, key=lambda t: (t.reads_after - t.reads_before, -t.backlog_bytes, t.table))
+
+
+def _row(table: AssessedTable) -> tuple[str, ...]:
+    return (
+        table.table,
+        size(table.data_bytes),
+        f"{number(table.due_partitions)} of {number(table.partitions)}",
+        number(table.small_files),
+        number(table.delete_files),
+        number(table.snapshots),
+        size(table.backlog_bytes),
+        ", ".join(table.reasons),
+    )

@@ -1,0 +1,101 @@
+"""Draws a page as one self-contained HTML file: no script, no font, no picture from elsewhere; readable on paper, on
+a phone, in light and dark, and by a screen reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from iceberg_maint.report.formatting import escape_control_chars
+from iceberg_maint.report.page import Bar, Page, Section
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #17202a; --soft: #5c6773; --line: #d8dee4; --paper: #ffffff;
+  --tile: #f4f6f8; --bar: #2563a8; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6eaee; --soft: #9aa6b2; --line: #333c46; --paper: #14181d;
+  --tile: #1d2329; --bar: #6aa5e8; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 70rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p { margin: .3rem 0; } .made { color: var(--soft); font-size: .875rem; }
+.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0; padding: 0; list-style: none; }
+.tiles li { flex: 1 1 9rem; background: var(--tile); border-radius: .5rem; padding: .75rem 1rem; }
+.tiles b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
+.tiles span { color: var(--soft); font-size: .875rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { color: var(--soft); font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums;
+  white-space: nowrap; }
+td:first-child { overflow-wrap: anywhere; min-width: 9rem; }
+.bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .25rem .75rem; margin: .5rem 0;
+  font-size: .9rem; align-items: center; }
+.bar { display: contents; } .bars svg { width: 100%; height: .9rem; display: block; } rect { fill: var(--bar); }
+@media (max-width: 40rem) { body { padding: 1rem; } .bars { display: block; }
+  .bar { display: grid; grid-template-columns: 1fr max-content; gap: 0 .75rem; margin-bottom: .5rem; }
+  .bar span { overflow-wrap: anywhere; } .bars svg { grid-column: 1 / -1; grid-row: 2; } }
+@media print { :root { --ink: #000; --paper: #fff; --soft: #444; --tile: #fff; --line: #bbb; --bar: #444; }
+  body { max-width: none; padding: 0; font-size: 10pt; } .tiles li { border: 1px solid var(--line); }
+  .wide { overflow: visible; } tr, .tiles li { break-inside: avoid; } h2 { break-after: avoid; } }
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def render_html(page: Page) -> str:
+    """The page as one HTML document. Names and messages are text: no markup of theirs takes effect."""
+    return "\n".join(_lines(page)) + "\n"
+
+
+def _lines(page: Page) -> Iterator[str]:
+    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    yield f"<title>{_text(page.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>"
+    yield f'<h1>{_text(page.title)}</h1>\n<p class="made">{_text(page.made)}</p>\n<p>{_text(page.sentence)}</p>'
+    yield '<ul class="tiles">'
+    yield from (f"<li><b>{_text(t.value)}</b><span>{_text(t.label)}</span></li>" for t in page.tiles)
+    yield "</ul>"
+    for section in page.sections:
+        yield from _section(section)
+    yield "</main>\n</body>\n</html>"
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"<section>\n<h2>{_text(section.heading)}</h2>"
+    yield from (f"<p>{_text(s)}</p>" for s in section.sentences)
+    if section.bars:
+        yield '<div class="bars">'
+        most = max(b.value for b in section.bars) or 1
+        yield from (_bar(b, most) for b in section.bars)
+        yield "</div>"
+    if section.rows:
+        yield '<div class="wide"><table>\n<thead><tr>'
+        yield from (
+            f'<th scope="col"{_class(n, section)}>{_text(c)}</th>' for n, c in enumerate(section.columns)
+        )
+        yield "</tr></thead>\n<tbody>"
+        for row in section.rows:
+            cells = (f"<td{_class(n, section)}>{_text(c)}</td>" for n, c in enumerate(row))
+            yield f"<tr>{''.join(cells)}</tr>"
+        yield "</tbody>\n</table></div>"
+    if section.omitted:
+        yield f'<p class="made">and {section.omitted:,} more</p>'
+    yield "</section>"
+
+
+def _bar(bar: Bar, most: float) -> str:
+    width = f"{100 * bar.value / most:.2f}"
+    label = _text(bar.label)
+    return (
+        f'<div class="bar"><span>{label}</span>'
+        f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{label}: {_text(bar.text)}">'
+        f'<rect width="{width}" height="10"/></svg><span class="n">{_text(bar.text)}</span></div>'
+    )
+
+
+def _class(column: int, section: Section) -> str:
+    return ' class="n"' if column in section.right else ""
+
+
+def _text(text: str) -> str:
+    return escape(escape_control_chars(text).replace("\n", " "), quote=True)

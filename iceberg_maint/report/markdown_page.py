@@ -1,0 +1,39 @@
+"""Draws a page as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from iceberg_maint.report.formatting import escape_control_chars
+from iceberg_maint.report.page import Page, Section
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+
+
+def render_markdown(page: Page) -> str:
+    """The page as Markdown with tables. Names and messages are text: no markup of theirs takes effect."""
+    return "\n".join(_lines(page)) + "\n"
+
+
+def _lines(page: Page) -> Iterator[str]:
+    yield f"# {_text(page.title)}\n\n{_text(page.made)}\n\n{_text(page.sentence)}\n"
+    yield from (f"- **{_text(t.value)}** {_text(t.label)}" for t in page.tiles)
+    for section in page.sections:
+        yield from _section(section)
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"\n## {_text(section.heading)}\n"
+    yield from (f"{_text(s)}\n" for s in section.sentences)
+    yield from (f"- {_text(b.label)}: {_text(b.text)}" for b in section.bars)
+    if section.rows:
+        yield f"| {' | '.join(map(_text, section.columns))} |"
+        yield f"|{'|'.join('---:' if n in section.right else '---' for n in range(len(section.columns)))}|"
+        yield from (f"| {' | '.join(map(_text, row))} |" for row in section.rows)
+    if section.omitted:
+        yield f"\nand {section.omitted:,} more"
+
+
+def _text(text: str) -> str:
+    return _MARKUP.sub(r"\\\1", escape_control_chars(text).replace("\n", " "))

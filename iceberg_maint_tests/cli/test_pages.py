@@ -1,0 +1,79 @@
+"""`assess`, and the pages of `report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.runner.assess import assess
+from iceberg_maint_tests.cli.conftest import Lake
+
+
+def test_assess_says_what_is_sick_and_stores_nothing(lake: Lake):
+    before = lake.catalog.content[TableId.parse("lake.db.sick")].state
+    document = lake.json("assess")
+    assert document["summary"]["tables"] == 2
+    assert document["summary"]["sick"] == 1
+    (sick, healthy) = document["tables"]
+    assert (sick["table"], sick["due_partitions"], sick["reasons"]) == ("lake.db.sick", 2, ["small_files"])
+    # 18 small files in two due days become one each; the two files of the third day stay.
+    assert (sick["reads_before"], sick["reads_after"]) == (20, 4)
+    assert (healthy["due_partitions"], healthy["reads_after"]) == (0, 2)
+    assert lake.engine.batches == []
+    assert lake.catalog.content[TableId.parse("lake.db.sick")].state == before
+
+
+def test_assess_in_mode_advise_says_the_same(lake: Lake):
+    lake.configure("defaults: {mode: advise}\n")
+    assert lake.json("assess")["summary"]["sick"] == 1
+
+
+def test_assess_of_one_table_and_its_page_fit_80_columns(lake: Lake, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result = lake("assess", "db.sick")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("1 of 1 table need maintenance.\n")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_assess_of_an_unknown_table_is_refused(lake: Lake):
+    assert lake("assess", "db.nothing").exit_code == 2
+
+
+def test_report_writes_its_page_in_both_forms(lake: Lake, tmp_path: Path):
+    for table in lake.catalog.content:
+        assess(table, lake.runtime)
+    lake("run")
+    html, markdown = tmp_path / "r.html", tmp_path / "r.md"
+    result = lake("report", "--html", str(html), "--markdown", str(markdown))
+    assert result.exit_code == 0, result.output
+    assert "<h1>Fleet report</h1>" in html.read_text("utf-8")
+    assert markdown.read_text("utf-8").startswith("# Fleet report\n")
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith((".r", "r."))) == ["r.html", "r.md"]
+
+
+def test_page_that_cannot_be_written_is_refused_and_leaves_nothing(lake: Lake, tmp_path: Path):
+    result = lake("assess", "--html", str(tmp_path / "none" / "a.html"))
+    assert result.exit_code == 2
+    assert "ICM-100 --html" in result.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_prices_of_the_configuration_are_in_the_page(lake: Lake, tmp_path: Path):
+    lake.configure("report: {currency: EUR, run_hour_price: 2.0, stored_gib_month_price: 0.02}\n")
+    lake("run")
+    page = tmp_path / "r.md"
+    lake("report", "--markdown", str(page))
+    assert "EUR at 2 an hour." in page.read_text("utf-8")
+    assert "EUR a month at 0.02 a GiB." in page.read_text("utf-8")
+
+
+def test_negative_price_is_refused(lake: Lake, tmp_path: Path):
+    import pytest
+
+    from iceberg_maint.errors import ConfigurationError
+
+    with pytest.raises(
+        ConfigurationError, match=r"ICM-100 report.run_hour_price is -1.0. It must be at least 0"
+    ):
+        lake.configure("report: {run_hour_price: -1.0}\n")
