@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from iceberg_maint_tests.support.scheduling import LONG, PROCESSES, SLOW, SPLIT, is_slow, order_of
 
@@ -26,3 +32,50 @@ def test_scheduling_long_modules_come_first_and_short_ones_last() -> None:
     of_unit = order_of("iceberg_maint_tests/core/commits/test_gate.py::test", spark=False)
 
     assert of_processes == 0 < of_long < of_spark < of_sweep < of_unit
+
+
+CONFTEST = """
+from iceberg_maint_tests.support.scheduling import Scheduling
+
+def pytest_xdist_make_scheduler(config, log):
+    return Scheduling(config, log)
+"""
+
+
+@pytest.mark.parametrize("at", ["middle", "last"])
+def test_scheduling_lost_worker_fails_its_test_and_ends_no_other(tmp_path: Path, at: str) -> None:
+    """Six modules of one test and one of three tests; one test ends its process."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    place = {"middle": 3, "last": 6}[at]
+    for module in range(7):
+        names = ["a", "b", "c"] if module == place else ["a"]
+        lost = "b" if module == place else ""
+        body = "".join(
+            f"def test_{n}():\n    import os, time\n    time.sleep(0.05)\n"
+            + ("    os._exit(9)\n" if n == lost else "")
+            for n in names
+        )
+        (tmp_path / f"test_{module}.py").write_text(body)
+    plugins = ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest"]
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "2",
+            "-q",
+            *plugins,
+            str(tmp_path),
+            "--rootdir",
+            str(tmp_path),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert re.search(r"1 failed, 8 passed", result.stdout), result.stdout
+    assert f"crashed while running 'test_{place}.py::test_b'" in result.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 PROCESSES = (
     "iceberg_maint_tests/defs/test_daemon.py",
@@ -90,3 +91,25 @@ class Scheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Gives the rest of a lost worker's tests to others. The test that ended the worker is not run again."""
+        for unit in list(self.assigned_work.get(node, {}).values()):
+            for nodeid, is_done in unit.items():
+                if not is_done:
+                    unit[nodeid] = True
+                    super().remove_node(node)
+                    return nodeid
+        return super().remove_node(node)
+
+    def schedule(self) -> None:
+        """Also gives the worker that replaces a lost one enough to begin: a worker holds its last test back until it
+        gets another one or the end."""
+        super().schedule()
+        for node in self.nodes:
+            while (
+                self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2
+            ):
+                self._assign_work_unit(node)
+            if not self.workqueue:
+                node.shutdown()
