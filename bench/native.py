@@ -222,13 +222,16 @@ class _Native:
         due = tuple(PartitionDecision(key, Verdict.RUN, Reason.FORCED) for key in keys)
         decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)
         live = self.catalog.live_files(state, keys)
-        [batch] = plan_rewrite(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES).batches
-        written = self.engine.write(batch, policy)
-        assert written.proof.equal, written.proof.detail
-        ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
-        result = self.engine.commit(batch, written, ticket)
-        assert result.status is CommitStatus.COMMITTED, result.message
-        return len(written.files)
+        plan = plan_rewrite(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES)
+        outputs = 0
+        for batch in plan.batches:
+            written = self.engine.write(batch, policy)
+            assert written.proof.equal, written.proof.detail
+            ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
+            result = self.engine.commit(batch, written, ticket)
+            assert result.status is CommitStatus.COMMITTED, result.message
+            outputs += len(written.files)
+        return outputs
 
 
 if __name__ == "__main__":

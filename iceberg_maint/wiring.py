@@ -344,7 +344,7 @@ def spark_reads(config: Config, table: TableId) -> str:
 def weak_requirements(config: Config, table: TableId) -> str | None:
     """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
     takes them or compares the base of a commit itself. Raises what the catalog raises."""
-    from iceberg_maint.spark.engine import weak_requirements
+    from iceberg_maint.spark.requirements import weak_requirements
 
     return weak_requirements(session(config), str(table))
 

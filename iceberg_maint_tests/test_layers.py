@@ -49,8 +49,10 @@ ROOMS: dict[str, str] = {
     "spark.rewrite.columnar": "CORE errors ports columnar spark.jvm spark.scan spark.rewrite",
     "spark.deletes": "CORE errors ports spark.jvm spark.session spark.scan spark.proof",
     "spark.commit": "CORE errors ports spark.jvm spark.scan",
+    "spark.write": "CORE errors ports spark.jvm spark.session spark.scan spark.proof spark.rewrite spark.rewrite.columnar "
+    "spark.deletes",
     "spark": "CORE errors ports spark.jvm spark.session spark.scan spark.health spark.proof spark.rewrite "
-    "spark.rewrite.columnar spark.deletes spark.commit",
+    "spark.rewrite.columnar spark.deletes spark.commit spark.write",
     "telemetry": "CORE errors ports config __init__",
     "audit": "CORE errors ports",
     "alerts": "CORE errors ports runner config",

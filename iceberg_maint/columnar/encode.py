@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.leaves import leaves_of, values_of
@@ -68,7 +67,7 @@ def _repeats(chunks: Sequence[pa.Array]) -> bool:
     values = pa.chunked_array(chunks).drop_null() if chunks else []
     if not len(values):
         return True
-    return bool(pc.count_distinct(values).as_py() < _DISTINCT_SHARE * len(values))
+    return len(values.unique()) < _DISTINCT_SHARE * len(values)
 
 
 def write_group(writer: pq.ParquetWriter, rows: pa.Table) -> None:

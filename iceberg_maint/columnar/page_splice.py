@@ -2,8 +2,9 @@
 
 The encoded columns are compared with the decoded input, as in every rewrite. The output, read back from storage, must
 have their bytes and the bytes of the copied pages (`splice_check`). The statistics of a copied column are the merged
-ones of its inputs: they are not computed from rows. Float columns are always encoded, because the manifest needs their
-NaN counts. If anything is unexpected, the output is deleted and all columns are encoded.
+ones of its inputs. The copied columns of the output are decoded, and the statistics of footer, manifest and page index
+are compared with the rows (`splice_statistics`). Float columns are always encoded, because the manifest needs their NaN counts. If
+anything is unexpected, the output is deleted and all columns are encoded.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
 from iceberg_maint.columnar.splice_rules import CODECS, spliceable
+from iceberg_maint.columnar.splice_statistics import statistics_difference
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import FULL_PROOF, OutputMetrics, RewriteProof, RewriteResult, RewriteTask
 
@@ -75,13 +77,15 @@ class _Splice:
 
     def result(self) -> RewriteResult | None:
         start = time.thread_time()
+        form = template(arrow_schema(self._table))
+        sources: list[ParquetBytes] = []
         for file in self.task.inputs:
             self._contents[file.path] = self.storage.read(file.path)
-        buffers = [self._contents[f.path] for f in self.task.inputs]
-        sources = [ParquetBytes.of(b) for b in buffers]
-        if any(s.rows != f.record_count for s, f in zip(sources, self.task.inputs, strict=True)):
-            return None
-        form = template(arrow_schema(self._table))
+            source = ParquetBytes.of(self._contents[file.path])
+            # Files of one writer are alike: without such a column in the first, the others are not read.
+            if source.rows != file.record_count or not (sources or self._spliced([source], form)):
+                return None
+            sources.append(source)
         spliced = self._spliced(sources, form)
         groups = self._groups(sources)
         if not spliced or groups is None:
@@ -101,6 +105,10 @@ class _Splice:
         output = self.storage.read(self.task.output_path)
         if difference(output, form, parts, spliced):
             return None
+        metrics = self._metrics(output, form, spliced, encoded)
+        tables = () if encoded is None else encoded.tables
+        if statistics_difference(output, self._table, spliced, tables, metrics, self.task.metrics_modes):
+            return None
         self.complete = True
         rows = sum(p.rows for p in parts)
         return RewriteResult(
@@ -108,7 +116,7 @@ class _Splice:
             size_bytes=len(output),
             record_count=rows,
             sort_order_id=self.task.sort_order_id,
-            metrics=self._metrics(output, form, spliced, encoded),
+            metrics=metrics,
             proof=RewriteProof(self.task.proof, rows, 0, rows, len(self._table.columns)),
             cpu_seconds={"splice": time.thread_time() - start},
             spliced=tuple(sorted(spliced)),
@@ -172,8 +180,9 @@ class _Splice:
         comparison = Comparison(rest, contents, of_columns, task.metrics_modes)
         problem = comparison.footer_difference(sum(t.num_rows for t in tables))
         for number, table in enumerate(tables):
-            problem = problem or comparison.group_difference(number, table, values=task.proof == FULL_PROOF)
-        return _Encoded(contents, of_columns, problem or comparison.end_difference())
+            if task.proof == FULL_PROOF:
+                problem = problem or comparison.value_difference(number, table)
+        return _Encoded(contents, of_columns, tables, problem)
 
     def _metrics(
         self, output: pa.Buffer, form: ParquetBytes, spliced: frozenset[int], encoded: _Encoded | None
@@ -196,10 +205,12 @@ class _Splice:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """A Parquet file in memory with the encoded columns. `difference` is "" if its rows are the decoded ones."""
+    """A Parquet file in memory with the encoded columns. `tables` are the decoded rows of its row groups. `difference`
+    is "" if its rows are these."""
 
     contents: pa.Buffer
     metrics: OutputMetrics
+    tables: Sequence[pa.Table]
     difference: str
 
 
@@ -228,4 +239,5 @@ class _ProjectedGroup:
 
 
 def _may_splice(column: Column) -> bool:
-    return isinstance(column.kind, Primitive) and column.kind.base not in FLOATS
+    # Arrow reads columns by path, where a dot separates names.
+    return isinstance(column.kind, Primitive) and column.kind.base not in FLOATS and "." not in column.name

@@ -71,18 +71,33 @@ class Comparison:
 
     def group_difference(self, number: int, group: pa.Table, *, values: bool) -> str:
         """Compares a row group with its rows: its statistics, and with `values` every value."""
+        difference = self.value_difference(number, group) if values else ""
+        return difference or self.statistics_difference(number, group)
+
+    def value_difference(self, number: int, group: pa.Table) -> str:
+        """Compares every value of a row group with its rows."""
+        if difference := self._row_difference(number, group):
+            return difference
+        for column in self._table.columns:
+            if difference := self._value_difference(number, column, group.column(column.name)):
+                return difference
+        return ""
+
+    def statistics_difference(self, number: int, group: pa.Table) -> str:
+        """Compares the statistics of a row group with its rows. Collects them for `end_difference`."""
+        if difference := self._row_difference(number, group):
+            return difference
+        for index, leaf in enumerate(self._leaves):
+            if difference := self._chunk_difference(number, index, leaf, group):
+                return difference
+        return ""
+
+    def _row_difference(self, number: int, group: pa.Table) -> str:
         if number >= self._file.metadata.num_row_groups:
             return f"the file has {self._file.metadata.num_row_groups} row groups"
         footer = self._file.metadata.row_group(number)
         if footer.num_rows != group.num_rows:
             return f"row group {number} states {footer.num_rows} rows; {group.num_rows} were written"
-        if values:
-            for column in self._table.columns:
-                if difference := self._value_difference(number, column, group.column(column.name)):
-                    return difference
-        for index, leaf in enumerate(self._leaves):
-            if difference := self._chunk_difference(number, index, leaf, group):
-                return difference
         return ""
 
     def _value_difference(self, number: int, column: Column, rows: pa.ChunkedArray) -> str:

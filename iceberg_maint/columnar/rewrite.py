@@ -29,6 +29,7 @@ from iceberg_maint.columnar.task import (
 
 _DECODED_PER_BYTE = 6
 """Decoded bytes per compressed byte, before a file is decoded."""
+_CHUNK_ROWS = 65_536
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
 
 
@@ -73,6 +74,30 @@ def rewrite(task: RewriteTask) -> RewriteResult:
             with suppress(OSError):
                 run.storage.delete(task.output_path)
         raise
+
+
+class _Tables:
+    """Decoded tables in their order. Small ones are copied into one, because each chunk of each column costs a call."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.Table] = []
+        self._small: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        self._small.append(table)
+        if sum(t.num_rows for t in self._small) >= _CHUNK_ROWS:
+            self._copy()
+
+    def whole(self) -> pa.Table:
+        """All rows."""
+        self._copy()
+        return pa.concat_tables(self._parts).unify_dictionaries()
+
+    def _copy(self) -> None:
+        if len(self._small) > 1:
+            self._small = [pa.concat_tables(self._small).unify_dictionaries().combine_chunks()]
+        self._parts += self._small
+        self._small = []
 
 
 class _Run:
@@ -174,19 +199,19 @@ class _Run:
         limit = self.task.memory_limit_bytes
         if self._input_bytes * _DECODED_PER_BYTE > limit:
             raise _ShortOfMemoryError
-        tables, decoded_bytes, read_bytes = [], 0, 0
+        tables, decoded_bytes, read_bytes = _Tables(), 0, 0
         for file in self.task.inputs:
             table = self._decoded(decoder, file)
-            tables.append(table)
+            tables.add(table)
             decoded_bytes += table.nbytes
             read_bytes += file.size_bytes
             expected = decoded_bytes * self._input_bytes / max(1, read_bytes)
             # The encoded output and one row group of it, read again, come on top of the decoded rows.
             if expected * 1.5 + 2 * self._input_bytes > limit:
                 raise _ShortOfMemoryError
-        if not tables:
+        if not self.task.inputs:
             return []
-        rows = pa.concat_tables(tables).unify_dictionaries()
+        rows = tables.whole()
         size = self._group_rows(rows.num_rows)
         return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
 

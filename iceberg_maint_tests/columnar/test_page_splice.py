@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar import page_splice
-from iceberg_maint.columnar.parquet_metadata import MetadataError
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import SpliceWriter
 from iceberg_maint.columnar.task import (
@@ -23,7 +23,10 @@ from iceberg_maint.columnar.task import (
     InputFile,
     RewriteResult,
     RewriteTask,
+    WrongInputError,
 )
+from iceberg_maint.columnar.thrift import BINARY, I64, LIST, TRUE, Struct
+from iceberg_maint_tests.columnar.test_splice import column_index, edited, statistics
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 
 SCHEMA = schema_of(
@@ -199,16 +202,70 @@ def test_interrupted_splice_leaves_no_output(task: RewriteTask, monkeypatch: pyt
 def test_page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum(
     tmp_path: Path, task: RewriteTask
 ) -> None:
-    from iceberg_maint.columnar.parquet_metadata import ParquetBytes
-
     rows = [row(n) for n in range(ROWS)]
-    damaged = write_file(tmp_path, "d.parquet", SCHEMA, rows, **PLAIN, write_page_checksum=True)
-    data = bytearray(Path(damaged.path).read_bytes())
+    file = write_file(tmp_path, "d.parquet", SCHEMA, rows, **PLAIN, write_page_checksum=True)
+    data = bytearray(Path(file.path).read_bytes())
     [page] = ParquetBytes.of(bytes(data)).chunk(0, 0).pages()
     data[page.offset + page.size - 1] ^= 1
-    Path(damaged.path).write_bytes(data)
-    assert page_splice.spliced_result(replace(task, inputs=(damaged, *task.inputs[1:]))) is None
+    Path(file.path).write_bytes(data)
+    assert page_splice.spliced_result(replace(task, inputs=(file, *task.inputs[1:]))) is None
     assert not Path(task.output_path).exists()
+
+
+def damaged(file: InputFile, edit: Callable[[bytes], bytes], folder: Path) -> InputFile:
+    path = folder / "damaged.parquet"
+    path.write_bytes(edit(Path(file.path).read_bytes()))
+    return replace(file, path=str(path), size_bytes=path.stat().st_size)
+
+
+def long_value(number: int) -> bytes:
+    return number.to_bytes(8, "little", signed=True)
+
+
+def statistics_edit(edit: Callable[[Struct], object]) -> Callable[[bytes], bytes]:
+    return lambda data: edited(data, lambda footer: edit(statistics(footer, 0)))
+
+
+WRONG_STATISTICS: dict[str, Callable[[bytes], bytes]] = {
+    "an upper bound below a row": statistics_edit(lambda s: s.update({5: (BINARY, long_value(900_000))})),
+    "a lower bound above a row": statistics_edit(lambda s: s.update({6: (BINARY, long_value(100_000))})),
+    "a null that no row has": statistics_edit(lambda s: s.update({3: (I64, 1)})),
+    "a lower bound of a page above a row": column_index(
+        0, lambda index: index.update({2: (LIST, (BINARY, [long_value(500_000)]))})
+    ),
+    "an upper bound of a page below a row": column_index(
+        0, lambda index: index.update({3: (LIST, (BINARY, [long_value(500_000)]))})
+    ),
+    "a null in a page that has none": column_index(0, lambda index: index.update({5: (LIST, (I64, [1]))})),
+    "a page of nulls only": column_index(0, lambda index: index.update({1: (LIST, (TRUE, [1]))})),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_STATISTICS)
+def test_column_whose_source_states_wrong_statistics_is_encoded(
+    task: RewriteTask, tmp_path: Path, name: str
+) -> None:
+    file = damaged(task.inputs[1], WRONG_STATISTICS[name], tmp_path)
+    wrong = replace(task, inputs=(file,))
+    assert page_splice.spliced_result(wrong) is None
+    assert not Path(task.output_path).exists()
+    found, expected = rewrite(wrong), without_splice(replace(task, inputs=(task.inputs[1],)))
+    assert (found.spliced, found.proof.difference) == ((), "")
+    assert replace(found.metrics, split_offsets=()) == replace(expected.metrics, split_offsets=())
+
+
+def test_page_without_a_checksum_that_cannot_be_decoded_is_not_spliced(
+    task: RewriteTask, tmp_path: Path
+) -> None:
+    def edit(data: bytes) -> bytes:
+        [page] = ParquetBytes.of(data).chunk(0, 2).pages()
+        frame = data.index(bytes.fromhex("28b52ffd"), page.offset)
+        return data[:frame] + bytes(4) + data[frame + 4 :]
+
+    broken = replace(task, inputs=(task.inputs[0], damaged(task.inputs[1], edit, tmp_path), task.inputs[2]))
+    assert page_splice.spliced_result(broken) is None
+    with pytest.raises(WrongInputError, match=r"damaged\.parquet cannot be read as Parquet"):
+        rewrite(broken)
 
 
 def test_task_and_result_keep_the_splice_in_json(task: RewriteTask) -> None:

@@ -103,6 +103,6 @@ MUTANTS = (
 , convert("position_that_is_written_wrong_makes_the_proof_unequal[2]")),
     Mutant("what was found need not be what is written", "spark/deletes/anti_join.py", "difference=positions.difference(expected, written)", 'difference=""', anti_join("mark_that_is_not_written_makes_the_proof_unequal")),
     Mutant("new and old positions need not add up", "spark/deletes/convert.py", "if not detail and new_count + old_count != count:", "if False:", convert("older_position_that_is_lost_makes_the_proof_unequal")),
-    Mutant("marks need not be applied", "spark/engine.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),
+    Mutant("marks need not be applied", "spark/write/proof.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),
     Mutant("deletes that were not planned are left out in silence", "spark/scan/staging.py", "    if unplanned:\n", "    if False:\n", convert("of_fewer_deletes_than_iceberg_applies_is_refused")),
 )  # fmt: skip

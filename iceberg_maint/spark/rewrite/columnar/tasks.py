@@ -26,6 +26,11 @@ from iceberg_maint.spark.scan.pruning import partition_specs
 from iceberg_maint.spark.scan.table import Table
 
 _METRICS_PREFIX = "write.metadata.metrics."
+_PAGE_PROPERTIES = frozenset(
+    f"write.parquet.{name}"
+    for name in ("page-size-bytes", "page-row-limit", "dict-size-bytes", "compression-level")
+)
+"""A table with one of these wants its pages encoded so. Pages are not copied."""
 _MOST_INFERRED = 100
 """Iceberg's `write.metadata.metrics.max-inferred-column-defaults`: further columns have no metrics by default."""
 _DEFAULT_CODEC = "gzip"
@@ -70,6 +75,7 @@ class TaskMaker:
             keep_row_lineage=bool(self._table.lineage),
             memory_limit_bytes=self._memory_bytes,
             proof=self._proof,
+            splice=not self._properties.keys() & _PAGE_PROPERTIES,
         )
 
     def _input(self, file: plan.InputFile, constants: Mapping[int, object]) -> InputFile:

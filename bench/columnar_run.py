@@ -1,0 +1,111 @@
+"""One process of `bench.columnar`: makes the table of a part, or rewrites it by one variant and prints the figures.
+
+python -m bench.columnar_run make FOLDER PART | VARIANT FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench import native
+from bench.used import tree_cpu_seconds
+
+WARM_RUNS = 2
+
+
+def main() -> None:
+    """Prints one line of JSON for a variant."""
+    what, folder, *more = sys.argv[1:]
+    if what == "make":
+        _make(Path(folder), json.loads(more[0]))
+    else:
+        print(json.dumps(_measure(Path(folder), what)))
+
+
+def _make(folder: Path, part: dict[str, Any]) -> None:
+    if not part["partitions"]:
+        native._make(folder, part["scale_factor"], part["files"])
+        return
+    (folder / "wh").mkdir()
+    tool, raw = Path(sys.executable).parent / "tpchgen-cli", folder / "raw"
+    command = [
+        str(tool),
+        "parquet",
+        "-s",
+        str(part["scale_factor"]),
+        "--tables=lineitem",
+        f"--output-dir={raw}",
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    spark = native._session(folder)
+    rows = spark.read.parquet(str(next(raw.glob("lineitem*"))))
+    spark.sql("create namespace lake.bench")
+    numbered = rows.selectExpr("*", f"cast(pmod(hash(l_comment), {part['partitions']}) as int) as part")
+    each = numbered.repartition(part["files"] // part["partitions"])
+    for name, frame in ((native.TABLE, each), (native.WARM, numbered.limit(10_000).repartition(2))):
+        writer = frame.writeTo(name).using("iceberg").partitionedBy("part")
+        for key, value in (
+            ("format-version", "2"),
+            ("write.distribution-mode", "none"),
+            ("write.spark.fanout.enabled", "true"),
+        ):
+            writer = writer.tableProperty(key, value)
+        writer.create()
+    spark.stop()
+
+
+def _measure(folder: Path, variant: str) -> dict[str, Any]:
+    spark = native._session(folder)
+    run = _variant(spark, folder, variant)
+    table = run.bridge.load_table(native.TABLE)
+    start = int(table.currentSnapshot().snapshotId())
+    summary = table.currentSnapshot().summary()
+    result: dict[str, Any] = {
+        "input_files": int(summary.get("total-data-files")),
+        "input_bytes": int(summary.get("total-files-size")),
+        "records": int(summary.get("total-records")),
+    }
+    data = folder / "wh" / "bench" / "lineitem" / "data"
+    inputs = set(data.rglob("*.parquet"))
+    runs: list[tuple[float, float]] = []
+    for _ in range(1 + WARM_RUNS):
+        before_cpu, before = tree_cpu_seconds(), time.monotonic()
+        result["output_files"] = run.rewrite(native.TABLE)
+        runs.append((tree_cpu_seconds() - before_cpu, time.monotonic() - before))
+        written = run.bridge.load_table(native.TABLE).currentSnapshot().summary()
+        assert int(written.get("total-records")) == result["records"]
+        assert int(written.get("total-data-files")) == result["output_files"]
+        result["output_bytes"] = int(written.get("total-files-size"))
+        run.bridge.load_table(native.TABLE).manageSnapshots().setCurrentSnapshot(start).commit()
+        for path in set(data.rglob("*.parquet")) - inputs:
+            path.unlink()
+    spark.stop()
+    warm = [statistics.median(figures) for figures in zip(*runs[1:], strict=True)]
+    for name, (cpu, wall) in (("cold", runs[0]), ("warm", warm)):
+        result[name] = {"cpu_seconds": round(cpu, 2), "wall_seconds": round(wall, 2)}
+    return result
+
+
+def _variant(spark: Any, folder: Path, variant: str) -> Any:
+    from iceberg_maint.core.policy.data import RewriteStrategy
+
+    if variant == "stock":
+        return native._Stock(spark)
+    if variant == "tuned":
+        spark.conf.set("spark.sql.iceberg.compression-level", "1")
+        spark.conf.set("spark.sql.iceberg.vectorization.batch-size", "20000")
+        return native._Stock(spark)
+    run = native._Native(spark, folder, "full")
+    run.policy = replace(run.policy, strategy=RewriteStrategy(variant))
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Writes the replacement of a batch's data files by the strategy of its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.spark.deletes.anti_join import discard, mark
+from iceberg_maint.spark.deletes.marked_rows import DeleteWork
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.jobs import Jobs
+from iceberg_maint.spark.rewrite.columnar.strategy import NotColumnarError, is_columnar, native_instead
+from iceberg_maint.spark.write.columnar import write_columnar
+from iceberg_maint.spark.write.deletes import apply_deletes
+from iceberg_maint.spark.write.native import write_native
+
+
+def write_rows(
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: RewriteDataFilesPolicy
+) -> tuple[list[Any], Written]:
+    """Writes and proves the replacement of every group. Equality deletes are applied first."""
+    marked, memory, note = None, None, ""
+    if work.batch.equality_deletes:
+        marked, memory = apply_deletes(bridge, jobs, work, mark)
+        work = replace(work, planned=marked.planned)
+    scratch_bytes = sum(marked.scratch.values()) if marked else 0
+    try:
+        if is_columnar(work.batch, policy):
+            try:
+                files, written, proof = write_columnar(bridge, jobs, work, policy, marked)
+                return files, Written(written, proof, memory, scratch_bytes)
+            except NotColumnarError as why:
+                note = native_instead(work.batch, work.table, str(why))
+        files, written, proof = write_native(bridge, jobs, work, policy, marked)
+        return files, Written(written, proof, memory, scratch_bytes, note=note)
+    finally:
+        if marked is not None:
+            discard(work, marked)
