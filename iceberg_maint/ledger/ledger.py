@@ -132,6 +132,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return batches.get(conn, attempt.batch_id)
 
+    def snapshot_before_files(self, attempt: Attempt) -> int | None:
+        with self._database.read() as conn:
+            return attempts.snapshot_before_files(conn, attempt)
+
     def start_attempt(
         self, lease: Lease, batch_id: str, run_id: str, write_ahead: Mapping[PartitionKey, PartitionHistory]
     ) -> Attempt:
