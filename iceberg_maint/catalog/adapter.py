@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.approved_io import approved_of, check, check_state
 from iceberg_maint.catalog.listing import make_listing
-from iceberg_maint.catalog.manifests.live_files import find_live, live_files, read_columns
+from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.catalog.manifests.reader import (
@@ -25,7 +25,7 @@ from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
 from iceberg_maint.catalog.vended_credentials import refreshed
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import UnknownTableError, UnreadableTableError
 
@@ -98,10 +98,25 @@ class PyIcebergCatalog:
             check(self._approved, (f.path for f in files), f"{state.table}: a live file")
         return files
 
+    def changed_files(
+        self, state: TableState, since: int, partitions: Collection[PartitionKey]
+    ) -> ChangedFiles | None:
+        """Returns the live files of these partitions and all global equality deletes in the manifests that
+        changed since a retained snapshot, without their ranges. None if that snapshot cannot be read."""
+        io, snapshot = self.io_of(state.table), state.snapshot_by_id(since)
+        if snapshot is None:
+            return None
+        try:
+            earlier = read_manifest_list(io, check_manifest_list(state.table, snapshot))
+            return changed_files(io, replace(state, order=None), earlier, partitions, self._memo)
+        except UnreadableTableError:
+            return None
+
     def find_live(
-        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False, since: int | None = None
     ) -> frozenset[str]:
-        """Returns which of the paths are data files, or delete files, live in any retained snapshot."""
+        """Returns which of the paths are data files, or delete files, live in any retained snapshot. With
+        `since` the files are known to be newer than that snapshot."""
         io, table = self.io_of(state.table), str(state.table)
         return find_live(
             lambda location: read_manifest_list(io, location),
@@ -109,6 +124,7 @@ class PyIcebergCatalog:
             state,
             paths,
             deletes=deletes,
+            since=since,
         )
 
     def io_of(self, table: TableId) -> FileIO:

@@ -15,7 +15,7 @@ from iceberg_maint.core.health.thresholds import size_limits, target_file_size_b
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import pending_publishes
-from iceberg_maint.core.model.table_state import FileKind, LiveFile, Ref, Snapshot, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, Ref, Snapshot, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import ConfigurationError, UnknownTableError, UnreadableTableError
 
@@ -47,6 +47,7 @@ class FakeCatalog:
         self.content: dict[TableId, FakeTable] = {}
         self.unreachable = False
         self._written: dict[str, tuple[TableState, tuple[str, ...]]] = {}
+        self._files: dict[tuple[str, int], tuple[LiveFile, ...]] = {}
         for table in tables:
             self.put(table)
 
@@ -59,6 +60,8 @@ class FakeCatalog:
             log = self._written[former][1]
             log = log if former == state.metadata_location else (*log, former)[-_LOGGED:]
         self._written[state.metadata_location] = state, log
+        if state.snapshot is not None:
+            self._files[state.uuid, state.snapshot.snapshot_id] = table.live_files
         self.content[state.table] = table
 
     def tables(self) -> tuple[TableId, ...]:
@@ -87,9 +90,21 @@ class FakeCatalog:
             if f.partition in partitions or _is_global(state, f)
         )
 
+    def changed_files(
+        self, state: TableState, since: int, partitions: Collection[PartitionKey]
+    ) -> ChangedFiles | None:
+        earlier = self._files.get((state.uuid, since))
+        if earlier is None:
+            return None
+        kept = set(earlier).intersection(self._table(state.table).live_files)
+        now = self.live_files(state, partitions)
+        before = (f for f in earlier if f.partition in partitions or _is_global(state, f))
+        return ChangedFiles(tuple(f for f in before if f not in kept), tuple(f for f in now if f not in kept))
+
     def find_live(
-        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False, since: int | None = None
     ) -> frozenset[str]:
+        del since  # all paths are in memory
         table = self._table(state.table)
         live = {f.path for f in table.live_files if (f.kind is not FileKind.DATA) is deletes}
         return frozenset(paths) & (live | table.retained_paths)

@@ -193,7 +193,7 @@ def why(
     from iceberg_maint.report.housekeeping import explain_housekeeping
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS
     from iceberg_maint.report.why_page import draw_why
-    from iceberg_maint.runner.assess import assess
+    from iceberg_maint.runner.assess import assess, limit_after_conflicts
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -231,6 +231,11 @@ def why(
         ),
         tuple(c for name, c in runtime.ledger.cursors(data.state.uuid).items() if name in operations),
         _advice(session, runtime, data) if partition is None else None,
+        {
+            operation: limit
+            for operation in DATA_OPERATIONS
+            if (limit := limit_after_conflicts(operation, data.state, runtime)) is not None
+        },
     )
 
     def draw(console: Any) -> None:

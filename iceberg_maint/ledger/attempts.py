@@ -22,7 +22,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger import batches, table_history
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ledger.schema import attempt, attempt_try, db_now_ms, intent, outcome
+from iceberg_maint.ledger.schema import attempt, attempt_try, batch, db_now_ms, intent, outcome
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import Attempt, AttemptStatus, AttemptStep, BatchStatus, Lease
 
@@ -246,6 +246,19 @@ def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_sec
     if not end.settled and loads(BatchOutcome, end.body).reason not in _NOT_OF_THE_FILES:
         return None
     return _attempt_by_id(conn, lease, row.attempt_id)
+
+
+def snapshot_before_files(conn: Connection, of: Attempt) -> int | None:
+    """Returns the pinned snapshot of the attempt's batch. None if the batch is not known to have had the same
+    contents when the files were written: planned again, it is pinned at a snapshot that may have them."""
+    row = conn.execute(
+        select(intent.c.batch_digest, batch.c.body)
+        .join(batch, batch.c.batch_id == of.batch_id)
+        .where(intent.c.attempt_id == of.attempt_id)
+    ).first()
+    if row is None or row.batch_digest != digest(row.body):
+        return None
+    return batch_of_text(row.body).snapshot_id
 
 
 def _attempt_under_lease(

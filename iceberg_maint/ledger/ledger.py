@@ -16,6 +16,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.outcomes.unrecorded_runs import RunTrace
+from iceberg_maint.core.planning.batch_limit import CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.removal.clock_agreement import ClockMark
@@ -134,6 +135,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return batches.get(conn, attempt.batch_id)
 
+    def snapshot_before_files(self, attempt: Attempt) -> int | None:
+        with self._database.read() as conn:
+            return attempts.snapshot_before_files(conn, attempt)
+
     def start_attempt(
         self, lease: Lease, batch_id: str, run_id: str, write_ahead: Mapping[PartitionKey, PartitionHistory]
     ) -> Attempt:
@@ -209,6 +214,12 @@ class SqlLedger:
     def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
         with self._database.read() as conn:
             return past.memory_uses(conn, table_uuid, limit)
+
+    def commit_trials(
+        self, table_uuid: str, operation: Operation, limit: int = 100
+    ) -> tuple[CommitTrial, ...]:
+        with self._database.read() as conn:
+            return past.commit_trials(conn, table_uuid, operation, limit)
 
     def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
         with self._database.read() as conn:

@@ -11,11 +11,12 @@ from sqlalchemy import Connection, Row, delete, func, insert, or_, select
 from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import FLEET, PartitionKey
-from iceberg_maint.core.model.reasons import current_reason
+from iceberg_maint.core.model.reasons import Reason, current_reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
+from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.ledger.leases import owner_of
-from iceberg_maint.ledger.schema import db_now_ms, health, outcome, partition_history, pause
+from iceberg_maint.ledger.schema import attempt, db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports.ledger import BatchStatus, Report, StoredPause
 
 HOUR_MS = 3_600_000
@@ -133,6 +134,32 @@ def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUs
     )
     uses = (loads(BatchOutcome, row.body).memory for row in conn.execute(query))
     return tuple(use for use in uses if use is not None)
+
+
+def commit_trials(conn: Connection, table_uuid: str, operation: str, limit: int) -> tuple[CommitTrial, ...]:
+    """Returns the last batches that landed or lost every try to other commits, oldest first."""
+    rows = conn.execute(
+        select(outcome.c.body, attempt.c.run_id)
+        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+        .where(
+            outcome.c.table_uuid == table_uuid,
+            outcome.c.operation == operation,
+            outcome.c.settled.is_(False),
+            outcome.c.status.in_((BatchStatus.DONE, BatchStatus.FAILED)),
+        )
+        .order_by(outcome.c.ordinal.desc())
+        .limit(limit)
+    ).all()
+    reported = ((row.run_id, loads(BatchOutcome, row.body)) for row in reversed(rows))
+    return tuple(
+        CommitTrial(
+            run_id,
+            BatchSize(batch.input_files, batch.input_bytes, len(batch.partitions)),
+            batch.snapshot_after is not None,
+        )
+        for run_id, batch in reported
+        if batch.snapshot_after is not None or batch.reason is Reason.CONFLICT
+    )
 
 
 def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
 
@@ -54,9 +54,16 @@ class Catalog(Protocol):
         """Returns live data and delete files of these partitions, and all global equality deletes."""
         ...
 
+    def changed_files(
+        self, state: TableState, since: int, partitions: Collection[PartitionKey]
+    ) -> ChangedFiles | None:
+        """Returns the live files of these partitions and all global equality deletes in the manifests that
+        changed since a snapshot. None if that snapshot cannot be read."""
+        ...
+
     def find_live(
-        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False, since: int | None = None
     ) -> frozenset[str]:
         """Returns the paths that are live data files, or with `deletes` live delete files, in a retained
-        snapshot."""
+        snapshot. With `since` the files are known to be newer than that snapshot."""
         ...

@@ -17,6 +17,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.outcomes.unrecorded_runs import RunTrace
+from iceberg_maint.core.planning.batch_limit import CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.removal.clock_agreement import ClockMark
@@ -232,6 +233,12 @@ class Ledger(Protocol):
         """Returns the batch of the attempt, in its current status."""
         ...
 
+    def snapshot_before_files(self, attempt: Attempt) -> int | None:
+        """Returns a snapshot that is older than every file of the attempt: the pinned one of its batch. None
+        if it is not known: the batch has other contents now than when the files were written, or the files
+        were recorded by a version that did not compare the contents."""
+        ...
+
     def start_attempt(
         self,
         lease: Lease,
@@ -318,6 +325,13 @@ class Ledger(Protocol):
     def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
         """Returns estimated and measured memory of the last batches that applied equality deletes or ran
         out of memory while they did, newest first."""
+        ...
+
+    def commit_trials(
+        self, table_uuid: str, operation: Operation, limit: int = 100
+    ) -> tuple[CommitTrial, ...]:
+        """Returns the last batches of the operation that landed or lost every try to other commits, oldest
+        first."""
         ...
 
     def last_report(self, table_uuid: str, operation: Operation) -> Report | None:

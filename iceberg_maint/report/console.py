@@ -27,7 +27,7 @@ from iceberg_maint.report.formatting import (
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import draw_housekeeping
-from iceberg_maint.report.why_page import draw_metrics
+from iceberg_maint.report.why_page import draw_metrics, largest_batch
 from iceberg_maint.report.work import work_of
 
 SHOWN_PARTITIONS = 20
@@ -166,6 +166,8 @@ def draw_explanation(console: Console, why: TableExplanation) -> None:
     else:
         write(console, "last run: none recorded")
     draw_cursors(console, why.cursors)
+    for limited, largest in why.limits.items():
+        write(console, f"{limited.value}, smaller batches after conflicts: {largest_batch(largest)}")
     for p in why.partitions[:SHOWN_PARTITIONS]:
         d = p.decision
         console.print()

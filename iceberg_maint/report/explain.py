@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.batch_limit import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.ledger import Cursor
 from iceberg_maint.report.advice import Advice, advice_document
@@ -43,7 +44,8 @@ class PartitionExplanation:
 class TableExplanation:
     """Explanation of the decision on a table. `truth` is the one sentence to read first;
     `housekeeping` has one explanation per operation on the table as a whole; `cursors` has the progress
-    of each operation; `advice` is what a run would do in mode advise."""
+    of each operation; `advice` is what a run would do in mode advise. `limits` has the largest batch of the
+    operations that plan smaller batches after conflicts."""
 
     decision: Decision
     truth: str
@@ -55,6 +57,7 @@ class TableExplanation:
     housekeeping: tuple[HousekeepingExplanation, ...] = ()
     cursors: tuple[Cursor, ...] = ()
     advice: Advice | None = None
+    limits: Mapping[Operation, BatchSize] = field(default_factory=dict)
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -76,6 +79,7 @@ def explain(
     housekeeping: tuple[HousekeepingExplanation, ...] = (),
     cursors: tuple[Cursor, ...] = (),
     advice: Advice | None = None,
+    limits: Mapping[Operation, BatchSize] | None = None,
 ) -> TableExplanation:
     """Explains a decision that was made on these values."""
     partitions = tuple(
@@ -92,6 +96,7 @@ def explain(
         housekeeping,
         cursors,
         advice,
+        limits or {},
     )
 
 
@@ -123,6 +128,7 @@ def explanation_document(why: TableExplanation) -> Document:
         ],
         "housekeeping": [housekeeping_document(h) for h in why.housekeeping],
         "cursors": [cursor_document(c) for c in why.cursors],
+        "batches_after_conflicts": {operation.value: to_data(size) for operation, size in why.limits.items()},
         "last": None if why.last is None else record_document(why.last),
         "next": {
             "verdict": why.decision.verdict.value,

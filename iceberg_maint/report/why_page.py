@@ -9,9 +9,10 @@ from rich.markup import escape
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.core.planning.batch_limit import BatchSize
 from iceberg_maint.report.comparisons import Comparison
 from iceberg_maint.report.explain import PartitionExplanation, TableExplanation
-from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, sentence
+from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
 from iceberg_maint.report.status import coloured, status_of
@@ -55,6 +56,8 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
                 f"{number(cursor.window_done)} of {counted(cursor.window_batches, 'batch', 'batches')} done"
             )
             _line(console, cursor.operation, f"{progress}, {moment(cursor.advanced_ms)}")
+    for operation, largest in why.limits.items():
+        _line(console, f"{operation.value}, smaller batches after conflicts", largest_batch(largest))
     if one_partition:
         for partition in why.partitions:
             _draw_partition(console, partition)
@@ -78,6 +81,13 @@ def _last(why: TableExplanation) -> str:
     return (
         f"{outcome.outcome.value} {outcome.reason.value}, {counted(len(outcome.batches), 'batch', 'batches')}, "
         f"ended {moment(why.last.ended_ms)} (run {why.last.run_id})"
+    )
+
+
+def largest_batch(largest: BatchSize) -> str:
+    return (
+        f"at most {counted(largest.files, 'file')}, {size(largest.input_bytes)} and "
+        f"{counted(largest.partitions, 'partition')} each, until runs land"
     )
 
 

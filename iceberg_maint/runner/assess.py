@@ -29,6 +29,7 @@ from iceberg_maint.core.model.ids import (
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.planning.batch_limit import BatchSize, batch_limit
 from iceberg_maint.core.planning.housekeeping import plan_housekeeping
 from iceberg_maint.core.planning.memory import learned_correction
 from iceberg_maint.core.planning.plan import Plan
@@ -273,7 +274,14 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
         assessment.measured.target_file_size_bytes,
         memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
         readers=runtime.row_types,
+        limit=limit_after_conflicts(operation, assessment.state, runtime),
     )
+
+
+def limit_after_conflicts(operation: Operation, state: TableState, runtime: Runtime) -> BatchSize | None:
+    """Returns the largest batch of an operation on data after batches that lost every try to other commits.
+    None if the policy alone limits it."""
+    return batch_limit(runtime.ledger.commit_trials(state.uuid, operation))
 
 
 def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: int) -> Retention:

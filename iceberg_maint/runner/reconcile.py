@@ -194,7 +194,12 @@ def _live_files(attempt: Attempt, state: TableState, runtime: Runtime) -> frozen
     if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
         return frozenset()
     deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
-    return runtime.catalog_of(state.table).find_live(state, [f.path for f in attempt.files], deletes=deletes)
+    return runtime.catalog_of(state.table).find_live(
+        state,
+        [f.path for f in attempt.files],
+        deletes=deletes,
+        since=runtime.ledger.snapshot_before_files(attempt),
+    )
 
 
 def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime) -> AttemptEvidence:

@@ -6,19 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from iceberg_maint.core.commits.planned_files import (
-    PlannedFile,
-    planned_data_files,
-    planned_delete_files,
-    unknown_deletes,
-)
 from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.backoff import failed
 from iceberg_maint.core.decisions.decide import backs_off
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
@@ -31,8 +24,8 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import Assessment, make_plans
+from iceberg_maint.runner.changes import Changes, still_valid
 from iceberg_maint.runner.request import PlanReady, Run
-from iceberg_maint.runner.runtime import Runtime
 
 _NO_GAIN_REASONS = (
     Reason.NO_GAIN,
@@ -70,8 +63,9 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
     ledger = run.runtime.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
-    for stored in ledger.open_batches(assessment.state.uuid, run.operation):
-        batch = stored.batch
+    open_batches = [s.batch for s in ledger.open_batches(assessment.state.uuid, run.operation)]
+    changes = Changes(assessment.state, run.runtime, open_batches)
+    for batch in open_batches:
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
         is_requested = requested is None or requested.issuperset(batch.partitions)
@@ -79,7 +73,7 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
             ledger.close_batch(lease, batch.batch_id, "one of its partitions is in back-off or quarantine")
         elif (why := _obsolete_reason(batch.work, assessment)) is not None:
             ledger.close_batch(lease, batch.batch_id, why)
-        elif is_requested and still_valid(batch, assessment.state, run.runtime):
+        elif is_requested and still_valid(batch, changes):
             resumed.append(batch)
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
@@ -186,29 +180,4 @@ def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:
     return replace(
         assessment,
         decisions=(replace(assessment.decision, partitions=partitions, budget_bytes=remaining_bytes),),
-    )
-
-
-def still_valid(batch: Batch, state: TableState, runtime: Runtime) -> bool:
-    """Whether an open batch can be executed without a new plan.
-
-    Table, schema and format version must be the same. The batch's snapshot must be an ancestor of the head.
-    Every planned data file and delete file must be live at the head as the same file. The head must have no
-    delete file that the plan does not know. A stored batch that lacks these facts is not valid.
-    """
-    if (state.uuid, state.schema_id, state.format_version) != (
-        batch.table_uuid,
-        batch.schema_id,
-        batch.format_version,
-    ):
-        return False
-    if batch.snapshot_id not in {s.snapshot_id for s in state.ancestors()} or unknown_deletes(batch):
-        return False
-    if state.snapshot is not None and state.snapshot.snapshot_id == batch.snapshot_id:
-        return True
-    live = runtime.catalog_of(state.table).live_files(state, batch.partitions)
-    deletes = (f.data_sequence_number for f in live if f.kind is not FileKind.DATA)
-    planned = {*planned_data_files(batch), *planned_delete_files(batch)}
-    return planned <= set(map(PlannedFile.of_live, live)) and (
-        max(deletes, default=0) <= batch.snapshot_sequence_number
     )

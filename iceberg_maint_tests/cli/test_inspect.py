@@ -13,6 +13,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import metric_docs, partition_metrics, table_metrics
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.policy.data import policy_keys
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
 
@@ -317,6 +318,21 @@ def test_why_of_young_equality_deletes_reports_their_age(lake: Lake) -> None:
     assert age["applicable_equality_delete_files"] == (1, 1, True)
     assert age["seconds since the oldest of them"] == (600, 3600, False)
     assert "seconds since the oldest of them ≥ 3,600 (now 600)" in partition["change"]
+
+
+def test_why_shows_the_smaller_batches_after_a_conflict(lake: Lake) -> None:
+    assert why(lake, "db.sick")["batches_after_conflicts"] == {}
+    assert "smaller batches" not in lake("why", "db.sick").stdout
+    conflict = CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, tries=10)
+    lake.engine.results = [conflict]
+    lake("run", "db.sick", "--operation", "rewrite_data_files")
+    largest = {"files": 9, "input_bytes": 9_000, "partitions": 1}
+    assert why(lake, "db.sick")["batches_after_conflicts"] == {"rewrite_data_files": largest}
+    line = (
+        "rewrite_data_files, smaller batches after conflicts: at most 9 files, 8.8 KiB and 1 partition each"
+    )
+    for arguments in (("why", "db.sick"), ("why", "db.sick", "--all")):
+        assert line in " ".join(lake(*arguments).stdout.split())
 
 
 def test_why_shows_the_cursor_of_each_operation(lake: Lake) -> None:

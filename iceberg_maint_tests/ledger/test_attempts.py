@@ -436,6 +436,24 @@ def test_leftover_is_none_once_the_batch_wants_other_files(ledger, lease, attemp
     assert ledger.uncommitted_output(lease, BATCH.batch_id, 3600) is None
 
 
+def test_snapshot_before_files_is_the_pinned_one_until_the_batch_has_other_contents(
+    ledger, lease, attempt, place
+):
+    assert ledger.snapshot_before_files(attempt) is None
+    settled(ledger, lease, attempt)
+    assert ledger.snapshot_before_files(attempt) == BATCH.snapshot_id == 1
+    ledger.close_batch(lease, BATCH.batch_id, "the batch is planned at another snapshot")
+    plan = plan_of("day=1")
+    later = tuple(replace(b, snapshot_id=7) for b in plan.batches)
+    ledger.save_plan(lease, replace(plan, batches=later), "run-1")
+    assert ledger.snapshot_before_files(attempt) is None
+    second = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {})
+    intend(ledger, lease, second)
+    assert ledger.snapshot_before_files(second) == 7
+    place.sql("UPDATE icm_intent SET batch_digest = NULL")
+    assert ledger.snapshot_before_files(second) is None
+
+
 def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt, place):
     """One that adopted it has an INTENT of its own; an orphan pass goes by when files were written."""
     settled(ledger, lease, attempt)

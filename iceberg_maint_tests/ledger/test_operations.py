@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryNeed, MemoryUse
 from iceberg_maint.core.planning.plan import make_plan
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -126,6 +128,30 @@ def test_memory_uses_are_newest_first_of_the_table(ledger, lease):
     assert ledger.memory_uses(UUID) == tuple(reversed(uses))
     assert ledger.memory_uses(UUID, limit=1) == (uses[-1],)
     assert ledger.memory_uses(OTHER_UUID) == ()
+
+
+def test_commit_trials_are_the_landed_and_the_lost_batches_oldest_first(ledger, lease):
+    reported = [
+        (BatchStatus.DONE, {"snapshot_after": 2}),
+        (BatchStatus.FAILED, {"snapshot_after": None, "reason": Reason.CONFLICT}),
+        (BatchStatus.FAILED, {"snapshot_after": None, "reason": Reason.STALE}),
+        (BatchStatus.FAILED, {"snapshot_after": None, "reason": Reason.CONFLICT, "input_files": 7}),
+    ]
+    for day, (status, facts) in enumerate(reported):
+        batch = make_batch(f"day={day}")
+        ledger.save_plan(lease, make_plan(NAME, UUID, REWRITE, 1, (batch,), ()), "run-1")
+        started = ledger.start_attempt(lease, batch.batch_id, f"run-{day}", {})
+        ledger.record_intent(lease, started.attempt_id, (), PROOF)
+        ledger.record_try(lease, started.attempt_id, 1, "v1.json")
+        ledger.finish_attempt(lease, started.attempt_id, status, replace(outcome_of(batch), **facts), {})
+    size = BatchSize(2, 150, 1)
+    assert ledger.commit_trials(UUID, REWRITE) == (
+        CommitTrial("run-0", size, landed=True),
+        CommitTrial("run-1", size, landed=False),
+        CommitTrial("run-3", replace(size, files=7), landed=False),
+    )
+    assert ledger.commit_trials(UUID, REWRITE, limit=1) == ledger.commit_trials(UUID, REWRITE)[-1:]
+    assert ledger.commit_trials(UUID, CONVERT) == ledger.commit_trials(OTHER_UUID, REWRITE) == ()
 
 
 def test_memory_uses_of_a_settled_attempt_are_none(ledger, lease, place: Place):

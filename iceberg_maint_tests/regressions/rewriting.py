@@ -295,9 +295,9 @@ REWRITING = (
         "A stored batch is resumed after its paths were registered again as other files",
         "A batch is resumed only if every data file and delete file is live and has all planned facts",
         off(
-            "runner/select_batches.py",
-            "    planned = {*planned_data_files(batch), *planned_delete_files(batch)}\n",
-            "    planned: set[PlannedFile] = set()\n",
+            "core/commits/planned_files.py",
+            "    return {*planned_data_files(batch), *planned_delete_files(batch)}\n",
+            "    return set()\n",
             "runner/test_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
             "runner/test_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
             "spark/commit/test_gate_identity.py::test_stored_batch_whose_sources_were_registered_again_is_stale",
@@ -309,7 +309,7 @@ REWRITING = (
         "A batch stored by an older version does not name the deletes that it applied, and is resumed",
         "The batch is closed as stale and planned again",
         off(
-            "runner/select_batches.py",
+            "runner/changes.py",
             " or unknown_deletes(batch):\n",
             ":\n",
             "runner/test_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",

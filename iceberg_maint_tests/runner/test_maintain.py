@@ -159,6 +159,25 @@ def test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_count
     assert world.history("p=a").ineffective == 0
 
 
+def test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back() -> None:
+    policy = replace(POLICY, windows=replace(POLICY.windows, max_partitions_per_batch=10))
+    world = World("abcd", policy)
+    sizes: list[int] = []
+    world.before_commit = lambda batch: sizes.append(len(batch.partitions))
+
+    world.reject = Rejection.CONFLICT
+    world.run()
+    assert sizes == [4]
+    world.reject = None
+    world.clock.ms = world.history("p=a").not_before_ms
+    world.run()
+    assert sizes == [4, 2, 2]
+    for partition in "abcd":
+        world.append(f"p={partition}", 6)
+    world.run()
+    assert sizes == [4, 2, 2, 4]
+
+
 def test_write_that_fails_backs_off() -> None:
     world = World("a")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from iceberg_maint.catalog.fake import FakeTable, measure_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnknownTableError
@@ -70,12 +71,28 @@ class ProcessCatalog:
 
         return self._step("live_files", read)
 
+    def changed_files(
+        self, state: TableState, since: int, partitions: Collection[str]
+    ) -> ChangedFiles | None:
+        def read() -> ChangedFiles | None:
+            earlier, later = self._process.world.lake.every[state.uuid].files[since], self._files(state)
+            return ChangedFiles(
+                *(
+                    tuple(f for f in one if f not in other and f.partition in partitions)
+                    for one, other in ((earlier, later), (later, earlier))
+                )
+            )
+
+        return self._step("changed_files", read)
+
     def find_live(
-        self, state: TableState, paths: Collection[str], *, deletes: bool = False
+        self, state: TableState, paths: Collection[str], *, deletes: bool = False, since: int | None = None
     ) -> frozenset[str]:
         def read() -> frozenset[str]:
             files = self._process.world.lake.every[state.uuid].files
-            of_all = (f for s in state.snapshots for f in files[s.snapshot_id])
+            pinned = state.snapshot_by_id(since) if since is not None else None
+            older = {s.snapshot_id for s in replace(state, snapshot=pinned).ancestors()}
+            of_all = (f for s in state.snapshots if s.snapshot_id not in older for f in files[s.snapshot_id])
             return frozenset(paths) & {f.path for f in of_all if (f.kind is not FileKind.DATA) is deletes}
 
         return self._step("find_live", read)

@@ -73,7 +73,7 @@ def nothing_is_adopted(patch: pytest.MonkeyPatch) -> None:
     adoption.test_files_are_not_adopted_while_a_catalog_hides_what_they_are_based_on,
 )
 def resumed_batches_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(preparing, "still_valid", lambda _batch, _state, _runtime: True)
+    patch.setattr(preparing, "still_valid", lambda _batch, _changes: True)
 
 
 @planted(

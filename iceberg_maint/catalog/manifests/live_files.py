@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from pyiceberg.io import FileIO
@@ -37,7 +39,7 @@ from iceberg_maint.catalog.manifests.reader import (
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.sort_order import LayoutOrder
-from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, Manifest, TableState
 from iceberg_maint.errors import RefusedError
 
 
@@ -156,12 +158,7 @@ def live_files(
 
     Raises RefusedError ICM-120 if a data file is listed twice.
     """
-    files: list[LiveFile] = []
-    keys = frozenset(partitions)
-    without = _without(state, keys, memo)
-    for manifest in state.manifests:
-        if has_live_files(manifest) and manifest.path not in without:
-            files += _files(io, state, manifest, keys)
+    files = _files_of(io, state, state.manifests, frozenset(partitions), memo)
     data_paths: set[str] = set()
     for file in files:
         if file.kind is FileKind.DATA and file.path in data_paths:
@@ -175,11 +172,45 @@ def live_files(
     return tuple(files)
 
 
-def _without(state: TableState, keys: frozenset[PartitionKey], memo: ManifestMemo | None) -> set[str]:
+def changed_files(
+    io: FileIO,
+    state: TableState,
+    since: Sequence[Manifest],
+    partitions: Collection[PartitionKey],
+    memo: ManifestMemo | None = None,
+) -> ChangedFiles:
+    """Returns the live files of these partitions and all global equality deletes in the manifests that only
+    one of two manifest lists has: `since` and that of the pinned snapshot. A manifest that the lists state
+    differently counts as changed. Also if its first row id differs: an upgrade to format v3 gives row ids."""
+    earlier, later = (Counter((m, m.first_row_id) for m in of) for of in (since, state.manifests))
+    keys = frozenset(partitions)
+    removed, added = (
+        _files_of(io, state, [manifest for manifest, _ in only.elements()], keys, memo)
+        for only in (earlier - later, later - earlier)
+    )
+    return ChangedFiles(tuple(removed), tuple(added))
+
+
+def _files_of(
+    io: FileIO,
+    state: TableState,
+    manifests: Sequence[Manifest],
+    keys: frozenset[PartitionKey],
+    memo: ManifestMemo | None,
+) -> list[LiveFile]:
+    """Returns the live files of these partitions and all global equality deletes in these manifests."""
+    live = [m for m in manifests if has_live_files(m)]
+    without = _without(state, live, keys, memo)
+    return [f for m in live if m.path not in without for f in _files(io, state, m, keys)]
+
+
+def _without(
+    state: TableState, manifests: Iterable[Manifest], keys: frozenset[PartitionKey], memo: ManifestMemo | None
+) -> set[str]:
     """Returns the paths of data manifests that have no file of these partitions, as far as the memo knows."""
     if memo is None:
         return set()
-    known = memo.partitions(_live(state, deletes=False))
+    known = memo.partitions(m for m in manifests if not m.is_deletes)
     return {
         path
         for path, (spec_id, values) in known.items()
@@ -194,11 +225,22 @@ def find_live(
     paths: Collection[str],
     *,
     deletes: bool,
+    since: int | None = None,
 ) -> frozenset[str]:
     """Returns which paths are live data files, or delete files, in any retained snapshot. The newest
-    snapshots are read first."""
-    searched, live_paths, read_manifest_paths = frozenset(paths), set[str](), set[str]()
-    for snapshot in reversed(state.snapshots):
+    snapshots are read first.
+
+    The files are newer than the snapshot `since`. So neither it nor its ancestors have them, and no manifest
+    that it lists. If it is not retained, all snapshots are read.
+    """
+    searched, live_paths = frozenset(paths), set[str]()
+    pinned = state.snapshot_by_id(since) if since is not None else None
+    older = {s.snapshot_id for s in replace(state, snapshot=pinned).ancestors()}
+    newer = [s for s in reversed(state.snapshots) if s.snapshot_id not in older]
+    read_manifest_paths = set[str]()
+    if pinned is not None and newer:
+        read_manifest_paths |= {m.path for m in read_manifests(check_manifest_list(state.table, pinned))}
+    for snapshot in newer:
         if searched <= live_paths:
             break
         for manifest in read_manifests(check_manifest_list(state.table, snapshot)):

@@ -7,6 +7,7 @@ with a sequence number above or below that of other deletes.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +15,7 @@ from itertools import chain
 from iceberg_maint.core.commits.change import Entry, Identity, Scope
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
-from iceberg_maint.core.model.table_state import NO_ROW_IDS, LiveFile
+from iceberg_maint.core.model.table_state import NO_ROW_IDS, ChangedFiles, FileKind, LiveFile
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
 
@@ -110,6 +111,49 @@ def planned_delete_files(batch: Batch) -> Iterator[PlannedFile]:
             delete.record_count,
             delete.size_bytes,
         )
+
+
+def is_as_planned(batch: Batch, live: Iterable[LiveFile]) -> bool:
+    """Whether the batch fits the live files of its partitions and the global equality deletes: every planned
+    file is live with the planned facts, and no delete file is newer than the plan."""
+    files = tuple(live)
+    planned = planned_files(batch)
+    return planned <= set(map(PlannedFile.of_live, files)) and not _has_newer_delete(batch, files)
+
+
+def is_as_planned_since(batch: Batch, changed: ChangedFiles, specs: Mapping[int, PartitionSpec]) -> bool:
+    """Whether the batch fits the table, from what changed since its pinned snapshot. Manifests that both
+    snapshots list hold the planned files as they were planned.
+
+    A planned file of a changed manifest must be in one of each side, with the planned facts. `changed` may
+    have files of other partitions.
+    """
+    if unknown_row_ids(batch):
+        return False
+    planned = planned_files(batch)
+    identities = {p.identity for p in planned}
+    removed, added = (
+        Counter(PlannedFile.of_live(f) for f in files if (f.path, f.content_offset) in identities)
+        for files in (changed.removed, changed.added)
+    )
+    if removed != added or not planned.issuperset(added) or max(added.values(), default=1) > 1:
+        return False
+    return not _has_newer_delete(batch, (f for f in changed.added if _concerns(f, batch, specs)))
+
+
+def planned_files(batch: Batch) -> set[PlannedFile]:
+    """Returns the data files and the delete files of the batch."""
+    return {*planned_data_files(batch), *planned_delete_files(batch)}
+
+
+def _has_newer_delete(batch: Batch, files: Iterable[LiveFile]) -> bool:
+    deletes = (f.data_sequence_number for f in files if f.kind is not FileKind.DATA)
+    return max(deletes, default=0) > batch.snapshot_sequence_number
+
+
+def _concerns(file: LiveFile, batch: Batch, specs: Mapping[int, PartitionSpec]) -> bool:
+    everywhere = file.kind is FileKind.EQUALITY_DELETES and specs[file.spec_id].is_unpartitioned
+    return everywhere or file.partition in batch.partitions
 
 
 def unknown_deletes(batch: Batch) -> frozenset[str]:

@@ -201,6 +201,15 @@ class LiveFile:
     first_row_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """The live files of the manifests that only one of two snapshots lists: `removed` those of the earlier
+    snapshot, `added` those of the later one. Both have a file whose manifest was rewritten."""
+
+    removed: tuple[LiveFile, ...]
+    added: tuple[LiveFile, ...]
+
+
 class EntryStatus(IntEnum):
     """Status of a manifest entry (spec: Manifests)."""
 

@@ -15,6 +15,7 @@ from iceberg_maint.core.health.thresholds import DANGLING
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.planning.batch_limit import BatchSize, limited
 from iceberg_maint.core.planning.candidates import Candidate, candidates
 from iceberg_maint.core.planning.equality_delete_route import Unit, fits_a_batch, units
 from iceberg_maint.core.planning.equality_deletes import (
@@ -41,11 +42,13 @@ def plan_conversion(
     target_bytes: int,
     *,
     memory_correction: float = 1.0,
+    limit: BatchSize | None = None,
 ) -> Plan:
     """Plans the partitions that the decision says RUN, in its order.
 
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs. Caps on
-    bytes count key work: the key columns that are read, and the deletes.
+    bytes count key work: the key columns that are read, and the deletes. Batches of several units are no larger
+    than `limit`.
     """
     files = tuple(live_files)
     found = candidates(state.specs, files)
@@ -77,7 +80,7 @@ def plan_conversion(
     live = LiveData.of(files)
     batches = [
         _batch(state, chunk, live, target_bytes, memory_correction)
-        for chunk in _chunks(taken, policy.windows)
+        for chunk in _chunks(taken, limited(policy.windows, limit))
     ]
     if any(_has_old_dangling(p) for p in decision.due()):
         unused = tuple(d for of_one in dangling.values() for d in of_one)

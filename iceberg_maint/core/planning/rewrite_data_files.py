@@ -13,6 +13,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.planning.batch_limit import BatchSize, limited, with_gain
 from iceberg_maint.core.planning.candidates import NO_EQUALITY_DELETES, Candidate, candidates
 from iceberg_maint.core.planning.convert_equality_deletes import plan_conversion
 from iceberg_maint.core.planning.equality_delete_route import left_to_conversion, units
@@ -63,12 +64,14 @@ def plan_operation(
     *,
     memory_correction: float = 1.0,
     readers: RowTypes = SPARK_4,
+    limit: BatchSize | None = None,
 ) -> Plan:
     """Plans one operation on data for the partitions that its decision says RUN, in its order.
 
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
     `memory_correction` is the learned correction of the memory estimate for equality deletes. `readers` are the ways
-    in which Spark reads rows.
+    in which Spark reads rows. Batches that can be split are no larger than `limit`. It changes neither the
+    choice of an operation for equality deletes nor what is too large.
     """
     correction = memory_correction
     match operation:
@@ -81,13 +84,20 @@ def plan_operation(
                 target_bytes,
                 memory_correction=correction,
                 readers=readers,
+                limit=limit,
             )
         case Operation.CONVERT_EQUALITY_DELETES:
             return plan_conversion(
-                state, decision, live_files, policy, target_bytes, memory_correction=correction
+                state,
+                decision,
+                live_files,
+                policy,
+                target_bytes,
+                memory_correction=correction,
+                limit=limit,
             )
         case Operation.REWRITE_POSITION_DELETE_FILES:
-            return plan_position_deletes(state, decision, live_files, policy, target_bytes)
+            return plan_position_deletes(state, decision, live_files, policy, target_bytes, limit=limit)
         case Operation.REWRITE_MANIFESTS | Operation.EXPIRE_SNAPSHOTS | Operation.REMOVE_ORPHAN_FILES:
             raise ValueError(f"{operation} works on the table as a whole: see plan_housekeeping")
         case _:
@@ -103,6 +113,7 @@ def plan_rewrite(
     *,
     memory_correction: float = 1.0,
     readers: RowTypes = SPARK_4,
+    limit: BatchSize | None = None,
 ) -> Plan:
     """Returns the plan of `rewrite_data_files`; see `plan_operation`.
 
@@ -136,6 +147,7 @@ def plan_rewrite(
             target_bytes,
             decision.budget_bytes,
             decision.budget_reason,
+            limit,
         )
         groups += [*(g.group for g in in_order), *found]
         leftovers += [one for one in left if not in_order or one.reason is not Reason.NO_GAIN]
@@ -148,7 +160,7 @@ def plan_rewrite(
     written, unread = with_writers(
         state, groups, by_path, layouts, policy.rewrite_data_files, target_bytes, readers
     )
-    for chunk, writer in _chunks(written, under, layouts, policy.windows):
+    for chunk, writer in _chunks(written, under, layouts, limited(policy.windows, limit)):
         paths = frozenset(f.path for g in chunk for f in g.files)
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
         work = RewriteDataFiles(
@@ -203,8 +215,10 @@ def plan_groups(
     target_bytes: int,
     budget_bytes: int | None = None,
     budget_reason: Reason = Reason.RUN_BUDGET,
+    limit: BatchSize | None = None,
 ) -> tuple[list[FileGroup], list[Leftover]]:
-    """Returns the file groups of one partition. No group exceeds the limits of a batch or the budget.
+    """Returns the file groups of one partition. No group exceeds the limits of a batch or the budget, nor
+    `limit` as far as a group of its size still gains something.
 
     The leftovers are files under equality deletes whose keys cannot be matched, files that alone exceed a cap
     of the policy and, for `budget_reason`, files that exceed the remaining budget.
@@ -229,9 +243,16 @@ def plan_groups(
             later.append(candidate)
         else:
             by_spec[candidate.file.spec_id].append(candidate)
+    largest = max((c.file.size_bytes for some in by_spec.values() for c in some), default=0)
+    packing = limited(
+        windows,
+        with_gain(limit, 10 * policy.rewrite_data_files.min_input_files, max(4 * target_bytes, 2 * largest)),
+    )
     groups = [
         file_group(state, due.partition, spec_id, packed, rules)
-        for spec_id, packed in packed_groups(by_spec, rules, windows, left_bytes)
+        for spec_id, packed in packed_groups(
+            by_spec, rules, packing, min(left_bytes, packing.max_bytes_per_batch)
+        )
     ]
     leftovers = [
         Leftover(due.partition, reason, len(left), sum(c.file.size_bytes for c in left))

@@ -19,6 +19,7 @@ from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches,
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.planning.batch_limit import BatchSize, limited
 from iceberg_maint.core.planning.candidates import Candidate, candidates
 from iceberg_maint.core.planning.file_groups import applied_deletes, input_file, planned_delete
 from iceberg_maint.core.planning.inputs import FileGroup, PositionDeleteFile
@@ -35,10 +36,13 @@ def plan_position_deletes(
     live_files: Iterable[LiveFile],
     policy: Policy,
     target_bytes: int,
+    *,
+    limit: BatchSize | None = None,
 ) -> Plan:
     """Plans the partitions that the decision says RUN, in its order.
 
-    `live_files` are those of these partitions. Caps on bytes count the deletes that are read.
+    `live_files` are those of these partitions. Caps on bytes count the deletes that are read. Batches of
+    several units are no larger than `limit`.
     """
     files = tuple(live_files)
     found = candidates(state.specs, files)
@@ -80,7 +84,10 @@ def plan_position_deletes(
         state.uuid,
         _OPERATION,
         state.snapshot.snapshot_id if state.snapshot else None,
-        tuple(_batch(state, chunk, reasons, target_bytes) for chunk in _chunks(taken, policy.windows)),
+        tuple(
+            _batch(state, chunk, reasons, target_bytes)
+            for chunk in _chunks(taken, limited(policy.windows, limit))
+        ),
         tuple(leftovers),
     )
 

@@ -21,7 +21,7 @@ from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.runner.select_batches import still_valid
+from iceberg_maint.runner.changes import Changes, still_valid
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
 from iceberg_maint_tests.support.spark.position_deletes import mark, paths, registered_again, unguarded
@@ -255,10 +255,12 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         batch = batch_of_text(batch_text(shop.batch(name)))
         runtime = cast("Runtime", SimpleNamespace(catalog_of=lambda _table: shop.catalog))
         shop.writers.append(shop.writers.load(name), rows_of([99]))
-        assert still_valid(batch, shop.catalog.pin(TableId.parse(name)), runtime)
+        state = shop.catalog.pin(TableId.parse(name))
+        assert still_valid(batch, Changes(state, runtime, [batch]))
         for path in sources:
             registered_again(shop, name, path)
-        assert not still_valid(batch, shop.catalog.pin(TableId.parse(name)), runtime)
+        state = shop.catalog.pin(TableId.parse(name))
+        assert not still_valid(batch, Changes(state, runtime, [batch]))
         return name, batch
 
     name, batch = case()

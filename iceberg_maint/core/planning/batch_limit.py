@@ -1,0 +1,85 @@
+"""The size of batches after conflicts: smaller after a batch lost every try, larger again after runs that landed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import groupby
+
+from iceberg_maint.core.policy.data import WindowsPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """Input files, input bytes and partitions of a batch."""
+
+    files: int
+    input_bytes: int
+    partitions: int
+
+    def halved(self) -> BatchSize:
+        """Returns half of each, at least one."""
+        return BatchSize(*(max(1, n // 2) for n in astuple(self)))
+
+    def doubled(self) -> BatchSize:
+        """Returns twice each."""
+        return BatchSize(*(2 * n for n in astuple(self)))
+
+    def contains(self, other: BatchSize) -> bool:
+        """Whether no value of the other is larger."""
+        return all(own >= n for own, n in zip(astuple(self), astuple(other), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTrial:
+    """One batch whose commit was tried. If it did not land, other commits won every try."""
+
+    run_id: str
+    size: BatchSize
+    landed: bool
+
+
+def batch_limit(trials: Sequence[CommitTrial]) -> BatchSize | None:
+    """Returns the largest batch to plan next, from the trials of one operation on one table, oldest first.
+    None if the policy alone limits it.
+
+    A run with a lost batch sets the limit to half of its smallest lost batch. Each later run that lost none
+    doubles it, until it contains the batch that was lost first.
+    """
+    limit: BatchSize | None = None
+    first_lost: BatchSize | None = None
+    for _, of_run in groupby(trials, lambda t: t.run_id):
+        lost = [t.size for t in of_run if not t.landed]
+        if lost:
+            smallest = _least(lost).halved()
+            limit = smallest if limit is None else _least((limit, smallest))
+            first_lost = lost[0] if first_lost is None else first_lost
+        elif limit is not None and first_lost is not None:
+            limit = limit.doubled()
+            if limit.contains(first_lost):
+                limit = first_lost = None
+    return limit
+
+
+def limited(windows: WindowsPolicy, limit: BatchSize | None) -> WindowsPolicy:
+    """Returns the windows with the batch size of the limit, where that is smaller."""
+    if limit is None:
+        return windows
+    return replace(
+        windows,
+        max_files_per_batch=min(windows.max_files_per_batch, max(2, limit.files)),
+        max_bytes_per_batch=min(windows.max_bytes_per_batch, limit.input_bytes),
+        max_partitions_per_batch=min(windows.max_partitions_per_batch, limit.partitions),
+    )
+
+
+def with_gain(limit: BatchSize | None, min_files: int, min_bytes: int) -> BatchSize | None:
+    """Returns the limit for one file group: large enough that rewriting the group gains something."""
+    if limit is None:
+        return None
+    return replace(limit, files=max(limit.files, min_files), input_bytes=max(limit.input_bytes, min_bytes))
+
+
+def _least(sizes: Iterable[BatchSize]) -> BatchSize:
+    columns = zip(*(astuple(s) for s in sizes), strict=True)
+    return BatchSize(*(min(column) for column in columns))
