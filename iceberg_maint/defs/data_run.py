@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import SENTENCES, Reason
+from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     OperationOutcome,
@@ -16,9 +16,10 @@ from iceberg_maint.core.outcomes.outcome import (
     combine_outcomes,
 )
 from iceberg_maint.defs.card import stored_view
-from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
+from iceberg_maint.defs.checks import log_evaluations, partition_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
+from iceberg_maint.defs.table_checks import table_evaluations
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import counted, number, size
@@ -180,6 +181,9 @@ class MaintenanceRun(TableRun):
     def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:
         self._materialized.add(partition)
         self._context.log_event(dg.AssetMaterialization(self._key, partition=partition, metadata=metadata))
+
+    def _needs_session(self, measured: Measured) -> bool:
+        return stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN
 
     # after the run
 

@@ -11,10 +11,12 @@ from typing import NoReturn
 
 import dagster as dg
 
+from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.card import CARD, PROOF, described, last_proof
+from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.last_observation import store_run
 from iceberg_maint.defs.metadata import Metadata
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
@@ -61,7 +63,8 @@ class TableRun(ABC):
         session: SessionFactory,
     ) -> None:
         self._context, self._table, self._translator = context, table, translator
-        self._runtime = runtime.on_session(session)
+        self._session = EarlySession(session)
+        self._runtime = runtime.on_session(self._session)
         self._requested: frozenset[PartitionKey] | None = None
         self._sizes_before: tuple[int, ...] = ()
         self._started_ms = runtime.clock.now_ms()
@@ -91,6 +94,8 @@ class TableRun(ABC):
         )
         measured = self._runtime.ledger.health(self._table)
         self._sizes_before = measured.total().size_histogram if measured is not None else ()
+        if measured is not None and self._needs_session(measured):
+            self._session.start()
         try:
             return maintain(self._table, request, self._runtime, self._report)
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
@@ -103,6 +108,11 @@ class TableRun(ABC):
                 context.log.warning(f"{self._table}: checks not evaluated: {type(why).__name__}: {why}")
             # Without the trace of the place in the work where the interrupt arrived.
             raise type(interrupt)(message) from None
+
+    def _needs_session(self, measured: Measured) -> bool:
+        """Whether the run will probably need Spark, by stored health. Then Spark starts while the run measures
+        and plans."""
+        return False
 
     @abstractmethod
     def _progress(self) -> str:
