@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from iceberg_maint.core.health.metrics import Measured, PartitionHealth
+from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
@@ -70,11 +70,19 @@ class MaintenanceRun(TableRun):
                 return
             unknown = self._unknown(requested or frozenset())
             existing = None if requested is None else requested - unknown
+            if existing != frozenset():
+                self._start_spark()
             outcomes = () if existing == frozenset() else self._maintain(existing)
         if outcomes:
             self._finish(combine_outcomes(outcomes), existing, unknown)
         else:
             self._drop(unknown)
+
+    def _start_spark(self) -> None:
+        """Starts Spark if work is due by stored health. Spark then starts while the run measures and plans."""
+        measured = self._runtime.ledger.health(self._table)
+        if measured is not None and stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN:
+            self._session.start()
 
     def _unknown(self, requested: frozenset[PartitionKey]) -> frozenset[PartitionKey]:
         """The requested keys that no partition of the table has or had. Their checks pass: nothing is wrong
@@ -181,9 +189,6 @@ class MaintenanceRun(TableRun):
     def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:
         self._materialized.add(partition)
         self._context.log_event(dg.AssetMaterialization(self._key, partition=partition, metadata=metadata))
-
-    def _needs_session(self, measured: Measured) -> bool:
-        return stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN
 
     # after the run
 

@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import dagster as dg
 
-from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
@@ -94,8 +93,6 @@ class TableRun(ABC):
         )
         measured = self._runtime.ledger.health(self._table)
         self._sizes_before = measured.total().size_histogram if measured is not None else ()
-        if measured is not None and self._needs_session(measured):
-            self._session.start()
         try:
             return maintain(self._table, request, self._runtime, self._report)
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
@@ -108,11 +105,6 @@ class TableRun(ABC):
                 context.log.warning(f"{self._table}: checks not evaluated: {type(why).__name__}: {why}")
             # Without the trace of the place in the work where the interrupt arrived.
             raise type(interrupt)(message) from None
-
-    def _needs_session(self, measured: Measured) -> bool:
-        """Whether the run will probably need Spark, by stored health. Then Spark starts while the run measures
-        and plans."""
-        return False
 
     @abstractmethod
     def _progress(self) -> str:

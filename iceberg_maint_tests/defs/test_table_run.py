@@ -15,6 +15,7 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.last_observation import read_last_observation
 from iceberg_maint.defs.names import PARTITION_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -41,6 +42,20 @@ def test_run_of_one_partition_touches_only_it(world: World, sick: Table) -> None
     assert world.maintain(T, key("d2")).success
     assert world.materialized(T) == {key("d2")}
     assert world.engine.written == [(key("d2"),)]
+
+
+def test_run_with_due_work_starts_spark_before_it_measures(
+    world: World, sick: Table, early_starts: list[EarlySession]
+) -> None:
+    world.maintain(T, key("d1"))
+    assert len(early_starts) == 1
+
+
+def test_run_of_a_healthy_table_starts_no_spark(world: World, early_starts: list[EarlySession]) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    assert world.maintain(T, key("d1")).success
+    assert early_starts == []
 
 
 def test_run_has_a_tag_with_its_table_and_logs_no_message_on_missing_outputs(
