@@ -28,7 +28,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
-from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, WorkProgress, Written, WrittenFile
 from iceberg_maint.runner.runtime import LazyEngine, Runtime, SparkAccess
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
@@ -148,6 +148,9 @@ class MemoryEngine:
 
     def start(self) -> None:
         pass
+
+    def progress(self) -> WorkProgress:
+        return WorkProgress("writing")
 
     def write(self, batch: Batch, policy: Policy) -> Written:
         self.before_write(batch)
