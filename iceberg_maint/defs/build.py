@@ -29,6 +29,7 @@ from iceberg_maint.defs.sensors import (
 )
 from iceberg_maint.defs.shard import in_shard
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.tick_observation import TickObservation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.runtime import Runtime
 
@@ -104,12 +105,14 @@ def _build(
     job = build_observe_job(asset_tables, runtime, translator, executor)
     sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
+    observation = TickObservation(job, asset_tables, runtime, translator)
     changes = build_changes_sensor(
         job,
         asset_tables,
         left_out,
         runtime,
         translator,
+        observation,
         table_list,
         configuration,
         lambda table: in_shard(table, index, count),
@@ -124,7 +127,7 @@ def _build(
             build_lost_runs_sensor(runtime.ledger, sensor_status),
             # One location of the fleet sends.
             *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
-            *build_automation_sensors(asset_tables, translator, sensor_status),
+            *build_automation_sensors(asset_tables, translator, observation, sensor_status),
         ],
         schedules=[build_observe_schedule(job, asset_tables, observe_cron, schedule_status)],
         resources={

@@ -8,7 +8,7 @@ import dagster as dg
 
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import SENTENCES, Reason
+from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     OperationOutcome,
@@ -16,9 +16,10 @@ from iceberg_maint.core.outcomes.outcome import (
     combine_outcomes,
 )
 from iceberg_maint.defs.card import stored_view
-from iceberg_maint.defs.checks import log_evaluations, partition_evaluations, table_evaluations
+from iceberg_maint.defs.checks import log_evaluations, partition_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
+from iceberg_maint.defs.table_checks import table_evaluations
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import counted, number, size
@@ -69,11 +70,19 @@ class MaintenanceRun(TableRun):
                 return
             unknown = self._unknown(requested or frozenset())
             existing = None if requested is None else requested - unknown
+            if existing != frozenset():
+                self._start_spark()
             outcomes = () if existing == frozenset() else self._maintain(existing)
         if outcomes:
             self._finish(combine_outcomes(outcomes), existing, unknown)
         else:
             self._drop(unknown)
+
+    def _start_spark(self) -> None:
+        """Starts Spark if work is due by stored health. Spark then starts while the run measures and plans."""
+        measured = self._runtime.ledger.health(self._table)
+        if measured is not None and stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN:
+            self._session.start()
 
     def _unknown(self, requested: frozenset[PartitionKey]) -> frozenset[PartitionKey]:
         """The requested keys that no partition of the table has or had. Their checks pass: nothing is wrong

@@ -19,7 +19,8 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.defs.automation import HousekeepingDue, not_in_progress
 from iceberg_maint.defs.card import assessed_view
-from iceberg_maint.defs.checks import housekeeping_check_specs, housekeeping_evaluations, log_evaluations
+from iceberg_maint.defs.checks import log_evaluations
+from iceberg_maint.defs.housekeeping_checks import housekeeping_check_specs, housekeeping_evaluations
 from iceberg_maint.defs.metadata import (
     cursor_metadata,
     definition_metadata,

@@ -107,6 +107,15 @@ def queued_runs(instance: dg.DagsterInstance, now_ms: int) -> Mapping[dg.AssetKe
     return {key: " ".join(sorted(ids)) for key, ids in by_asset.items()}
 
 
+def launches_monitored_workers(instance: dg.DagsterInstance) -> bool:
+    """Whether Dagster asks the launcher for the worker of every started run, and fails a run without one. A
+    launcher that cannot be loaded here counts as such."""
+    try:
+        return instance.run_launcher.supports_check_run_worker_health
+    except Exception:  # noqa: BLE001 - a launcher of the daemon may need what a code server lacks
+        return True
+
+
 def observing(instance: dg.DagsterInstance) -> bool:
     """Whether an observe run is queued or running."""
     pending = dg.RunsFilter(

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import dagster as dg
 from dagster._core.remote_representation.code_location import is_implicit_asset_job_name
 
-from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB
 from iceberg_maint.ports.ledger import Ledger
 
 LOST_RUNS_INTERVAL_SECONDS = 30
@@ -103,7 +103,8 @@ def _started(instance: dg.DagsterInstance, location_name: str | None) -> Iterabl
     """The runs that Dagster launched from this code location and considers running."""
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
         origin = run.remote_job_origin
-        if origin is not None and origin.location_name == location_name:
+        name = run.tags.get(IN_TICK_TAG) if origin is None else origin.location_name
+        if name is not None and name == location_name:
             yield run
 
 

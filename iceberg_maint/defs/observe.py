@@ -18,15 +18,7 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.defs.card import CARD, assessed_view, described, last_proof
-from iceberg_maint.defs.checks import (
-    MAX_FAILING,
-    housekeeping_evaluations,
-    log_evaluations,
-    outdated,
-    partition_evaluations,
-    table_evaluations,
-    unreadable_evaluation,
-)
+from iceberg_maint.defs.checks import MAX_FAILING, log_evaluations, outdated, partition_evaluations
 from iceberg_maint.defs.due_observations import read_signs
 from iceberg_maint.defs.examined import (
     MAX_EXAMINED,
@@ -34,6 +26,7 @@ from iceberg_maint.defs.examined import (
     examined_partitions,
     unexamined_partitions,
 )
+from iceberg_maint.defs.housekeeping_checks import housekeeping_evaluations
 from iceberg_maint.defs.instance import busy_assets, initialize_pools, queued_runs
 from iceberg_maint.defs.last_observation import (
     LastObservation,
@@ -55,6 +48,7 @@ from iceberg_maint.defs.stored_health import (
     read_pointers,
     unknown_partitions,
 )
+from iceberg_maint.defs.table_checks import table_evaluations, unreadable_evaluation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.report.advice import advice_of

@@ -13,14 +13,15 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster_shared.record import copy
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.checks import NOT_MEASURED, unmeasured_evaluation
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
-from iceberg_maint.defs.due_observations import TableSigns, read_signs
+from iceberg_maint.defs.due_observations import TableSigns
 from iceberg_maint.defs.instance import check_instance, observing
 from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
 from iceberg_maint.defs.metadata import unmeasured_metadata
 from iceberg_maint.defs.names import ENGINE_TAG, TABLE_TAG
+from iceberg_maint.defs.table_checks import NOT_MEASURED, unmeasured_evaluation
+from iceberg_maint.defs.tick_observation import REPEAT_AFTER_SECONDS, TickObservation, observe_config
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.report.formatting import shortened
@@ -30,8 +31,6 @@ TABLES_PER_SENSOR = 200
 """An automation sensor in user code accepts 500 assets at most, two per table. Its tick may take a minute."""
 TABLES_PER_RUN = 400
 """Tables per observe run at most."""
-REPEAT_AFTER_SECONDS = 600
-"""A change whose observe run failed is requested again after this time."""
 
 CHANGES_INTERVAL_SECONDS = 60
 """Seconds between two comparisons of the tables with their catalogs at most."""
@@ -57,15 +56,24 @@ def tick_interval(longest_seconds: int, tables: int) -> int:
 
 
 class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
-    """An automation sensor whose runs have a tag with the name of their table. `names` maps asset key → name."""
+    """An automation sensor whose runs have a tag with the name of their table. `names` maps asset key → name.
+    With an `observation` it first observes few small changed tables."""
 
-    def __init__(self, name: str, names: Mapping[dg.AssetKey, str], **settings: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        names: Mapping[dg.AssetKey, str],
+        observation: TickObservation | None,
+        **settings: Any,
+    ) -> None:
         super().__init__(name, **settings)
-        self._names = names
+        self._names, self._observation = names, observation
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """Evaluates the conditions. A request of several tables gets no tag: it becomes a backfill, and each
         run of it adds its tag when it starts."""
+        if self._observation is not None:
+            self._observation.observe(context)
         data = super().evaluate_tick(context)
         return copy(data, run_requests=[self._tagged(request) for request in data.run_requests or ()])
 
@@ -78,12 +86,18 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
 
 
 def build_automation_sensors(
-    tables: Sequence[TableId], translator: IcebergTranslator, status: dg.DefaultSensorStatus
+    tables: Sequence[TableId],
+    translator: IcebergTranslator,
+    observation: TickObservation,
+    status: dg.DefaultSensorStatus,
 ) -> list[dg.AutomationConditionSensorDefinition]:
     """Automation sensors over all tables.
 
-    They run in the code location: the daemon does not know our own condition and would never evaluate it.
+    They run in the code location: the daemon does not know our own condition and would never evaluate it. In a
+    location of few tables the sensor observes changes itself, so that no change waits for two ticks. With more
+    tables only `table_changes` does: their pointers are read once.
     """
+    observes = len(tables) <= TABLES_OF_FULL_INTERVAL
     return [
         MaintenanceSensor(
             f"maintenance_{number}",
@@ -92,6 +106,7 @@ def build_automation_sensors(
                 for t in chunk
                 for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
             },
+            observation if observes else None,
             target=dg.AssetSelection.assets(
                 *(translator.get_asset_key(t) for t in chunk),
                 *(translator.get_housekeeping_key(t) for t in chunk),
@@ -142,6 +157,7 @@ def build_changes_sensor(
     left_out: Mapping[TableId, Exception],
     runtime: Runtime,
     translator: IcebergTranslator,
+    observation: TickObservation,
     table_list: Path,
     configuration: ConfigurationFile | None,
     belongs: Callable[[TableId], bool],
@@ -178,7 +194,7 @@ def build_changes_sensor(
         messages = [runtime.masked(m) for m in messages]
         for message in messages:
             context.log.info(message)
-        changed = [s for s in read_signs(tables, runtime, context.instance, translator) if s.changed()]
+        changed = observation.observe(context)
         events = _first_contact(context.instance, changed, translator)
         if observing(context.instance):
             return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), asset_events=events)
@@ -246,10 +262,9 @@ def _stored(path: Path) -> tuple[TableId, ...]:
 
 
 def _observe_request(tables: Sequence[TableId], run_key: str) -> dg.RunRequest:
-    config = {"tables": [str(t) for t in tables]}
     return dg.RunRequest(
         run_key=run_key,
-        run_config={"ops": {"observe_tables": {"config": config}}},
+        run_config=observe_config(tables),
         tags={TABLE_TAG: shortened([str(t) for t in tables])},
     )
 

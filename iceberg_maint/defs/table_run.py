@@ -15,6 +15,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.card import CARD, PROOF, described, last_proof
+from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.last_observation import store_run
 from iceberg_maint.defs.metadata import Metadata
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
@@ -61,7 +62,8 @@ class TableRun(ABC):
         session: SessionFactory,
     ) -> None:
         self._context, self._table, self._translator = context, table, translator
-        self._runtime = runtime.on_session(session)
+        self._session = EarlySession(session)
+        self._runtime = runtime.on_session(self._session)
         self._requested: frozenset[PartitionKey] | None = None
         self._sizes_before: tuple[int, ...] = ()
         self._started_ms = runtime.clock.now_ms()

@@ -24,7 +24,12 @@ catalogs:
     warehouse: file://{root}/warehouse
 spark:
   master: local[2]
-  conf: {{spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2, spark.default.parallelism: 2}}
+  conf:
+    spark.driver.memory: 1g
+    spark.sql.shuffle.partitions: 2
+    spark.default.parallelism: 2
+    # Runs of a few seconds: Java's second compiler would cost more time than it saves.
+    spark.driver.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 _POLICY = """\
 defaults:

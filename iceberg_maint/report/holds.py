@@ -1,4 +1,4 @@
-"""What delays due work of a whole table: a pause, or mode advise. Says who, since when, and what ends it."""
+"""What holds the due work of a whole table, as one text: who or what, since when, and what ends it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from iceberg_maint.core.decisions.history import Pause
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.ports.ledger import StoredPause
 from iceberg_maint.report.formatting import moment
 from iceberg_maint.report.grid import write
@@ -20,16 +20,27 @@ ADVISE = "mode: advise"
 
 
 def hold(decision: Decision) -> str:
-    """What holds the due work of this decision, as a noun phrase: mode advise, or the pause and what ends it.
-    Empty if nothing does."""
-    if decision.reason is Reason.ADVISE:
-        return ADVISE
-    if decision.reason is not Reason.PAUSED:
-        return ""
+    """What keeps the due work of the whole table from running, as a noun phrase: mode advise, the pause and what
+    ends it, blackout hours, a pending publish, columns that nothing reads. Empty if nothing does, and for another
+    run: that run does the work. `tables`, `why`, the checks and the card show this text."""
     evidence = decision.evidence
-    if evidence.get("by") == "policy":
-        return "policy key paused: true"
-    return f"a pause{_scope(evidence)}{_origin(evidence)} (to end it: {resumption(decision)})"
+    match decision.reason:
+        case Reason.ADVISE:
+            return ADVISE
+        case Reason.PAUSED if evidence.get("by") == "policy":
+            return "policy key paused: true"
+        case Reason.PAUSED:
+            return f"a pause{_scope(evidence)}{_origin(evidence)} (to end it: {resumption(decision)})"
+        case Reason.BLACKOUT:
+            return f"the blackout hours {evidence.get('window', '')}".rstrip()
+        case Reason.PENDING_PUBLISH:
+            return f"{evidence['pending']}, not yet published"
+        case Reason.UNSUPPORTED_TYPE:
+            return f"column {evidence['columns']}, which no operation on data can read (ICM-134)"
+        case Reason.FOREIGN_MAINTAINER if decision.verdict is Verdict.REFUSE:
+            return f"another maintainer, {evidence['foreign_maintainer']} (ICM-109)"
+        case _:
+            return ""
 
 
 def pause_of(evidence: Mapping[str, str]) -> str:

@@ -148,16 +148,17 @@ def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
     if decision.reason is Reason.LEASE_HELD or history.lease_owner is not None:
         owner = history.lease_owner or "another run"
         return "now, in this run" if view.run_id and owner.startswith(view.run_id) else f"after run {owner}"
-    if delay := hold(decision):
-        return f"after the end of {'mode advise' if decision.reason is Reason.ADVISE else _clipped(delay)}"
+    delay = _clipped(hold(decision))
+    if decision.reason in (Reason.ADVISE, Reason.PAUSED):
+        return f"after the end of {'mode advise' if decision.reason is Reason.ADVISE else delay}"
     if decision.verdict is Verdict.RUN:
         return "now"
     if decision.verdict is Verdict.DEFER:
         until = "" if decision.until_ms is None else f"{_minute(decision.until_ms)}, "
-        return f"{until}{SENTENCES[decision.reason]}"
+        return f"{until}{'held by ' if delay else ''}{delay or SENTENCES[decision.reason]}"
     if decision.reason in _NO_FINDING:
         return _predicted(view.policy, decision.operation, history)
-    return f"never: {SENTENCES[decision.reason]}"
+    return f"never: {'held by ' if delay else ''}{delay or SENTENCES[decision.reason]}"
 
 
 def _predicted(policy: Policy, operation: Operation, history: TableHistory) -> str:

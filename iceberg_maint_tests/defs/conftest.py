@@ -21,13 +21,14 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.examined import EXAMINED
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.fake import FakeOrphanFiles
-from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
+from iceberg_maint.ports.engine import CommitContext, WorkProgress, Written, WrittenFile
 from iceberg_maint.runner.runtime import LazyEngine, Runtime, SparkAccess
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
@@ -147,6 +148,9 @@ class MemoryEngine:
 
     def start(self) -> None:
         pass
+
+    def progress(self) -> WorkProgress:
+        return WorkProgress("writing")
 
     def write(self, batch: Batch, policy: Policy) -> Written:
         self.before_write(batch)
@@ -293,6 +297,18 @@ class World:
 
 
 SETTINGS = {"run_monitoring": {"enabled": True, "free_slots_after_run_end_seconds": 60}}
+
+
+@pytest.fixture(autouse=True)
+def early_starts(monkeypatch: pytest.MonkeyPatch) -> list[EarlySession]:
+    """The sessions that runs started early. These tests have no Spark."""
+    starts: list[EarlySession] = []
+
+    def start(session: EarlySession) -> None:
+        starts.append(session)
+
+    monkeypatch.setattr(EarlySession, "start", start)
+    return starts
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,14 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
+from iceberg_maint.core.decisions.combine import combine_decisions
+from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.pending_publishes import PendingPublish, PublishKind
 from iceberg_maint.defs.checks import partition_evaluations
+from iceberg_maint.report.holds import hold
+from iceberg_maint.runner.assess import decisions_of
 from iceberg_maint_tests.defs.conftest import NAMES
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
 
@@ -23,19 +28,29 @@ SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_byte
         ({}, "(rewrite_data_files.min_input_files)"),
         (
             {"uncommon_types": {"s.at": "geometry"}},
-            ". No operation on data can read column s.at (geometry) (ICM-134)",
+            "; held by column s.at (geometry), which no operation on data can read (ICM-134)",
         ),
         (
             {"pending_publishes": (PendingPublish(PublishKind.BRANCH, "audit", 7, NOW_MS),)},
-            ". Maintenance waits until branch audit is published",
+            "; held by branch audit, not yet published",
         ),
     ],
 )
 def test_failing_check_names_the_branch_or_the_column(facts: Mapping[str, object], hindrance: str) -> None:
     measured = replace(measured_of({"p=a": SICK}), **facts)  # type: ignore[arg-type]
+    histories = {o: TableHistory() for o in DATA_OPERATIONS}
+    decision = combine_decisions(decisions_of(measured, policy_of(), histories, NOW_MS))
     with dg.DagsterInstance.ephemeral() as instance:
         evaluations = list(
-            partition_evaluations(instance, NAMES, measured, policy_of(), NOW_MS, list(measured.partitions))
+            partition_evaluations(
+                instance,
+                NAMES,
+                measured,
+                policy_of(),
+                NOW_MS,
+                list(measured.partitions),
+                hold(decision),
+            )
         )
     [failing] = [e for e in evaluations if not e.passed]
     assert failing.description is not None

@@ -19,7 +19,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.lost_runs import MissedHeartbeats, build_lost_runs_sensor, update_missed_heartbeats
-from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner import lease
@@ -186,6 +186,19 @@ def test_run_that_was_never_heard_is_lost_after_ten_minutes(sensor: Sensor) -> N
     assert sensor.status(run) is dg.DagsterRunStatus.STARTED
     sensor.tick(1)
     assert sensor.status(run) is dg.DagsterRunStatus.FAILURE
+
+
+@pytest.mark.parametrize(("location", "status"), [(HERE, "FAILURE"), (ELSEWHERE, "STARTED")])
+def test_observation_in_a_tick_whose_code_server_died_is_failed(
+    sensor: Sensor, location: str, status: str
+) -> None:
+    run = sensor.instance.create_run_for_job(
+        observe, status=dg.DagsterRunStatus.STARTED, tags={IN_TICK_TAG: location}
+    )
+    sensor.ledger.beats[run.run_id] = T0_MS
+    for _ in range(4):
+        sensor.tick(60)
+    assert sensor.status(run).value == status
 
 
 def test_run_of_another_location_is_left_to_it(sensor: Sensor) -> None:

@@ -27,7 +27,7 @@ from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
 from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
 from iceberg_maint.defs.last_observation import store_run
-from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
 from iceberg_maint.defs.observe import OBSERVE_AGAIN_AFTER_MS
 from iceberg_maint.defs.sensors import (
     TABLES_PER_SENSOR,
@@ -35,6 +35,7 @@ from iceberg_maint.defs.sensors import (
     follow_table_list,
     tick_interval,
 )
+from iceberg_maint.defs.tick_observation import TickObservation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
@@ -59,6 +60,12 @@ def requested(tick: Any) -> list[list[str]]:
     return [r.run_config["ops"]["observe_tables"]["config"]["tables"] for r in tick.run_requests]
 
 
+def observed(world: World) -> list[str]:
+    """The tables of each observe run in the process of a sensor, oldest first."""
+    runs = world.instance.get_runs(dg.RunsFilter(job_name=OBSERVE_JOB))
+    return [r.tags[TABLE_TAG] for r in reversed(runs) if IN_TICK_TAG in r.tags]
+
+
 def follow(world: World, loaded: tuple[TableId, ...], reloads: list[int] | None = None) -> list[str]:
     def reload() -> str:
         if reloads is not None:
@@ -76,7 +83,61 @@ def test_tick_requests_new_and_changed_tables_only(world: World) -> None:
     world.observe()
     assert requested(sensor_tick(world)) == []
     table.add("d1", 1)
-    assert requested(sensor_tick(world)) == [["lake.db.t"]]
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
+
+
+def test_tick_of_the_automation_observes_a_commit_and_requests_its_partition(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    table.add("d1", 8)
+    tick = sensor_tick(world, name="maintenance_0")
+    assert [r.partition_key for r in tick.run_requests] == [key("d1")]
+    assert observed(world) == ["lake.db.t"]
+    assert not world.evaluations("small_files")[key("d1")].passed
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
+
+
+def test_change_of_many_tables_partitions_or_files_is_observed_by_a_run_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    table.add("d2", 1)
+    world.observe()
+    table.add("d1", 1)
+    for limit in ("TABLES_PER_TICK", "PARTITIONS_PER_TICK", "FILES_PER_TICK"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"iceberg_maint.defs.tick_observation.{limit}", 0)
+            assert (requested(sensor_tick(world)), observed(world)) == ([["lake.db.t"]], [])
+
+
+def test_change_under_a_launcher_that_watches_workers_is_observed_by_a_run_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    table.add("d1", 1)
+    launcher = type(world.instance.run_launcher)
+    monkeypatch.setattr(launcher, "supports_check_run_worker_health", True)
+    assert (requested(sensor_tick(world)), observed(world)) == ([["lake.db.t"]], [])
+
+
+def test_table_that_a_tick_cannot_read_is_tried_once_in_ten_minutes(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    table.add("d1", 1)
+    world.catalog.unreadable.add("lake.db.t")
+    definitions = world.definitions
+    ticks = [requested(sensor_tick(world, definitions)) for _ in range(3)]
+    assert (ticks, observed(world)) == ([[["lake.db.t"]]] * 3, ["lake.db.t"])
+    assert "ICM-101" in world.evaluations("no_progress")[None].description
+    world.clock.sleep(601)
+    sensor_tick(world, definitions)
+    assert observed(world) == ["lake.db.t"] * 2
 
 
 def test_tick_repeated_asks_under_the_same_run_key_until_its_time_is_over(world: World) -> None:
@@ -183,15 +244,14 @@ def look(world: World) -> None:
         assess(table, world.runtime)
 
 
-def test_commit_is_requested_and_turns_red_although_the_command_line_measured_it_first(world: World) -> None:
+def test_commit_turns_red_in_one_tick_although_the_command_line_measured_it_first(world: World) -> None:
     table = world.catalog.create("db.t")
     table.add("d1", 1)
     world.observe()
     assert requested(sensor_tick(world)) == []
     table.add("d1", 8)
     look(world)
-    assert requested(sensor_tick(world)) == [["lake.db.t"]]
-    world.observe()
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
     assert not world.evaluations("small_files")[key("d1")].passed
     assert requested(sensor_tick(world)) == []
 
@@ -237,12 +297,11 @@ def test_table_that_another_dagster_instance_observed_is_requested(world: World)
         assert requested(sensor_tick(world)) == [["lake.db.t"]]
 
 
-def test_pause_and_its_end_are_requested_and_shown_on_the_asset(world: World) -> None:
+def test_pause_and_its_end_are_observed_and_shown_on_the_asset(world: World) -> None:
     world.catalog.create("db.t").add("d1", 8)
     world.observe()
     world.ledger.pause("*", "catalog moves", "ben")
-    assert requested(sensor_tick(world)) == [["lake.db.t"]]
-    world.observe()
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
     since = moment(world.ledger.pauses()[0].pause.since_ms)
     text = f"a pause of the whole fleet by ben since {since}: catalog moves (to end it: iceberg-maint resume)"
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
@@ -256,8 +315,7 @@ def test_pause_and_its_end_are_requested_and_shown_on_the_asset(world: World) ->
     assert check.description.endswith(f"; held by {text}")
     assert requested(sensor_tick(world)) == []
     world.ledger.resume("*")
-    assert requested(sensor_tick(world)) == [["lake.db.t"]]
-    world.observe()
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"] * 2)
     assert "held by" not in world.evaluations("small_files")[key("d1")].description
 
 
@@ -291,8 +349,7 @@ def test_check_stays_red_while_its_run_waits_in_the_queue(world: World) -> None:
         return {(i.partition_key, i.latest_execution_status.value) for i in infos}
 
     assert shown() == {(key("d1"), "PLANNED"), (key("d2"), "PLANNED")}
-    assert requested(sensor_tick(world)) == [["lake.db.t"]]
-    world.observe()
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
     assert shown() == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
     assert requested(sensor_tick(world)) == []
 
@@ -306,9 +363,8 @@ def test_run_that_ended_without_a_word_is_followed_by_an_observation(world: Worl
     store_run(world.instance, NAMES.get_asset_key(T), run.run_id)
     assert requested(sensor_tick(world)) == []
     world.instance.report_run_failed(run)
-    assert requested(sensor_tick(world)) == [["lake.db.t"]]
-    world.observe()
-    assert requested(sensor_tick(world)) == []
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
 
 
 def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
@@ -359,9 +415,13 @@ def test_run_of_the_automation_has_a_tag_with_its_table(world: World) -> None:
     assert (request.partition_key, request.tags["iceberg_maint/table"]) == ("day=d1", "lake.db.sick")
 
 
-def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates() -> None:
+def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates(world: World) -> None:
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES_PER_SENSOR + 1)]
-    sensors = build_automation_sensors(tables, IcebergTranslator(), dg.DefaultSensorStatus.RUNNING)
+    runtime = world.runtime
+    observation = TickObservation(world.definitions.resolve_job_def(OBSERVE_JOB), tables, runtime, NAMES)
+    sensors = build_automation_sensors(
+        tables, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
+    )
     assert [s.name for s in sensors] == ["maintenance_0", "maintenance_1"]
     assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in sensors)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -15,10 +18,12 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.last_observation import read_last_observation
 from iceberg_maint.defs.names import PARTITION_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.refusals import refusal
+from iceberg_maint.runner import progress
 from iceberg_maint_tests.defs.conftest import Table, World, key
 
 NAMES = IcebergTranslator()
@@ -41,6 +46,51 @@ def test_run_of_one_partition_touches_only_it(world: World, sick: Table) -> None
     assert world.maintain(T, key("d2")).success
     assert world.materialized(T) == {key("d2")}
     assert world.engine.written == [(key("d2"),)]
+
+
+def test_run_with_due_work_starts_spark_before_it_measures(
+    world: World, sick: Table, early_starts: list[EarlySession]
+) -> None:
+    world.maintain(T, key("d1"))
+    assert len(early_starts) == 1
+
+
+def test_run_logs_its_progress_inside_a_batch_at_least_every_ten_seconds(
+    world: World, sick: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, minute_over = threading.Event(), threading.Event()
+
+    class SetEvent(threading.Event):
+        """An event whose timeout passes on the clock of the world while the batch is written."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if writing.is_set() and not minute_over.is_set():
+                world.clock.sleep(timeout or 0)
+                if world.clock.now_ms() >= end_ms:
+                    minute_over.set()
+            return super().wait(0.001)
+
+    def write_for_a_minute(_batch: Batch) -> None:
+        writing.set()
+        assert minute_over.wait(30)
+
+    end_ms = world.clock.now_ms() + 60_000
+    world.engine.before_write = write_for_a_minute
+    monkeypatch.setattr(progress, "threading", SimpleNamespace(Event=SetEvent, Thread=threading.Thread))
+    result = world.maintain(T, key("d1"))
+    assert result.success
+    messages = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
+    lines = [re.fullmatch(r"rewrite_data_files: writing, (\d+) s", m) for m in messages]
+    seconds = [int(m[1]) for m in lines if m]
+    gaps = [after - before for before, after in zip([0, *seconds], [*seconds, 60], strict=True)]
+    assert max(gaps) == 8
+
+
+def test_run_of_a_healthy_table_starts_no_spark(world: World, early_starts: list[EarlySession]) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    assert world.maintain(T, key("d1")).success
+    assert early_starts == []
 
 
 def test_run_has_a_tag_with_its_table_and_logs_no_message_on_missing_outputs(

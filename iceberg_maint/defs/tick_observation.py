@@ -1,0 +1,113 @@
+"""Observes few small changed tables within the tick of a sensor.
+
+The observation is a run of the observe job in the process of the sensor. It waits for no queue and no start of a
+process, which take longer and cost more than the measurement of a small table.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+
+import dagster as dg
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.due_observations import TableSigns, read_signs
+from iceberg_maint.defs.instance import launches_monitored_workers, observing
+from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.report.formatting import shortened
+from iceberg_maint.runner.lease import run_heartbeat
+from iceberg_maint.runner.runtime import Runtime
+
+REPEAT_AFTER_SECONDS = 600
+"""A change whose observation failed is observed again after this time."""
+TABLES_PER_TICK = 3
+"""More changed tables are observed by one run of their own: it starts one process for all."""
+PARTITIONS_PER_TICK = 50
+"""Partitions of such a table at most. Dagster stores about 30 evaluations per second, and a tick may take a
+minute."""
+FILES_PER_TICK = 10_000
+"""Data and delete files of such a table at most, by its stored health."""
+
+
+def observe_config(tables: Sequence[TableId]) -> dict[str, object]:
+    """The configuration of an observe run over these tables."""
+    return {"ops": {"observe_tables": {"config": {"tables": [str(t) for t in tables]}}}}
+
+
+class TickObservation:
+    """The changed tables of one code location, and their observation in this process. Two sensors use it: the one
+    that follows changes, and the automation, which then decides on the health of this moment."""
+
+    def __init__(
+        self,
+        job: dg.JobDefinition,
+        tables: Sequence[TableId],
+        runtime: Runtime,
+        translator: IcebergTranslator,
+    ) -> None:
+        self._job, self._tables, self._runtime, self._translator = job, tables, runtime, translator
+        self._lock = threading.Lock()
+        self._tried: dict[str, int] = {}
+
+    def observe(self, context: dg.SensorEvaluationContext) -> list[TableSigns]:
+        """Observes the changed tables if they are few and small. Returns the changed tables that remain.
+
+        The observation of one change is tried once in `REPEAT_AFTER_SECONDS`."""
+        instance = context.instance
+        with self._lock:
+            changed = [
+                s for s in read_signs(self._tables, self._runtime, instance, self._translator) if s.changed()
+            ]
+            if (
+                not self._are_small(changed)
+                or observing(instance)
+                or launches_monitored_workers(instance)
+                or self._were_tried(changed)
+            ):
+                return changed
+            names = [s.table for s in changed]
+            origin = context.code_location_origin
+            run_id = str(uuid.uuid4())
+            with run_heartbeat(self._runtime.ledger, run_id):
+                self._job.execute_in_process(
+                    observe_config(names),
+                    instance=instance,
+                    run_id=run_id,
+                    tags={
+                        TABLE_TAG: shortened([str(t) for t in names]),
+                        IN_TICK_TAG: origin.location_name if origin else "",
+                        "dagster/sensor_name": context.sensor_name,
+                        "dagster/max_retries": "0",
+                    },
+                    raise_on_error=False,
+                )
+            return [s for s in read_signs(names, self._runtime, instance, self._translator) if s.changed()]
+
+    def _are_small(self, changed: Sequence[TableSigns]) -> bool:
+        """Whether all of them were observed before, and their stored health is small."""
+        if not 0 < len(changed) <= TABLES_PER_TICK or any(
+            s.last is None or s.last.unexamined for s in changed
+        ):
+            return False
+        for s in changed:
+            measured = self._runtime.ledger.health(s.table)
+            if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
+                return False
+            total = measured.total()
+            if total.data_files + total.delete_files > FILES_PER_TICK:
+                return False
+        return True
+
+    def _were_tried(self, changed: Sequence[TableSigns]) -> bool:
+        """Whether one of these changes was tried a short time ago. Stores that all of them are tried now."""
+        now_ms = self._runtime.clock.now_ms()
+        oldest_ms = now_ms - REPEAT_AFTER_SECONDS * 1000
+        self._tried = {change: at_ms for change, at_ms in self._tried.items() if at_ms > oldest_ms}
+        changes = [s.digest_text() for s in changed]
+        if any(change in self._tried for change in changes):
+            return True
+        self._tried.update(dict.fromkeys(changes, now_ms))
+        return False
