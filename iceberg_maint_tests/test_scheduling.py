@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint_tests.support.scheduling import LONG, PROCESSES, SLOW, SPLIT, is_slow, order_of
+from iceberg_maint_tests.support.scheduling import LONG, SLOW, SPLIT, TOGETHER, is_slow, order_of, scope_of
 
 PROJECT = Path(__file__).resolve().parent.parent
 
 
 def test_scheduling_every_path_exists() -> None:
-    assert [path for path in (*PROCESSES, *SPLIT, *LONG, *SLOW) if not (PROJECT / path).exists()] == []
+    assert [
+        path for path in (*sum(TOGETHER, ()), *SPLIT, *LONG, *SLOW) if not (PROJECT / path).exists()
+    ] == []
 
 
 def test_scheduling_slow_folder_makes_its_tests_slow() -> None:
@@ -24,14 +26,21 @@ def test_scheduling_slow_folder_makes_its_tests_slow() -> None:
     assert not is_slow("iceberg_maint_tests/core/commits/test_gate.py::test_gate")
 
 
+def test_scheduling_modules_of_a_group_are_one_scope() -> None:
+    scopes = [{scope_of(f"{module}::test") for module in group} for group in TOGETHER]
+    assert [len(s) for s in scopes] == [1, 1]
+    assert len(set.union(*scopes)) == len(TOGETHER)
+
+
 def test_scheduling_long_modules_come_first_and_short_ones_last() -> None:
-    of_processes = order_of(f"{PROCESSES[-1]}::test", spark=True)
+    of_programs = [order_of(f"{group[-1]}::test", spark=True) for group in TOGETHER]
     of_long = order_of(f"{LONG[-1]}::test", spark=True)
     of_spark = order_of("iceberg_maint_tests/spark/test_engine.py::test", spark=True)
     of_sweep = order_of("iceberg_maint_tests/simulation/test_lives.py::test", spark=False)
     of_unit = order_of("iceberg_maint_tests/core/commits/test_gate.py::test", spark=False)
 
-    assert of_processes == 0 < of_long < of_spark < of_sweep < of_unit
+    assert of_programs == [0, 1]
+    assert 1 < of_long < of_spark < of_sweep < of_unit
 
 
 CONFTEST = """

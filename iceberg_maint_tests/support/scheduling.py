@@ -7,22 +7,23 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-PROCESSES = (
-    "iceberg_maint_tests/defs/test_daemon.py",
+DAEMONS = ("iceberg_maint_tests/defs/test_daemon.py", "iceberg_maint_tests/security/test_canaries.py")
+PROGRAMS = (
     "iceberg_maint_tests/daemon_kills/test_lost_run.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_resume.py",
     "iceberg_maint_tests/stored/test_stored.py",
-    "iceberg_maint_tests/security/test_canaries.py",
 )
-"""Modules whose tests start programs with a JVM of their own, longest first. They are one scope: never two
-at once, so that they have the time and the memory they wait for."""
+TOGETHER = (DAEMONS, PROGRAMS)
+"""Modules whose tests start programs with a JVM of their own, and wait for them. Each group is one scope: one program
+at a time, so that it has the time and the memory it needs."""
 
 SPLIT = ("iceberg_maint_tests/program/test_program.py",)
 """Modules whose tests share nothing and are each as long as a module."""
 
 LONG = (
-    PROCESSES[0],
+    DAEMONS[0],
+    PROGRAMS[0],
     *SPLIT,
     "iceberg_maint_tests/spark/deletes/equality/test_evolution.py",
     "iceberg_maint_tests/spark/deletes/test_convert.py",
@@ -62,9 +63,11 @@ SLOW = (
 def scope_of(nodeid: str) -> str:
     """What goes to one worker as a whole."""
     module = nodeid.partition("::")[0]
-    if module in PROCESSES:
-        return PROCESSES[0]
-    return nodeid if module in SPLIT else module
+    return nodeid if module in SPLIT else _first_of_group(module)
+
+
+def _first_of_group(module: str) -> str:
+    return next((group[0] for group in TOGETHER if module in group), module)
 
 
 def is_slow(nodeid: str) -> bool:
@@ -75,8 +78,7 @@ def is_slow(nodeid: str) -> bool:
 def order_of(nodeid: str, *, spark: bool) -> int:
     """Place of the test's scope: the long modules, then modules that need Spark, then modules of long sweeps, then the
     others, so that the last scopes to be handed out are short."""
-    module = nodeid.partition("::")[0]
-    module = PROCESSES[0] if module in PROCESSES else module
+    module = _first_of_group(nodeid.partition("::")[0])
     if module in LONG:
         return LONG.index(module)
     return len(LONG) + (0 if spark else 1 if is_slow(nodeid) else 2)
