@@ -160,9 +160,11 @@ test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, tha
 
 # A real Prometheus, for example Debian's package or a release of the project.
 PROMETHEUS := prometheus
+PROMTOOL   := promtool
 
 .PHONY: test-observe
 test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
+	$(PROMTOOL) test rules iceberg_maint_tests/telemetry/rules_test.yaml
 	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
 
 # A real Alertmanager: Debian's package has this name, a release of the project is `alertmanager`.
