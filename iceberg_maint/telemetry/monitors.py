@@ -61,7 +61,7 @@ def _span(minutes: int) -> str:
 
 
 def datadog_monitor(rule: Rule) -> dict[str, Any]:
-    """The document that Datadog's API takes for a monitor."""
+    """The document of a monitor for Datadog's API."""
     watch = WATCHES[rule.name]
     names = ".".join(f"{{{{{label}.name}}}}" for label in watch.by)
     summary = rule.summary.partition(": ")[2] or rule.summary
