@@ -198,15 +198,17 @@ class SimEngine:
             raise _StaleError("an input is gone")
         removed = dropped if keeps_data_files(batch.work) else batch.paths() | dropped
         kept = [f for f in before if f.path not in removed and f.referenced_data_file not in removed]
-        added = [self._added(f, batch, base) for f in written.files]
         intent = intent_of(batch, written.files)
+        replaced = {d.identity[0]: d.data_sequence_number for d in intent.deletes}
+        added = [self._added(f, batch, base, replaced.get(f.path)) for f in written.files]
         violations = gate.check(intent, change_of(intent, lake.every[base.uuid], base, (*kept, *added)))
         if violations:
             self._process.world.watch.gated(batch.batch_id, violations)
             raise _StaleError("; ".join(map(str, violations)))
         return (*kept, *added)
 
-    def _added(self, file: WrittenFile, batch: Batch, base: TableState) -> LiveFile:
+    def _added(self, file: WrittenFile, batch: Batch, base: TableState, replaced: int | None) -> LiveFile:
+        """The live file; a delete that replaces others has the highest number of theirs."""
         number = base.last_sequence_number + 1
         return LiveFile(
             file.path,
@@ -215,7 +217,7 @@ class SimEngine:
             batch.groups[file.group].partition,
             file.record_count,
             file.size_bytes,
-            batch.snapshot_sequence_number if file.kind is FileKind.DATA else number,
+            batch.snapshot_sequence_number if file.kind is FileKind.DATA else replaced or number,
             "parquet",
             referenced_data_file=file.referenced_data_file,
             file_sequence_number=number,
