@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -146,6 +147,8 @@ class Runs:
 
     def __enter__(self) -> Self:
         import boto3
+
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
 
         store = make_server("127.0.0.1", 0, Store(self.tokens), threaded=True)
         late = _Late()
