@@ -331,7 +331,7 @@ REWRITING = (
     Regression(
         "planned-file-listed-twice-since-the-plan",
         "found while open batches were judged faster",
-        "A commit since the plan lists the path of a planned file a second time, and the open batch is taken for valid",
+        "A commit since the plan lists the path of a planned file a second time, and the open batch counts as valid",
         "A planned file in a manifest that changed must be in one manifest of each snapshot with the planned facts",
         off(
             "core/commits/planned_files.py",
