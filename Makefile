@@ -250,6 +250,14 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
 	$(PY) -m bench.conflicts
 
+.PHONY: bench-open-batches
+bench-open-batches: setup  ## manifest entries decoded to judge 100 open batches of a table of many files; fails over target
+	$(PY) -m bench.open_batches
+
+.PHONY: test-vended
+test-vended: setup  ## a rewrite by Spark that outlasts the credentials that a REST catalog vends; fetches Iceberg's AWS bundle
+	$(PY) -m iceberg_maint_tests.vended --cache .cache
+
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start
