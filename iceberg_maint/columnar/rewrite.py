@@ -57,8 +57,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
     and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
-    WrongInputError if an input does not hold what the task states, KeyMemoryError if the keys of equality deletes do not
-    fit. An output file that is left behind by an error is
+    WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
     deleted.
     """
     if task.splice and (spliced := spliced_result(task)) is not None:
@@ -82,10 +81,12 @@ class _Tables:
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []
         self._small: list[pa.Table] = []
+        self._small_rows = 0
 
     def add(self, table: pa.Table) -> None:
         self._small.append(table)
-        if sum(t.num_rows for t in self._small) >= _CHUNK_ROWS:
+        self._small_rows += table.num_rows
+        if self._small_rows >= _CHUNK_ROWS:
             self._copy()
 
     def whole(self) -> pa.Table:
@@ -97,7 +98,7 @@ class _Tables:
         if len(self._small) > 1:
             self._small = [pa.concat_tables(self._small).unify_dictionaries().combine_chunks()]
         self._parts += self._small
-        self._small = []
+        self._small, self._small_rows = [], 0
 
 
 class _Run:
@@ -120,7 +121,6 @@ class _Run:
             self._table,
             self.task.name_mapping,
             dictionaries=() if streamed else found.strings,
-            key_bytes=self.task.memory_limit_bytes // 2,
         )
         self._deleted = 0
         metrics = MetricsBuilder(self._table, self.task.metrics_modes)

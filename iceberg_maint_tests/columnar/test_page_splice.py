@@ -19,7 +19,6 @@ from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
     Encoding,
-    EqualityDeleteReference,
     InputFile,
     RewriteResult,
     RewriteTask,
@@ -70,13 +69,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[InputFile]:
 @pytest.fixture
 def task(tmp_path: Path, files: list[InputFile]) -> RewriteTask:
     return task_of(tmp_path, SCHEMA, files, splice=True)
-
-
-def with_equality_delete(task: RewriteTask, tmp_path: Path) -> RewriteTask:
-    key = schema_of(field(1, "id", "long"))
-    file = write_file(tmp_path, "eq", key, [{"id": row(n)["id"]} for n in (0, 5)])
-    delete = EqualityDeleteReference(file.path, file.size_bytes, (1,), file.record_count)
-    return replace(task, inputs=(replace(task.inputs[0], equality_deletes=(delete,)), *task.inputs[1:]))
 
 
 def without_splice(task: RewriteTask) -> RewriteResult:
@@ -133,7 +125,6 @@ def with_delete(task: RewriteTask, tmp_path: Path) -> RewriteTask:
 
 ENCODED: dict[str, Callable[[RewriteTask, Path], RewriteTask]] = {
     "deletes": with_delete,
-    "equality deletes": with_equality_delete,
     "another codec": lambda task, _: replace(task, encoding=Encoding(codec="snappy", level=None)),
     "little memory": lambda task, _: replace(task, memory_limit_bytes=1 << 20),
     "row groups smaller than a file": lambda task, _: replace(
@@ -150,7 +141,7 @@ def test_task_that_does_not_qualify_is_encoded(task: RewriteTask, tmp_path: Path
     found = rewrite(ENCODED[name](task, tmp_path))
     assert found.spliced == ()
     assert found.proof.difference == ""
-    assert found.record_count == 3 * ROWS - (2 if "deletes" in name else 0)
+    assert found.record_count == 3 * ROWS - (2 if name == "deletes" else 0)
 
 
 def test_column_that_was_promoted_is_encoded_and_one_that_was_renamed_is_spliced(
