@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a spliced output is not compared with its sources", COPY, "if difference(output, form, parts, spliced):", "if False:", pages("output_that_differs_from_its_sources_is_deleted_and_encoded")),
     Mutant("statistics of copied columns are not compared", COPY, "if statistics_difference(output, self._table, spliced, tables, metrics, self.task.metrics_modes):", "if False:", WRONG),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
-    Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("task_that_does_not_qualify_is_encoded")),
+    Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
     Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
     Mutant("null counts of copied pages are not compared", STATISTICS, "if null_count is not None and null_count != found.nulls:", "if False:", WRONG),
     Mutant("pages of nulls are not compared", STATISTICS, "if (is_null == TRUE) != (found.nulls == found.values):", "if False:", WRONG),
