@@ -37,6 +37,8 @@ def test_no_invariant_is_broken_in_any_life(capsys) -> None:
     assert {str(a) for a in Answer} <= seen
     assert {"settled DONE", "settled FAILED", "settled UNKNOWN", "late swap won", "late swap lost"} <= seen
     assert {"adopted", "expiries", "orphans moved", "orphans deleted"} <= seen
+    assert {"files registered again", "files put back", "deletes taken back", "second catalogs"} <= seen
+    assert {"pointers restored", "clocks that jumped", "checkpoints", "gate: identity"} <= seen
 
 
 def test_same_seed_is_the_same_life() -> None:
