@@ -1,6 +1,6 @@
 """A rewrite by Spark that takes longer than the credentials that a REST catalog vends for it.
 
-    python -m iceberg_maint_tests.vended --cache .cache [--master 'local-cluster[1,2,1024]']
+    python -m iceberg_maint_tests.vended --cache .cache [--master 'local[2]']
 
 The catalog is Iceberg's handlers over HTTP, the store is moto's S3, which refuses credentials that are too old as S3
 does. Each written data file takes two seconds. With `client.refresh-credentials-endpoint` in the answer the rewrite goes
@@ -26,7 +26,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.vended")
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--master", default="local-cluster[1,2,1024]")
+    parser.add_argument("--master", default="local[2]")
     given = parser.parse_args()
     java = find_java(os.environ, shim_dir=given.cache / "java")
     fetch = environment_fetch(java, os.environ)

@@ -21,6 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from werkzeug.serving import make_server
 
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.rest_catalog import Handlers, Server
 
@@ -223,7 +224,10 @@ class Runs:
         (outcome,) = maintain(self.runtime.find(name), request, self.runtime)
         seconds = time.monotonic() - began
         table = self._backend.load_table(name)
-        commits = sum("iceberg-maint.token" in (s.summary or {}) for s in table.metadata.snapshots)
+        commits = sum(
+            s.summary is not None and TOKEN_PROPERTY in s.summary.additional_properties
+            for s in table.metadata.snapshots
+        )
         sys.stdout.write(
             f"refresh endpoint {'sent' if refreshes else 'not sent'}: {outcome.outcome} {outcome.reason}, "
             f"{seconds:.1f} s, {len(tokens)} data files written with {len(set(tokens))} session tokens, "

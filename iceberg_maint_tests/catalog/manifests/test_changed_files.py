@@ -236,6 +236,38 @@ def test_open_batch_with_a_planned_file_registered_again_is_not_valid(
     assert [still_valid(batch, changes) for batch in batches] == [False, True]
 
 
+def test_newer_equality_delete_of_an_unpartitioned_spec_makes_every_batch_stale(
+    lake: Lake, catalog: PyIcebergCatalog
+) -> None:
+    lake.add(eu("a"), us("b"))
+    batches = list(batches_at_head(catalog))
+    lake.add(File("d", (), content=2, equality_ids=(1,)), by=UNPARTITIONED, deletes=True)
+    changes = changes_of(catalog, batches)
+    assert [still_valid(batch, changes) for batch in batches] == [False, False]
+
+
+def test_stored_batch_with_other_facts_than_the_moved_files_is_not_valid(
+    lake: Lake, catalog: PyIcebergCatalog
+) -> None:
+    lake.add(eu("a", size_bytes=7))
+    (batch, _) = batches_at_head(catalog)
+    lake.rewrite("m1.avro")
+    changes = changes_of(catalog, [batch])
+    assert still_valid(batch, changes)
+    (group,) = batch.groups
+    other = replace(group, files=tuple(replace(f, size_bytes=8) for f in group.files))
+    assert not still_valid(replace(batch, work=RewriteDataFiles((other,))), changes)
+
+
+def test_find_live_since_a_snapshot_reads_no_manifest_that_only_its_ancestors_list(
+    lake: Lake, catalog: PyIcebergCatalog, opened: list[str]
+) -> None:
+    lake.add(eu("a"))
+    lake.rewrite("m1.avro")
+    assert catalog.find_live(catalog.pin(EVENTS), ["never"], since=12) == frozenset()
+    assert opened == []
+
+
 def test_find_live_since_a_snapshot_reads_newer_manifests_only(
     lake: Lake, catalog: PyIcebergCatalog, opened: list[str]
 ) -> None:
