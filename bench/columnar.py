@@ -1,9 +1,9 @@
 """The columnar strategy against the native one and against Iceberg's stock `rewrite_data_files`, on identical tables.
 
-    python -m bench.columnar [PART...] [--rounds N] [--variants NAME...]
+    python -m bench.columnar [PART...] [--rounds N] [--variants NAME...] [--share F]
 
-A part is a table: `small` (300 files of 1 MB), `large` (50 of 8 MB), `tiny` (1,000 of 55 KB), `partitions` (5,000 of
-10 KB in 50 partitions). Without a part, all of them run. Each table is rolled back in between, so that every run
+A part is a table: `small` (301 files of 1 MB in seven partitions), `large` (50 of 8 MB), `tiny` (1,000 of 55 KB),
+`partitions` (5,000 of 10 KB in 50 partitions). `--share` makes a table with that share of its files. Without a part, all of them run. Each table is rolled back in between, so that every run
 rewrites the same files. Fresh JVMs take turns, forwards and backwards. Each rewrites the table three times: the first
 run is `cold`, the median of the others `warm`. Figures are CPU seconds of the JVM, of Python and of Spark's Python
 workers from planning to commit, with the full proof for ours. Stock runs through SparkActions with every file
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Part:
 
 
 PARTS = {
-    "small": Part(2.0, 300, 0, (4.0, 4.5)),
+    "small": Part(2.0, 301, 7, (4.0, 4.5)),
     "large": Part(2.5, 50, 0, (4.0, 4.5)),
     "tiny": Part(0.33, 1000, 0, (4.0, 4.0)),
     "partitions": Part(0.2, 5000, 50, (6.0, 6.0), 1.6),
@@ -56,15 +56,18 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--share", type=float, default=1.0)
     given = parser.parse_args()
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"{min(unknown)} is no part. Fix: name one of {', '.join(PARTS)}.")
-    missed = [_part_misses(name, given.rounds, given.variants) for name in given.parts]
+    missed = [_part_misses(name, given.share, given.rounds, given.variants) for name in given.parts]
     return int(any(missed))
 
 
-def _part_misses(name: str, rounds: int, variants: Sequence[str]) -> bool:
-    part = PARTS[name]
+def _part_misses(name: str, share: float, rounds: int, variants: Sequence[str]) -> bool:
+    whole = PARTS[name]
+    files = max(whole.partitions, 1, round(whole.files * share))
+    part = replace(whole, scale_factor=whole.scale_factor * share, files=files)
     with tempfile.TemporaryDirectory(prefix="bench-columnar-") as scratch:
         _child("make", scratch, json.dumps(asdict(part)))
         results: Runs = {variant: [] for variant in variants}

@@ -389,4 +389,37 @@ REWRITING = (
             "cli/test_waits.py::test_tables_and_why_and_run_name_the_column_that_nothing_reads",
         ),
     ),
+    Regression(
+        "bounds-that-no-row-has",
+        "duckdb/duckdb-iceberg#1172, ClickHouse/ClickHouse#117116",
+        "A written file states bounds that its rows lie outside of, and queries with a condition lose these rows",
+        "A columnar rewrite compares the bounds and null counts of footer and manifest with the rows",
+        known(
+            "columnar",
+            "upper bounds are not compared",
+            "columnar/test_proof.py::test_footer_statistics_other_than_those_of_the_rows_are_found",
+        ),
+    ),
+    Regression(
+        "copied-bounds-of-a-page",
+        "found in the review of the splice",
+        "Pages are copied with bounds that were wrong in their source",
+        "The copied pages are decoded, and footer, manifest and page index are compared with the rows",
+        known(
+            "columnar",
+            "statistics of copied columns are not compared",
+            "columnar/test_page_splice.py::test_column_whose_source_states_wrong_statistics_is_encoded",
+        ),
+    ),
+    Regression(
+        "rows-under-deletes-copied",
+        "found in the review of the splice",
+        "All columns of a file are copied, and the rows that its deletes delete come back",
+        "A task with deletes is encoded as a whole",
+        known(
+            "columnar",
+            "files with deletes are spliced",
+            "columnar/test_page_splice.py::test_deleted_rows_of_a_table_with_plain_columns_only_are_dropped",
+        ),
+    ),
 )
