@@ -33,7 +33,7 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY
 from iceberg_maint.defs.examined import EXAMINED
-from iceberg_maint.defs.names import FORCE_TAG
+from iceberg_maint.defs.names import FORCE_TAG, IN_TICK_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner.assess import assess
@@ -303,8 +303,9 @@ def test_command_line_of_dagster_touches_exactly_what_it_names(
         env=daemon.environ, cwd=daemon.folder, check=True, capture_output=True,
     )  # fmt: skip
     key = NAMES.get_asset_key(TableId.parse("lake.db.late"))
-    # The daemon launches runs meanwhile; those carry the origin of its code location, the command line's does not.
-    [run] = [r for r in daemon.instance.get_runs() if r.run_id not in known and r.remote_job_origin is None]
+    # The daemon launches runs at the same time. They have the origin of its code location, and those in a tick a tag.
+    new = [r for r in daemon.instance.get_runs() if r.run_id not in known and r.remote_job_origin is None]
+    [run] = [r for r in new if IN_TICK_TAG not in r.tags]
     events = daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
     assert {e.dagster_event.partition for e in events} == expected
     assert {e.dagster_event.asset_key for e in events} == {key}
