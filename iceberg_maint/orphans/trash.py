@@ -299,9 +299,7 @@ def _sweep_one(
 ) -> Emptied:
     done = Emptied(header.mark_id, released=header.released)
     try:
-        lines = (
-            (line, line.path in reached) for line in files_of(store, header, manifest_location(header))
-        )
+        lines = ((line, line.path in reached) for line in files_of(store, header, manifest_location(header)))
         delete = partial(_delete, store)
         for (line, _), gone in changed(lines, delete, store.at_once, lambda: _require(holds)):
             if gone is not None:
