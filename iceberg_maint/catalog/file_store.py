@@ -63,11 +63,12 @@ class LocalStore:
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""
-        with _permitted(path):
-            try:
-                status = os.lstat(_local(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        try:
+            status = os.lstat(_local(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError as error:
+            raise _denied(path, error) from error
         return _stored(path, status) if stat.S_ISREG(status.st_mode) else None
 
     def now_ms(self, folder: str) -> int:
@@ -98,7 +99,7 @@ class LocalStore:
     def move(self, source: str, target: str) -> None:
         """Renames a file. Raises FileExistsError, FileNotFoundError."""
         old, new = _local(source), _local(target)
-        with _permitted(source):
+        try:
             if os.path.lexists(new):
                 raise FileExistsError(target)
             try:
@@ -106,11 +107,17 @@ class LocalStore:
             except FileNotFoundError:
                 os.makedirs(os.path.dirname(new), exist_ok=True)  # noqa: PTH103, PTH120
                 os.rename(old, new)  # noqa: PTH104
+        except PermissionError as error:
+            raise _denied(source, error) from error
 
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
-        with _permitted(path), suppress(FileNotFoundError):
+        try:
             os.unlink(_local(path))  # noqa: PTH108 - as in `move`
+        except FileNotFoundError:
+            return
+        except PermissionError as error:
+            raise _denied(path, error) from error
 
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it, as far as they are empty."""

@@ -38,6 +38,7 @@ class PathTables:
         self._file, self._same = file, same
         places = [parse_location(p, same) for p in prefixes]
         self._below = [(p.store.casefold(), p.key.rstrip(b"/") + b"/") for p in places]
+        self._folder: tuple[str | None, tuple[str, bytes] | None] = (None, None)
         file.unlink(missing_ok=True)
         self._db = sqlite3.connect(file, isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
@@ -249,8 +250,26 @@ class PathTables:
         return (_text(path) for (path,) in rows)
 
     def _place(self, path: str) -> tuple[str, bytes]:
-        location = parse_location(path, self._same)
-        return location.store, location.key
+        """Returns the store and the key of a path. A folder is parsed once for files that follow one another."""
+        folder, _, name = path.rpartition("/")
+        if folder != self._folder[0]:
+            self._folder = folder, self._parsed(folder)
+        parsed = self._folder[1]
+        if parsed is None or name in ("", ".", "..") or "%" in name or not name.isascii():
+            location = parse_location(path, self._same)
+            return location.store, location.key
+        return parsed[0], parsed[1] + name.lower().encode()
+
+    def _parsed(self, folder: str) -> tuple[str, bytes] | None:
+        """Returns the store of a folder and the start of the keys of its files. None if the text may have
+        another meaning with a name after it."""
+        if folder.endswith("/"):  # `s3:/` of `s3://bucket`
+            return None
+        try:
+            location = parse_location(folder, self._same)
+        except ValueError:
+            return None
+        return location.store, location.key.rstrip(b"/") + b"/"
 
     def _is_below(self, store: str, key: bytes) -> bool:
         return any(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -132,22 +131,31 @@ def _same_files(
     of its prefix."""
     rules = NameRules(target.state, pending)
     roots = [(prefix.rstrip("/"), parse_location(prefix, target.same)) for prefix in target.prefixes]
+    for file, stored in _with_facts(paths.released(), store):
+        spelled = _below_prefix(parse_location(file.path, target.same), roots)
+        if (
+            spelled is not None
+            and stored is not None
+            and file.is_same(stored.size_bytes, stored.modified_ms)
+            and rules.kept(spelled[1], stored.modified_ms) is None
+        ):
+            yield file, StoredFile("".join(spelled), stored.size_bytes, stored.modified_ms)
+        else:
+            progress.skipped += 1
+
+
+def _with_facts(
+    files: Iterator[ReleasedFile], store: Store
+) -> Iterator[tuple[ReleasedFile, StoredFile | None]]:
+    """Yields each file with what storage has at its path, in order."""
+    if store.at_once == 1:
+        yield from ((file, store.stat(file.path)) for file in files)
+        return
     with ThreadPoolExecutor(_AT_ONCE) as readers:
-        files = paths.released()
         while chunk := list(islice(files, _PER_READER * _AT_ONCE)):
             shares = [chunk[n : n + _PER_READER] for n in range(0, len(chunk), _PER_READER)]
             facts = chain.from_iterable(readers.map(partial(_stats, store), shares))
-            for file, stored in zip(chunk, facts, strict=True):
-                spelled = _below_prefix(parse_location(file.path, target.same), roots)
-                if (
-                    spelled is not None
-                    and stored is not None
-                    and file.is_same(stored.size_bytes, stored.modified_ms)
-                    and rules.kept(spelled[1], stored.modified_ms) is None
-                ):
-                    yield file, replace(stored, path="".join(spelled))
-                else:
-                    progress.skipped += 1
+            yield from zip(chunk, facts, strict=True)
 
 
 def _below_prefix(place: Location, roots: Sequence[tuple[str, Location]]) -> tuple[str, str] | None:

@@ -226,17 +226,19 @@ def sweep(
     try:
         pending = pending_manifests(target.state, policy, now_ms)
         read_reached(paths, target, store, reachability, pending)
+        reached: dict[str, frozenset[str]] = {}
         # If two trash batches hold one path, the newer one holds what was last written there.
         for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
             if header.table_uuid == target.state.uuid:
-                _put_back_of(header, store, paths, holds, tell)
+                reached[manifest_location(header)] = _reached_of(header, store, paths)
+                _put_back_of(header, reached[manifest_location(header)], store, holds, tell)
         if not deletes:
             return ()
         due = _due(marks, target, policy, store, now_ms)
         if due:
             memo = versions_memo(scratch, target.state)
             check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
-        swept = tuple(_sweep_one(h, store, paths, holds, tell) for h in due)
+        swept = tuple(_sweep_one(h, reached[manifest_location(h)], store, holds, tell) for h in due)
     finally:
         paths.close()
     tidy_trash(target, store)
@@ -255,10 +257,16 @@ def _due(
     return sorted(due, key=manifest_location)
 
 
+def _reached_of(header: TrashBatchHeader, store: Store, paths: PathTables) -> frozenset[str]:
+    """Returns the paths of a trash batch that are referenced."""
+    files = files_of(store, header, manifest_location(header))
+    return frozenset(line.path for line in files if paths.reaches(line.path))
+
+
 def _put_back_of(
     header: TrashBatchHeader,
+    reached: frozenset[str],
     store: Store,
-    paths: PathTables,
     holds: Callable[[], bool],
     tell: Callable[[Emptied], None],
 ) -> None:
@@ -266,8 +274,8 @@ def _put_back_of(
     that one, and the sweep reports it."""
     restored = 0
     try:
-        for line in files_of(store, header, manifest_location(header)):
-            if paths.reaches(line.path) and store.stat(line.trash_path) is not None:
+        for line in files_of(store, header, manifest_location(header)) if reached else ():
+            if line.path in reached and store.stat(line.trash_path) is not None:
                 _require(holds)
                 restored += _put_back(store, line)
     finally:
@@ -284,16 +292,14 @@ def tidy_trash(target: Target, store: Store) -> None:
 
 def _sweep_one(
     header: TrashBatchHeader,
+    reached: frozenset[str],
     store: Store,
-    paths: PathTables,
     holds: Callable[[], bool],
     tell: Callable[[Emptied], None],
 ) -> Emptied:
     done = Emptied(header.mark_id, released=header.released)
     try:
-        lines = (
-            (line, paths.reaches(line.path)) for line in files_of(store, header, manifest_location(header))
-        )
+        lines = ((line, line.path in reached) for line in files_of(store, header, manifest_location(header)))
         delete = partial(_delete, store)
         for (line, _), gone in changed(lines, delete, store.at_once, lambda: _require(holds)):
             if gone is not None:

@@ -8,7 +8,7 @@ everything that the current metadata references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -111,7 +111,7 @@ def release_of(
 
 def collect(
     release: Release,
-    manifests: Callable[[str], Iterable[Manifest]],
+    manifests: Callable[[str], Sequence[Manifest]],
     files: Callable[[Manifest], Iterable[NamedFile]],
     add: Callable[[Iterable[ReleasedFile]], int],
 ) -> None:
@@ -121,6 +121,8 @@ def collect(
     `add` omits files that the metadata name or that were added before, and returns the number added. A
     manifest that it omits is not opened: its live files are still referenced, or were added with it.
     """
+    # Most manifests of a list are those of the list before it.
+    before: frozenset[str] = frozenset()
     for snapshot in release.snapshots:
         number, at_ms = snapshot.snapshot_id, snapshot.timestamp_ms
         # Statistics are written after the commit of their snapshot.
@@ -132,10 +134,14 @@ def collect(
         own = ReleasedFile(snapshot.manifest_list, ReleasedKind.MANIFEST_LIST, None, number, at_ms)
         if not add((own,)):
             continue
-        for manifest in manifests(snapshot.manifest_list):
+        listed = manifests(snapshot.manifest_list)
+        for manifest in listed:
+            if manifest.path in before:
+                continue
             size = manifest.length_bytes
             if add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),)):
                 add(
                     ReleasedFile(f.path, ReleasedKind(f.kind.value), f.size_bytes, number, at_ms)
                     for f in files(manifest)
                 )
+        before = frozenset(manifest.path for manifest in listed)
