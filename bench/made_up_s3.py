@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 from urllib.parse import parse_qs, quote, urlsplit
 
 PAGE = 1_000
@@ -26,7 +27,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    requests: dict[str, int] = {}
+    requests: ClassVar[dict[str, int]] = {}
     gone = bytearray()
 
     def log_message(self, *_: object) -> None:

@@ -104,7 +104,7 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_a
     after = stepped.acquire_lease(UUID, NAME, "run-2", 60, 0)
     assert stepped.unrecorded_runs(after) == ()
     assert shape(place) == newest
-    assert versions(place) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert versions(place) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     stepped.close()
 
 

@@ -92,10 +92,10 @@ def test_file_that_the_request_does_not_delete_is_deleted_by_its_own(trash: Path
 
 def test_error_of_one_file_comes_after_the_others_are_counted(trash: Path) -> None:
     store, lines = BulkStore(refused=("b", "denied")), trashed(trash, "denied", "a", "b", "d")
-    counted = []
+    counted: list[tuple[str, bool]] = []
+    results = map(counted.append, fates(store, trash, lines))
     with pytest.raises(PermissionError):
-        for result in fates(store, trash, lines):
-            counted.append(result)  # noqa: PERF402 - what came before the error
+        list(results)
     assert counted == [("a", True), ("b", True)]
     assert sorted(p.name for p in trash.iterdir()) == ["d", "denied"]
 
