@@ -52,9 +52,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--part", choices=("all", "s3"), default="all")
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
+    parser.add_argument("--objects", type=int, default=PATHS, help="S3 objects, for a smaller trial")
     given = parser.parse_args()
     if given.worker:
-        print(json.dumps(WORKERS[given.worker]()))
+        worker: Callable[..., dict[str, Any]] = WORKERS[given.worker]
+        print(json.dumps(worker(given.objects) if given.worker.startswith("s3_") else worker()))
         return 0
     return _compare(given.rounds) if given.part == "all" else _s3_only(given.rounds)
 
@@ -283,8 +285,8 @@ def _state(location: str) -> Any:
     )
 
 
-def _s3(sweeps: bool) -> dict[str, Any]:
-    """A scan of `PATHS` objects, or the sweep of as many, of an S3 endpoint in another process that makes them up.
+def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
+    """A scan of so many objects, or the sweep of as many, of an S3 endpoint in another process that makes them up.
     Only listings and deletions are requests: the trash manifest and the store's clock are made up here."""
     import urllib.request
 
@@ -310,7 +312,7 @@ def _s3(sweeps: bool) -> dict[str, Any]:
                 yield from super().list(prefix)
 
         def read_lines(self, _path: str) -> Iterator[bytes]:
-            orphans = (Orphan(f"{location}/{name(n)}", 1, 1) for n in range(PATHS))
+            orphans = (Orphan(f"{location}/{name(n)}", 1, 1) for n in range(objects))
             return manifest_lines(header, (trashed_file(o, location, MARK, "") for o in orphans))
 
         def now_ms(self, _folder: str) -> int:
@@ -322,7 +324,7 @@ def _s3(sweeps: bool) -> dict[str, Any]:
         def delete(self, _path: str) -> None:
             pass
 
-    command = [sys.executable, "-m", "bench.made_up_s3", str(PATHS)]
+    command = [sys.executable, "-m", "bench.made_up_s3", str(objects)]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -332,7 +334,7 @@ def _s3(sweeps: bool) -> dict[str, Any]:
             opened = open_store(PyArrowFileIO(properties), location)
             assert isinstance(opened, S3Store)
             store = Store(opened._resolve, opened._properties, opened._region)
-            live = range(0) if sweeps else range(PATHS - MADE_UP_ORPHANS)
+            live = range(0) if sweeps else range(objects - objects // 100)
             around: dict[str, Any] = {
                 "others": lambda _table: (),
                 "store": lambda _state: store,
@@ -354,7 +356,7 @@ def _s3(sweeps: bool) -> dict[str, Any]:
                         sweep=True,
                         holds=lambda: True,
                     )
-                assert work.swept_files == PATHS, work
+                assert work.swept_files == objects, work
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 figures: dict[str, Any] = {
                     "cpu_seconds": used.ru_utime + used.ru_stime,
