@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--part", choices=("all", "s3"), default="all")
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
-    parser.add_argument("--objects", type=int, default=PATHS, help="S3 objects, for a smaller trial")
+    parser.add_argument("--objects", type=int, default=PATHS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         worker: Callable[..., dict[str, Any]] = WORKERS[given.worker]

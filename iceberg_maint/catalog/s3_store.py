@@ -40,7 +40,11 @@ def s3_store(
 ) -> S3Store | None:
     """Returns the store of an S3 location, None if boto3 is not installed or cannot be given the same credentials
     and endpoint as Arrow."""
-    if not location.startswith(_SCHEMES) or any(properties().get(key) for key in _ARROW_ONLY):
+    if (
+        not location.startswith(_SCHEMES)
+        or set("?#") & set(location)
+        or any(properties().get(key) for key in _ARROW_ONLY)
+    ):
         return None
     bucket = location.partition("://")[2].partition("/")[0]
     # A directory bucket lists in no order and answers other errors.
