@@ -4,7 +4,8 @@
 
 Fresh processes take turns on one table on the local disk: 500 snapshots, 2,000 manifests, 100,000 data files and
 1,000 orphans among them. Ours is a whole process; of stock's dry run the session's start is told apart. Both must
-find the same orphans. A million paths come from a store that makes them up, so that the comparison alone is measured.
+find the same orphans. A million paths come from a store that makes them up, so that the comparison alone is measured. An S3 endpoint in another process makes up 1,000,000 objects, which are scanned, and as
+many in the trash, which are swept: `--part s3` measures only these.
 CPU seconds are those of the process and its JVM. Exits 1 when a target is missed or the orphans differ.
 """
 
@@ -21,7 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,13 @@ FILES, MANIFESTS, SNAPSHOTS, ORPHANS, FOLDERS = 100_000, 2_000, 500, 1_000, 100
 PATHS, MADE_UP_ORPHANS = 1_000_000, 10_000
 OLD_SECONDS = 30 * 86_400
 TABLE = "lake.db.t"
-LIMITS = {"million_peak_mb": 1024.0}
+LIMITS = {
+    "million_peak_mb": 1024.0,
+    "s3_scan_lists": 1_010.0,
+    "s3_scan_over_baseline_mb": 200.0,
+    "s3_sweep_deletes": 1_000.0,
+    "s3_sweep_over_baseline_mb": 200.0,
+}
 LEAST = {"stock_action_cpu_over_ours": 2.0, "stock_action_seconds_over_ours": 1.0}
 _VERSION = "1"
 
@@ -41,28 +50,44 @@ def main() -> int:
     """Prints a table and one line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--part", choices=("all", "s3"), default="all")
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
+    parser.add_argument("--objects", type=int, default=PATHS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        print(json.dumps(WORKERS[given.worker]()))
+        worker: Callable[..., dict[str, Any]] = WORKERS[given.worker]
+        print(json.dumps(worker(given.objects) if given.worker.startswith("s3_") else worker()))
         return 0
-    return _compare(given.rounds)
+    return _compare(given.rounds) if given.part == "all" else _s3_only(given.rounds)
 
 
-def _compare(rounds: int) -> int:
-    make()
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in WORKERS}
+def _s3_only(rounds: int) -> int:
+    return _report(_medians(_runs(rounds, ("s3_scan", "s3_sweep"))), equal=True, rounds=rounds)
+
+
+def _runs(rounds: int, workers: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
     for _ in range(rounds):
-        for name in WORKERS:
+        for name, results in found.items():
             command = [sys.executable, "-m", "bench.orphans", "--worker", name]
             run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
-            found[name].append(json.loads(run.stdout.splitlines()[-1]))
-    figures = {
+            results.append(json.loads(run.stdout.splitlines()[-1]))
+    return found
+
+
+def _medians(found: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+    return {
         f"{name}_{key}": round(statistics.median(run[key] for run in runs), 3)
         for name, runs in found.items()
         for key in runs[0]
         if key != "digest"
     }
+
+
+def _compare(rounds: int) -> int:
+    make()
+    found = _runs(rounds, WORKERS)
+    figures = _medians(found)
     for kind in ("cpu", "seconds"):
         ours = figures["ours_cpu_seconds" if kind == "cpu" else "ours_seconds"]
         action = figures["stock_action_cpu_seconds" if kind == "cpu" else "stock_action_seconds"]
@@ -90,10 +115,23 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
         ("  CPU s", "million_cpu_seconds"),
         ("  highest resident memory, MB", "million_peak_mb"),
         ("  scratch on disk, MB", "million_scratch_mb"),
+        *(
+            (f"{'  ' * (key != 'seconds')}{text}", f"s3_{part}_{key}")
+            for part in ("scan", "sweep")
+            for text, key in (
+                (f"{part} of {PATHS:,} S3 objects: s", "seconds"),
+                ("CPU s", "cpu_seconds"),
+                ("LIST requests", "lists"),
+                ("DELETE requests", "deletes"),
+                ("memory above that of the start, MB", "over_baseline_mb"),
+            )
+        ),
     )
     table = Table(f"figure (median of {rounds})", "measured", "target")
     missed = not equal
     for title, key in rows:
+        if key not in figures:
+            continue
         most, least = LIMITS.get(key), LEAST.get(key)
         bad = (most is not None and figures[key] > most) or (least is not None and figures[key] < least)
         missed |= bad
@@ -176,9 +214,6 @@ def _ours() -> dict[str, Any]:
 
 def _million() -> dict[str, Any]:
     from iceberg_maint.catalog.file_store import LocalStore
-    from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.core.model.table_state import TableState
-    from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
     from iceberg_maint.ports.storage import StoredFile
 
     with tempfile.TemporaryDirectory(prefix="bench-orphans-") as folder:
@@ -194,46 +229,151 @@ def _million() -> dict[str, Any]:
                 if prefix == location:
                     yield from (StoredFile(path(n), 1, 1) for n in range(PATHS))
 
-        class Reached:
-            def metadata_location(self) -> str:
-                return f"{location}/metadata/1.metadata.json"
-
-            def log(self) -> MetadataLog:
-                return MetadataLog(f"{location}/metadata/1.metadata.json", 0, 0, 0, ())
-
-            def paths(self) -> Iterator[str]:
-                return (path(n) for n in range(PATHS - MADE_UP_ORPHANS))
-
-            def second_opinion(self, most: int) -> Iterator[str]:
-                return (path(n) for n in range(most))
-
-        state = TableState(
-            table=TableId.parse(TABLE),
-            uuid="1",
-            location=location,
-            format_version=2,
-            metadata_location=f"{location}/metadata/1.metadata.json",
-            metadata_bytes=0,
-            last_updated_ms=0,
-            last_sequence_number=0,
-            schema_id=0,
-            current_spec_id=0,
-            specs={},
-            sort_order_id=0,
-            properties={},
-            refs=(),
-            snapshot=None,
-            snapshots=(),
-            manifests=(),
-        )
         found = _looked(
-            state,
+            _state(location),
             others=lambda _table: (),
             store=lambda _state: Store(),
-            reachability=lambda _state: Reached(),
+            reachability=lambda _state: _Reached(location, lambda: map(path, range(PATHS - MADE_UP_ORPHANS))),
         )
         del found["digest"]
         return found
+
+
+class _Reached:
+    """The reachability of a table whose metadata names these paths."""
+
+    def __init__(self, location: str, paths: Callable[[], Iterator[str]]) -> None:
+        self._location, self._paths = location, paths
+
+    def metadata_location(self) -> str:
+        return f"{self._location}/metadata/1.metadata.json"
+
+    def log(self) -> Any:
+        from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
+
+        return MetadataLog(self.metadata_location(), 0, 0, 0, ())
+
+    def paths(self) -> Iterator[str]:
+        return self._paths()
+
+    def second_opinion(self, most: int) -> Iterator[str]:
+        return islice(self._paths(), most)
+
+
+def _state(location: str) -> Any:
+    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.core.model.table_state import TableState
+
+    return TableState(
+        table=TableId.parse(TABLE),
+        uuid="1",
+        location=location,
+        format_version=2,
+        metadata_location=f"{location}/metadata/1.metadata.json",
+        metadata_bytes=0,
+        last_updated_ms=0,
+        last_sequence_number=0,
+        schema_id=0,
+        current_spec_id=0,
+        specs={},
+        sort_order_id=0,
+        properties={},
+        refs=(),
+        snapshot=None,
+        snapshots=(),
+        manifests=(),
+    )
+
+
+def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
+    """A scan of so many objects, or the sweep of as many, of an S3 endpoint in another process that makes them up.
+    Only listings and deletions are requests: the trash manifest and the store's clock are made up here."""
+    import urllib.request
+
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    from bench.made_up_s3 import MARK, name
+    from iceberg_maint.catalog.file_store import open_store
+    from iceberg_maint.catalog.s3_store import S3Store
+    from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+    from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader
+    from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
+    from iceberg_maint.orphans.trash_manifest import manifest_lines, manifest_location, trashed_file
+    from iceberg_maint.ports.storage import StoredFile
+
+    location = "s3://bucket/w/t"
+    header = TrashBatchHeader(MARK, TABLE, "1", location, 1767225600000, 604800, "", "")
+
+    class Store(S3Store):
+        def list(self, prefix: str) -> Iterator[StoredFile]:
+            if prefix.endswith("/marks"):
+                yield from [StoredFile(manifest_location(header), 1, 1)] if sweeps else []
+            else:
+                yield from super().list(prefix)
+
+        def read_lines(self, _path: str) -> Iterator[bytes]:
+            orphans = (Orphan(f"{location}/{name(n)}", 1, 1) for n in range(objects))
+            return manifest_lines(header, (trashed_file(o, location, MARK, "") for o in orphans))
+
+        def now_ms(self, _folder: str) -> int:
+            return time.time_ns() // 1_000_000
+
+        def tidy(self, _folder: str) -> None:
+            pass
+
+        def delete(self, _path: str) -> None:
+            pass
+
+    command = [sys.executable, "-m", "bench.made_up_s3", str(objects)]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            properties = {"s3.endpoint": endpoint, "s3.region": "us-east-1"}
+            properties |= {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}
+            opened = open_store(PyArrowFileIO(properties), location)
+            assert isinstance(opened, S3Store)
+            store = Store(opened._resolve, opened._properties, opened._region)
+            live = range(0) if sweeps else range(objects - objects // 100)
+            around: dict[str, Any] = {
+                "others": lambda _table: (),
+                "store": lambda _state: store,
+                "reachability": lambda _state: _Reached(
+                    location, lambda: (f"{location}/{name(n)}" for n in live)
+                ),
+            }
+            baseline_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            started = time.time()
+            if sweeps:
+                with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
+                    world = Surroundings(
+                        **around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000
+                    )
+                    work = OrphanPass(world, Scope(marks=False)).run(
+                        _state(location),
+                        RemoveOrphanFilesPolicy(),
+                        in_flight=frozenset(),
+                        sweep=True,
+                        holds=lambda: True,
+                    )
+                assert work.swept_files == objects, work
+                used = resource.getrusage(resource.RUSAGE_SELF)
+                figures: dict[str, Any] = {
+                    "cpu_seconds": used.ru_utime + used.ru_stime,
+                    "peak_mb": used.ru_maxrss / 1024,
+                }
+            else:
+                figures = _looked(_state(location), **around)
+                del figures["digest"]
+            figures |= {
+                "seconds": time.time() - started,
+                "over_baseline_mb": figures["peak_mb"] - baseline_mb,
+            }
+            with urllib.request.urlopen(f"{endpoint}/counts") as answer:
+                counts = json.load(answer)
+            return figures | {"lists": counts["LIST"], "deletes": counts.get("DELETE", 0)}
+        finally:
+            server.terminate()
 
 
 def _looked(state: Any, **around: Any) -> dict[str, Any]:
@@ -294,7 +434,13 @@ def _stock() -> dict[str, Any]:
     return found
 
 
-WORKERS = {"ours": _ours, "stock": _stock, "million": _million}
+WORKERS = {
+    "ours": _ours,
+    "stock": _stock,
+    "million": _million,
+    "s3_scan": partial(_s3, sweeps=False),
+    "s3_sweep": partial(_s3, sweeps=True),
+}
 
 
 def _started() -> float:

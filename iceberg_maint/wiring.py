@@ -109,7 +109,7 @@ def build(config: Config) -> Runtime:
         clock=clock,
         policy_for=policies(config),
         engine=LazyEngine(lambda: spark_engine(catalogs, spark.session)),
-        orphan_files=OrphanPasses(config, catalogs, clock),
+        orphan_files=OrphanPasses(config, catalogs, clock, ledger),
         store_now_ms=lambda state: store_now_ms(catalogs, state),
         row_types=_row_types(),
         masked=lambda text: redact(text, secrets),
@@ -232,11 +232,12 @@ def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | No
 
 
 class OrphanPasses:
-    """Makes the orphan pass of a table, which compares the table with all tables of all catalogs. The passes
-    share what they read of those tables."""
+    """Makes the orphan pass of a table, which compares the table with all tables of all catalogs. The ledger
+    keeps what the passes read of those tables."""
 
-    def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock) -> None:
+    def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock, ledger: Ledger) -> None:
         self._scratch = config.home / "orphans"
+        self._ledger = ledger
         self._catalogs = catalogs
         self._clock = clock
 
@@ -260,7 +261,9 @@ class OrphanPasses:
     def _claims(self) -> FleetClaims:
         from iceberg_maint.catalog.location_claims import FleetClaims
 
-        return FleetClaims({name: _metadata_catalog(self._catalogs, name) for name in self._catalogs})
+        return FleetClaims(
+            {name: _metadata_catalog(self._catalogs, name) for name in self._catalogs}, self._ledger
+        )
 
 
 def spark_settings(config: Config) -> SparkSettings:

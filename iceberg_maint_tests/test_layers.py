@@ -83,9 +83,10 @@ RESERVED: dict[str, frozenset[str]] = {
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"frames"}),
     **dict.fromkeys(
-        ("prometheus_client", "opentelemetry", "datadog", "boto3", "botocore", "openlineage"),
+        ("prometheus_client", "opentelemetry", "datadog", "openlineage"),
         frozenset({"telemetry"}),
     ),
+    **dict.fromkeys(("boto3", "botocore"), frozenset({"telemetry", "catalog"})),
     **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
 }
 BRIDGE = "iceberg_maint.spark.jvm.bridge"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
@@ -68,7 +68,7 @@ class ApprovedStore:
 
     def __init__(self, store: Store, approved: ApprovedLocations) -> None:
         self._store, self._approved = store, approved
-        self.at_once = store.at_once
+        self.at_once, self.bulk = store.at_once, store.bulk
 
     def _at(self, *locations: str) -> Store:
         check(self._approved, locations, "a file")
@@ -105,6 +105,10 @@ class ApprovedStore:
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
         self._at(path).delete(path)
+
+    def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
+        """Deletes files by one request. Returns those that the store may still have."""
+        return self._at(*paths).delete_bulk(paths)
 
     def tidy(self, folder: str) -> None:
         """Removes empty folders."""

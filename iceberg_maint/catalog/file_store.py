@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,12 @@ def open_store(io: FileIO, location: str) -> Store:
         return ApprovedStore(open_store(io.at(location), location), io.approved)
     if location.startswith(("file:", "/")):
         return LocalStore()
-    return ArrowStore(lambda path: _file_system(io, path))
+    from iceberg_maint.catalog.s3_store import s3_store
+
+    def resolve(path: str) -> tuple[FileSystem, str]:
+        return _file_system(io, path)
+
+    return s3_store(lambda: io.properties, location, resolve) or ArrowStore(resolve)
 
 
 class LocalStore:
@@ -41,6 +46,7 @@ class LocalStore:
     of the name, as in Iceberg and PyIceberg."""
 
     at_once = 1  # a rename takes less time than a thread needs to begin
+    bulk = 0
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every regular file below the prefix, folder by folder. Links are not followed."""
@@ -119,6 +125,10 @@ class LocalStore:
         except PermissionError as error:
             raise _denied(path, error) from error
 
+    def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
+        """Deletes nothing: the file system has no such request."""
+        return frozenset(paths)
+
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it, as far as they are empty."""
         for place, _, _ in os.walk(_local(folder), topdown=False):
@@ -132,6 +142,7 @@ class ArrowStore:
     with the number of files: about 0.8 kB per file."""
 
     at_once = 16
+    bulk = 0
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
@@ -221,6 +232,10 @@ class ArrowStore:
         with _permitted(path), suppress(FileNotFoundError):
             system.delete_file(place)
 
+    def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
+        """Deletes nothing: Arrow has no such request."""
+        return frozenset(paths)
+
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it if they hold no file. Arrow creates an object for every
         folder whose last file it removes."""
@@ -292,15 +307,16 @@ def _permitted(location: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise _denied(location, error) from error
+        raise denied(location, error) from error
     except OSError as error:
         # Arrow returns the store's answer as text.
         if isinstance(error, (FileNotFoundError, FileExistsError)) or "ACCESS_DENIED" not in str(error):
             raise
-        raise _denied(location, error) from error
+        raise denied(location, error) from error
 
 
-def _denied(location: str, error: Exception) -> RefusedError:
+def denied(location: str, error: Exception) -> RefusedError:
+    """Returns the refusal for a location to which the store denies access."""
     return RefusedError(
         "ICM-125",
         f"access to {location} is denied: {str(error).splitlines()[0]}.",

@@ -2,48 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.reachable_files import metadata_document, named_files
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, claim
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
+from iceberg_maint.ports.ledger import StoredClaim
+
+_log = logging.getLogger(__name__)
 
 _TRIES = 3
+_CONFIRMED_MS = 24 * 3600 * 1000
+"""How often the ledger stores that a claim is still current."""
+
+
+class ClaimLedger(Protocol):
+    """The part of the ledger that keeps claims; see `ports.ledger.Ledger`."""
+
+    def now_ms(self) -> int:
+        """Returns the time of the ledger's clock."""
+        ...
+
+    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+        """Returns the last claims of the catalog's tables."""
+        ...
+
+    def put_claims(
+        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    ) -> None:
+        """Stores claims and deletes those of dropped tables."""
+        ...
 
 
 class FleetClaims:
     """The claims of all tables. One metadata file is read per table, and again only after the table's
-    pointer has changed."""
+    pointer has changed. The ledger keeps the claims; without one they last as long as this object."""
 
-    def __init__(self, catalogs: Mapping[str, PyIcebergCatalog]) -> None:
+    def __init__(self, catalogs: Mapping[str, PyIcebergCatalog], ledger: ClaimLedger | None = None) -> None:
         self._catalogs = catalogs
-        self._known: dict[TableId, tuple[str, Claim]] = {}
+        self._ledger = ledger or _Memory()
 
     def others(self, table: TableId) -> tuple[Claim, ...]:
-        """Returns the current claims of all tables except this one.
+        """Returns the current claims of all tables except this one. A table that cannot be read has its last claim,
+        with the time until which it was current.
 
-        Raises ConfigurationError ICM-104 for a catalog that does not answer. Raises RefusedError ICM-111
-        for a table that cannot be read, because its files are then unknown.
+        Raises ConfigurationError ICM-104 for a catalog that does not answer. Raises RefusedError ICM-111 for a table
+        that cannot be read and has never been read, or whose metadata file is outside the locations of its last
+        claim: its files may be anywhere.
         """
         return tuple(
-            claim for catalog in self._catalogs.values() for claim in self._of_catalog(catalog, table)
+            claim
+            for name, catalog in self._catalogs.items()
+            for claim in self._of_catalog(name, catalog, table)
         )
 
-    def _of_catalog(self, catalog: PyIcebergCatalog, table: TableId) -> list[Claim]:
-        names = [t for t in catalog.tables() if t != table]
+    def _of_catalog(self, catalog_name: str, catalog: PyIcebergCatalog, table: TableId) -> list[Claim]:
+        # The pointers are current at a time after this one.
+        now_ms = self._ledger.now_ms()
+        known = self._ledger.claims(catalog_name)
+        tables = catalog.tables()
+        names = [t for t in tables if t != table]
         pointers = catalog.pointers(names)
-        claims = []
-        for name in names:
-            pointer = pointers.get(name)
-            pointer_and_claim = self._known.get(name)
-            if pointer is None or pointer_and_claim is None or pointer_and_claim[0] != pointer:
-                pointer_and_claim = self._read(catalog, name, table)
-            if pointer_and_claim is not None:
-                self._known[name] = pointer_and_claim
-                claims.append(pointer_and_claim[1])
+        claims, changed = [], {}
+        try:
+            for name in names:
+                pointer, stored = pointers.get(name), known.get(name)
+                if stored is not None and pointer == stored.pointer:
+                    claims.append(stored.claim)
+                    if now_ms - stored.current_ms > _CONFIRMED_MS:
+                        changed[name] = replace(stored, current_ms=now_ms)
+                    continue
+                try:
+                    pointer_and_claim = self._read(catalog, name, table)
+                except RefusedError as error:
+                    claims.append(_last_claim(pointer, stored, error))
+                    continue
+                if pointer_and_claim is not None:
+                    changed[name] = StoredClaim(*pointer_and_claim, now_ms)
+                    claims.append(pointer_and_claim[1])
+        finally:
+            dropped = known.keys() - set(tables)
+            if changed or dropped:
+                self._ledger.put_claims(catalog_name, changed, dropped)
         return claims
 
     def _read(self, catalog: PyIcebergCatalog, name: TableId, table: TableId) -> tuple[str, Claim] | None:
@@ -73,6 +119,39 @@ class FleetClaims:
                         f"repair {name}, or drop it from its catalog.",
                     ) from error
                 tried.add(pointer)
+
+
+class _Memory:
+    """Keeps claims in this process."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, dict[TableId, StoredClaim]] = {}
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+        return dict(self._claims.get(catalog, {}))
+
+    def put_claims(
+        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    ) -> None:
+        kept = self._claims.setdefault(catalog, {})
+        for table in dropped:
+            kept.pop(table, None)
+        kept.update(stored)
+
+
+def _last_claim(pointer: str | None, stored: StoredClaim | None, error: RefusedError) -> Claim:
+    """Returns the last claim of a table that cannot be read. Raises `error` if its files may be elsewhere: it was
+    never read, the catalog names no metadata file, or the table has moved since."""
+    folder = (pointer or "").rpartition("/")[0]
+    if stored is None or not any(
+        f"{folder}/".startswith(f"{location.rstrip('/')}/") for location in stored.claim.locations
+    ):
+        raise error
+    _log.warning("%s; its last known locations, and files written since, are left alone", error)
+    return replace(stored.claim, current_until_ms=stored.current_ms)
 
 
 def _claim(name: TableId, pointer: str, data: bytes) -> Claim:

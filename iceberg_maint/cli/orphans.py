@@ -248,7 +248,7 @@ def _orphan_pass(session: Session, table: TableId, scope: Scope | None = None) -
     from iceberg_maint.wiring import OrphanPasses
 
     runtime = session.runtime()
-    return OrphanPasses(session.config(), runtime.catalogs, runtime.clock)(table, scope)
+    return OrphanPasses(session.config(), runtime.catalogs, runtime.clock, runtime.ledger)(table, scope)
 
 
 def _pinned(runtime: Runtime, table: TableId) -> tuple[TableState, Policy]:

@@ -24,6 +24,7 @@ from iceberg_maint.ledger import (
     alerts,
     attempts,
     batches,
+    claims,
     clock_marks,
     dagster_runs,
     leases,
@@ -45,6 +46,7 @@ from iceberg_maint.ports.ledger import (
     Lease,
     Report,
     StoredBatch,
+    StoredClaim,
     StoredMeasurement,
     StoredPause,
 )
@@ -252,6 +254,16 @@ class SqlLedger:
     def remove_reader(self, table_uuid: str, name: str) -> bool:
         with self._database.write(table_uuid) as conn:
             return readers.remove(conn, table_uuid, name)
+
+    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+        with self._database.read() as conn:
+            return claims.of_catalog(conn, catalog)
+
+    def put_claims(
+        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    ) -> None:
+        with self._database.write(f"claims {catalog}") as conn:
+            claims.put(conn, catalog, stored, dropped)
 
     def pause(self, table: str, note: str, by: str = "") -> None:
         with self._database.write(f"pause {table}") as conn:

@@ -75,6 +75,16 @@ def _identify(conn: Connection) -> None:
     _give_id(conn)
 
 
+def _keep_claims(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE icm_claim (table_key VARCHAR(64) NOT NULL, catalog TEXT NOT NULL, "
+            "table_name TEXT NOT NULL, pointer TEXT NOT NULL, form VARCHAR(16) NOT NULL, body TEXT NOT NULL, "
+            "current_ms BIGINT NOT NULL, PRIMARY KEY (table_key))"
+        )
+    )
+
+
 def _give_id(conn: Connection) -> None:
     conn.execute(insert(installation).values(id=uuid4().hex))
 
@@ -97,6 +107,7 @@ STEPS: Mapping[int, Step] = {
     7: _keep_who_paused,
     8: _identify,
     9: _keep_incidents,
+    10: _keep_claims,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

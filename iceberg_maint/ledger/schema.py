@@ -273,3 +273,17 @@ run = Table(
     Column("run_id", String(64), primary_key=True),
     Column("beat_ms", BigInteger, nullable=False),
 )
+
+# The locations that each table claims by the metadata file `pointer`, which was current at `current_ms`. `table_key`
+# is a hash of the name. `form` names the way in which the locations are derived.
+claim = Table(
+    "icm_claim",
+    metadata,
+    Column("table_key", String(64), primary_key=True),
+    Column("catalog", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("pointer", Text, nullable=False),
+    Column("form", String(16), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("current_ms", BigInteger, nullable=False),
+)

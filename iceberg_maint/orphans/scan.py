@@ -201,6 +201,7 @@ def scan(
         since_ms = pending.unread_since_ms()
         youngest_ms = started_ms if since_ms is None else min(started_ms, since_ms)
         youngest_ms -= policy.older_than_seconds * 1000
+        youngest_ms = min((youngest_ms, *_last_looks(target)))
         if approved is not None:
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
         read_listed(paths, target, store, youngest_ms, pending)
@@ -229,6 +230,15 @@ def scan(
     except BaseException:
         paths.close()
         raise
+
+
+def _last_looks(target: Target) -> Iterator[int]:
+    """Yields when other tables that cannot be read were last known to write nowhere below the prefixes. Later files
+    may be theirs."""
+    for claim in target.others:
+        if claim.current_until_ms is not None:
+            # The ledger's clock and the store's may each differ from this machine's.
+            yield claim.current_until_ms - 2 * MAX_CLOCK_SKEW_MS
 
 
 def checked_clock(store: Store, prefix: str, now_ms: int) -> int:

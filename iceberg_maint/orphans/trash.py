@@ -16,6 +16,7 @@ from pathlib import Path
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.bulk_deletion import deleted_in_bulk
 from iceberg_maint.orphans.parallel import changed
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
@@ -238,7 +239,9 @@ def sweep(
         if due:
             memo = versions_memo(scratch, target.state)
             check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
-        swept = tuple(_sweep_one(h, reached[manifest_location(h)], store, holds, tell) for h in due)
+        swept = tuple(
+            _sweep_one(h, reached[manifest_location(h)], store, scratch, holds, tell) for h in due
+        )
     finally:
         paths.close()
     tidy_trash(target, store)
@@ -294,16 +297,25 @@ def _sweep_one(
     header: TrashBatchHeader,
     reached: frozenset[str],
     store: Store,
+    scratch: Path,
     holds: Callable[[], bool],
     tell: Callable[[Emptied], None],
 ) -> Emptied:
     done = Emptied(header.mark_id, released=header.released)
     try:
         lines = ((line, line.path in reached) for line in files_of(store, header, manifest_location(header)))
-        delete = partial(_delete, store)
-        for (line, _), gone in changed(lines, delete, store.at_once, lambda: _require(holds)):
-            if gone is not None:
-                done = _deleted(done, line, gone=gone)
+        if store.bulk:
+            place, rows = (
+                files_folder(header.prefix, header.mark_id),
+                scratch / f"trash-{header.table_uuid}.db",
+            )
+            for line, is_gone in deleted_in_bulk(lines, place, store, rows, lambda: _require(holds)):
+                done = _deleted(done, line, gone=is_gone)
+        else:
+            delete = partial(_delete, store)
+            for (line, _), gone in changed(lines, delete, store.at_once, lambda: _require(holds)):
+                if gone is not None:
+                    done = _deleted(done, line, gone=gone)
         if not done.left_files:
             store.tidy(files_folder(header.prefix, header.mark_id))
             store.delete(manifest_location(header))

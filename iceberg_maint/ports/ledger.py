@@ -12,6 +12,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableH
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
+from iceberg_maint.core.model.location import Claim
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -22,6 +23,16 @@ from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.removal.clock_agreement import ClockMark
 from iceberg_maint.ports.engine import WrittenFile
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClaim:
+    """The locations that a table claims by its metadata file `pointer`, which was current at `current_ms` by the
+    ledger's clock."""
+
+    pointer: str
+    claim: Claim
+    current_ms: int
 
 
 class BatchStatus(StrEnum):
@@ -364,6 +375,17 @@ class Ledger(Protocol):
 
     def remove_reader(self, table_uuid: str, name: str) -> bool:
         """Deletes a reader. Returns whether it existed."""
+        ...
+
+    # claims
+    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+        """Returns the last claims of the catalog's tables. Claims that another version stored are omitted."""
+        ...
+
+    def put_claims(
+        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    ) -> None:
+        """Stores claims in place of earlier ones, and deletes those of dropped tables."""
         ...
 
     def pause(self, table: str, note: str, by: str = "") -> None:

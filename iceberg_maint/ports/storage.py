@@ -25,9 +25,11 @@ class StoredFile:
 
 class Store(Protocol):
     """The files of one table. Raises RefusedError ICM-125 if access is denied. `at_once` is the number of changes
-    that may run at the same time, from different threads."""
+    that may run at the same time, from different threads. `bulk` is the number of files that one request deletes, 0
+    if the store has no such request."""
 
     at_once: int
+    bulk: int
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Streams every file below the prefix, in no order. Does not follow links. A prefix that does not
@@ -62,6 +64,10 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes a file, if it exists."""
+        ...
+
+    def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
+        """Deletes up to `bulk` files by one request. Returns those that the store may still have."""
         ...
 
     def tidy(self, folder: str) -> None:

@@ -51,7 +51,7 @@ def session(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) ->
         real,
         clock=clock,
         engine=LazyEngine(NoEngine),  # type: ignore[arg-type]
-        orphan_files=OrphanPasses(config, real.catalogs, clock),
+        orphan_files=OrphanPasses(config, real.catalogs, clock, real.ledger),
     )
     monkeypatch.setattr(runtime.ledger, "now_ms", clock.now_ms)
     return Session(load=lambda _path: config, build=lambda _config: runtime)

@@ -13,12 +13,13 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.file_store import ArrowStore, open_store
 from iceberg_maint.catalog.location_claims import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
+from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.orphans.trash import Emptied
-from iceberg_maint.ports.storage import OrphanWork
+from iceberg_maint.ports.storage import OrphanWork, Store
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, LiteralPath
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
@@ -35,13 +36,20 @@ class ObjectPath(LiteralPath):
         return f"s3://bucket{self}"
 
 
-class LaterStore(ArrowStore):
+class Later:
     """The object store, later."""
 
     ahead_ms = 8 * DAY_MS
 
+
+class LaterArrow(ArrowStore):
     def now_ms(self, folder: str) -> int:
-        return super().now_ms(folder) + LaterStore.ahead_ms
+        return super().now_ms(folder) + Later.ahead_ms
+
+
+class LaterS3(S3Store):
+    def now_ms(self, folder: str) -> int:
+        return super().now_ms(folder) + Later.ahead_ms
 
 
 @dataclass
@@ -52,12 +60,15 @@ class World:
     bucket: Bucket
     catalog: PyIcebergCatalog
     scratch: Path
+    arrow_only: bool = False
 
     def orphan_pass(self) -> OrphanPass:
-        def store(state: TableState) -> LaterStore:
+        def store(state: TableState) -> Store:
             found = open_store(self.catalog.io_of(TABLE), state.location)
-            assert isinstance(found, ArrowStore)
-            return LaterStore(found._resolve)
+            assert isinstance(found, S3Store)
+            if self.arrow_only:
+                return LaterArrow(found._resolve)
+            return LaterS3(found._resolve, found._properties, found._region)
 
         return OrphanPass(
             Surroundings(
@@ -65,7 +76,7 @@ class World:
                 store,
                 lambda state: MetadataWalk(self.catalog, state.table, state.uuid),
                 self.scratch,
-                lambda: time.time_ns() // 1_000_000 + LaterStore.ahead_ms,
+                lambda: time.time_ns() // 1_000_000 + Later.ahead_ms,
             )
         )
 
@@ -82,9 +93,9 @@ class World:
         return [key for key in self.bucket.objects if TRASH in f"/{key}"]
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(LaterStore, "ahead_ms", 8 * DAY_MS)
+@pytest.fixture(params=["arrow", "boto3"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(Later, "ahead_ms", 8 * DAY_MS)
     monkeypatch.setattr("iceberg_maint_tests.support.orphans.layouts.LiteralPath", ObjectPath)
     layout = replace(LAYOUTS[0], uri=lambda p: f"s3a://bucket{p}", location=lambda p: f"s3://bucket{p}")
     lake = layout.build(tmp_path / "lake")
@@ -103,7 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
                 "s3.region": "us-east-1",
             },
         )
-        yield World(lake, bucket, catalog, tmp_path)
+        yield World(lake, bucket, catalog, tmp_path, request.param == "arrow")
 
 
 def test_orphans_of_an_object_store_go_and_come_back(world: World) -> None:
@@ -127,7 +138,7 @@ def test_swept_object_store_keeps_nothing_of_the_trash(world: World) -> None:
     world.run()
     early = world.run()
     assert (early.swept_files, early.trashed_files) == (0, 0)
-    LaterStore.ahead_ms += 4 * DAY_MS
+    Later.ahead_ms += 4 * DAY_MS
     swept = world.run()
     assert (swept.swept_files, swept.left_files) == (ALL, 0)
     assert (world.has(world.lake.live), world.in_trash()) == (len(world.lake.live), [])

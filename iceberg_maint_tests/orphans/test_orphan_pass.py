@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 
 from iceberg_maint.catalog.location_claims import FleetClaims
 from iceberg_maint.core.model.ids import WHOLE_TABLE, TableId
+from iceberg_maint.core.model.location import Claim
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.orphans.lease_guard import TRUSTED_MS, AskedLease
 from iceberg_maint.orphans.orphan_pass import Scope
 from iceberg_maint.ports.storage import StoredFile
@@ -28,6 +31,7 @@ from iceberg_maint_tests.support.orphans.layouts import (
     ORPHANS,
     SCHEMA,
     UNPARTITIONED,
+    Lake,
     ShiftedStore,
 )
 from iceberg_maint_tests.support.orphans.passes import DAILY, OPERATION, TABLE, Passes
@@ -177,6 +181,64 @@ def test_claims_are_read_again_only_where_a_pointer_moved(passes: Passes) -> Non
     register(lake.database, "db.s", f"file://{moved}")
     assert len(claims.others(TableId.parse("lake.db.t_2"))) == 4
     assert read[4:] == ["lake.db.s", "lake.db.t"]
+
+
+@pytest.fixture
+def neighbours(passes: Passes) -> Lake:
+    LAYOUTS_BY_NAME["neighbours"].more(passes.lake, passes.lake.folder / "warehouse/db/t", {})
+    return passes.lake
+
+
+def moved_pointer(lake: Lake, folder: str, content: str) -> None:
+    """Gives the neighbour `s` a metadata file in another folder, or with a content that cannot be read."""
+    path = lake.folder / folder / "next.metadata.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    register(lake.database, "db.s", path.as_uri())
+
+
+def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -> None:
+    ledger, catalog, read = memory_ledger(), neighbours.catalog, []
+    real = catalog.metadata_file
+    catalog.metadata_file = lambda name: (read.append(str(name)), real(name))[1]  # type: ignore[method-assign, func-returns-value]
+    first, second = (FleetClaims({"lake": catalog}, ledger).others(TABLE) for _ in range(2))
+    assert sorted(first, key=str) == sorted(second, key=str)
+    assert (len(first), len(read)) == (4, 4)
+    catalog.tables = lambda: (TABLE,)  # type: ignore[method-assign]
+    assert FleetClaims({"lake": catalog}, ledger).others(TABLE) == ()
+    assert ledger.claims("lake") == {}  # of dropped tables
+
+
+def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: Lake) -> None:
+    ledger = memory_ledger()
+    before_ms = ledger.now_ms()
+    readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
+    after_ms = ledger.now_ms()
+    moved_pointer(neighbours, "warehouse/db/s/metadata", "{")
+    for _ in range(2):
+        claims = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
+        until_ms = claims["lake.db.s"].current_until_ms
+        assert until_ms is not None
+        assert before_ms <= until_ms <= after_ms
+        assert {k: replace(c, current_until_ms=None) for k, c in claims.items()} == readable
+        assert {c.table for c in claims.values() if c.current_until_ms is not None} == {"lake.db.s"}
+
+
+def test_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass(neighbours: Lake) -> None:
+    ledger = memory_ledger()
+    FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)
+    moved_pointer(neighbours, "elsewhere/metadata", "{")
+    with pytest.raises(RefusedError, match=r"ICM-111 lake\.db\.s cannot be read"):
+        FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)
+
+
+@pytest.mark.parametrize(("days_ago", "trashed"), [(1, ALL), (400, 0)])
+def test_files_newer_than_the_last_claim_of_an_unreadable_table_stay(
+    passes: Passes, days_ago: int, trashed: int
+) -> None:
+    last = Claim("lake.db.u", "u", ("file:///elsewhere",), time.time_ns() // 1_000_000 - days_ago * DAY_MS)
+    replace(passes, around={"others": lambda _table: (last,)}).run()
+    assert passes.lake.trashed() == trashed
 
 
 @pytest.mark.parametrize("format_version", [1, 2])

@@ -8,6 +8,7 @@ SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
     f"orphans/test_{name}.py::test"
     for name in ("scan", "trash", "restore", "orphan_pass", "second_catalog", "pending_manifests")
 )
+BULK, PASSES = "orphans/test_bulk_deletion.py::test", "orphans/test_orphan_pass.py::test"
 RELEASED, RELEASE = "orphans/test_released.py::test", "runner/test_release.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
@@ -924,6 +925,66 @@ REMOVING = (
             "        if copied_bytes != size_bytes:\n",
             "        if False:\n",
             "catalog/test_large_objects.py::test_copy_by_parts_of_another_size_leaves_the_object_and_no_copy",
+        ),
+    ),
+    Regression(
+        "bulk-deletion-of-a-live-file",
+        "found in review",
+        "The sweep deletes 1,000 files per request, and one of them is referenced by now or is another file",
+        "A file that metadata reference, or whose size differs from the manifest, is in no request",
+        off(
+            "orphans/bulk_deletion.py",
+            "if not reached and size == line.size_bytes]",
+            "if True]",
+            f"{BULK}_referenced_file_file_of_another_size_and_unlisted_file_are_in_no_request",
+        ),
+    ),
+    Regression(
+        "lease-lost-during-bulk-deletions",
+        "found in review",
+        "A run that lost its lease goes on to delete 1,000 files per request",
+        "The lease is checked before each request",
+        off(
+            "orphans/bulk_deletion.py",
+            "    require_lease()\n    refused",
+            "    refused",
+            f"{BULK}_lost_lease_stops_before_the_next_request",
+        ),
+    ),
+    Regression(
+        "bulk-deletion-without-effect",
+        "found in review",
+        "The store answers that it deleted a file and still has it, and the sweep deletes the manifest that names it",
+        "The folder is listed again before the manifest is deleted",
+        off(
+            "orphans/bulk_deletion.py",
+            "            if listing.is_gone(file.path):\n",
+            "            if False:\n",
+            f"{BULK}_file_that_is_still_listed_after_its_deletion_is_an_error",
+        ),
+    ),
+    Regression(
+        "files-of-a-table-that-cannot-be-read",
+        "found in review",
+        "A table cannot be read and has written below another table since it was last read",
+        "Files that are younger than the last look at a table that cannot be read stay",
+        off(
+            "orphans/scan.py",
+            "        if claim.current_until_ms is not None:\n",
+            "        if False:\n",
+            f"{PASSES}_files_newer_than_the_last_claim_of_an_unreadable_table_stay[400-0]",
+        ),
+    ),
+    Regression(
+        "unreadable-table-that-moved",
+        "found in review",
+        "A table that cannot be read has a metadata file outside the locations that are known of it",
+        "Such a table refuses the passes of all tables",
+        off(
+            "catalog/location_claims.py",
+            'f"{folder}/".startswith(',
+            'True or f"{folder}/".startswith(',
+            f"{PASSES}_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass",
         ),
     ),
 )

@@ -127,11 +127,16 @@ def is_root(location: Location) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The locations that a table writes files to. The table's own location is first."""
+    """The locations that a table writes files to. The table's own location is first.
+
+    `current_until_ms` is None if the claim is that of the current metadata. Otherwise these cannot be read, and the
+    claim is the last one, which was current at that time.
+    """
 
     table: str
     table_uuid: str
     locations: tuple[str, ...]
+    current_until_ms: int | None = None
 
 
 def claim_of(state: TableState) -> Claim:

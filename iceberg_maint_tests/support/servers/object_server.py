@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import IO
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 _PAGE_OBJECTS = 50
 
@@ -20,13 +20,16 @@ _PAGE_OBJECTS = 50
 @dataclass
 class Bucket:
     """Objects by key: content and time. `requests` counts what was asked, by method. With a `token`,
-    requests with another one are denied. Copies of objects above `largest_copy` bytes are refused."""
+    requests with another one are denied. Copies of objects above `largest_copy` bytes are refused. A bulk
+    deletion fails for `stubborn` keys."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     token: str | None = None
     largest_copy: int | None = None
+    stubborn: frozenset[str] = frozenset()
+    bulk_requests: int = 0
 
 
 @contextmanager
@@ -133,9 +136,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.objects[key] = (b"".join(parts[n] for n in sorted(parts)), time.time())
             self._answer(200, "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>")
         else:  # ?delete: several at once
+            self.store.bulk_requests += 1
+            entries = []
             for part in body.split("<Key>")[1:]:
-                self.store.objects.pop(part.partition("</Key>")[0], None)
-            self._answer(200, "<DeleteResult></DeleteResult>")
+                name = part.partition("</Key>")[0]
+                if unescape(name) in self.store.stubborn:
+                    entries.append(f"<Error><Key>{name}</Key><Code>InternalError</Code></Error>")
+                else:
+                    self.store.objects.pop(unescape(name), None)
+                    entries.append(f"<Deleted><Key>{name}</Key></Deleted>")
+            self._answer(200, f"<DeleteResult>{''.join(entries)}</DeleteResult>")
 
     def do_DELETE(self) -> None:
         key, _ = self._asked()

@@ -1,0 +1,170 @@
+"""S3 by pages and in bulk: what Arrow's file system cannot do, through boto3 where it is installed.
+
+A listing takes one request per 1,000 objects and holds one page in memory. A deletion takes one request per 1,000
+objects. Everything else stays with Arrow.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyarrow.fs import FileSystem, S3FileSystem
+
+from iceberg_maint.catalog.file_store import ArrowStore, denied
+from iceberg_maint.ports.storage import StoredFile
+
+_SCHEMES = ("s3://", "s3a://", "s3n://")
+_KEYS_PER_REQUEST = 1_000
+_DENIED = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_ARROW_ONLY = (
+    "s3.role-arn",
+    "client.role-arn",
+    "s3.anonymous",
+    "s3.signer",
+    "s3.retry-strategy-impl",
+    "s3.proxy-uri",
+)
+"""Properties that decide with whose permissions or by which way Arrow asks. boto3 might ask as somebody else."""
+
+
+def s3_store(
+    properties: Callable[[], Mapping[str, Any]],
+    location: str,
+    resolve: Callable[[str], tuple[FileSystem, str]],
+) -> S3Store | None:
+    """Returns the store of an S3 location, None if boto3 is not installed or cannot be given the same credentials
+    and endpoint as Arrow."""
+    if (
+        not location.startswith(_SCHEMES)
+        or set("?#") & set(location)
+        or any(properties().get(key) for key in _ARROW_ONLY)
+    ):
+        return None
+    bucket = location.partition("://")[2].partition("/")[0]
+    # A directory bucket lists in no order and answers other errors.
+    if bucket.endswith("--x-s3"):
+        return None
+    try:
+        import boto3  # noqa: F401
+    except ImportError:
+        return None
+    system, _ = resolve(location)
+    return S3Store(resolve, properties, system.region) if isinstance(system, S3FileSystem) else None
+
+
+class S3Store(ArrowStore):
+    """An S3 bucket. `properties` returns those of the FileIO with its newest credentials."""
+
+    bulk = _KEYS_PER_REQUEST
+
+    def __init__(
+        self,
+        resolve: Callable[[str], tuple[FileSystem, str]],
+        properties: Callable[[], Mapping[str, Any]],
+        region: str,
+    ) -> None:
+        super().__init__(resolve)
+        self._properties, self._region = properties, region
+        self._lock = threading.Lock()
+        self._client_and_settings: tuple[Any, tuple[Any, ...]] | None = None
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yields every file below the prefix, page by page. A key that ends with a slash is a folder's marker."""
+        base = prefix.rstrip("/")
+        bucket, root = _bucket_and_key(base)
+        query = {"Bucket": bucket, "Prefix": f"{root}/" if root else "", "MaxKeys": _KEYS_PER_REQUEST}
+        while True:
+            with _answered(prefix):
+                # Credentials of this page, not of the first one.
+                page = self._client().list_objects_v2(**query)
+            for entry in page.get("Contents", ()):
+                if not entry["Key"].endswith("/"):
+                    modified_ms = (entry["LastModified"] - _EPOCH) // _MILLISECOND
+                    yield StoredFile(base + entry["Key"][len(root) :], entry["Size"], modified_ms)
+            if not page.get("IsTruncated"):
+                return
+            token = page.get("NextContinuationToken")
+            if not token or token == query.get("ContinuationToken"):
+                raise OSError(f"the listing of {prefix} does not end: the store gives no next page")
+            query["ContinuationToken"] = token
+
+    def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
+        """Deletes up to `bulk` files of one bucket by one request. Returns those that the store may still have."""
+        keys = {_bucket_and_key(path)[1]: path for path in paths}
+        buckets = {_bucket_and_key(path)[0] for path in paths}
+        if len(buckets) != 1 or len(keys) != len(paths):
+            return frozenset(paths)
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        objects = [{"Key": key} for key in keys]
+        try:
+            answer = self._client().delete_objects(Bucket=buckets.pop(), Delete={"Objects": objects})
+        except (ClientError, BotoCoreError):
+            return frozenset(paths)  # each is deleted by a request of its own, which reports the error
+        gone = {entry.get("Key") for entry in answer.get("Deleted", ())}
+        failed = {entry.get("Key") for entry in answer.get("Errors", ())}
+        return frozenset(path for key, path in keys.items() if key not in gone or key in failed)
+
+    def _client(self) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        properties = self._properties()
+        values = tuple(
+            properties.get(f"s3.{key}") or properties.get(f"client.{key}")
+            for key in ("access-key-id", "secret-access-key", "session-token")
+        )
+        endpoint, timeouts = properties.get("s3.endpoint"), _timeouts(properties)
+        is_virtual = str(properties.get("s3.force-virtual-addressing", "false")).lower() == "true"
+        settings = (*values, endpoint, is_virtual, *timeouts.items())
+        with self._lock:
+            if self._client_and_settings is None or self._client_and_settings[1] != settings:
+                style = "path" if endpoint and not is_virtual else "virtual" if is_virtual else "auto"
+                client = boto3.session.Session().client(
+                    "s3",
+                    region_name=self._region or None,
+                    endpoint_url=endpoint,
+                    aws_access_key_id=values[0],
+                    aws_secret_access_key=values[1],
+                    aws_session_token=values[2],
+                    config=Config(
+                        s3={"addressing_style": style},
+                        request_checksum_calculation="when_required",
+                        response_checksum_validation="when_required",
+                        retries={"mode": "standard"},
+                        **timeouts,
+                    ),
+                )
+                self._client_and_settings = client, settings
+            return self._client_and_settings[0]
+
+
+def _timeouts(properties: Mapping[str, Any]) -> dict[str, float]:
+    names = {"connect_timeout": "s3.connect-timeout", "read_timeout": "s3.request-timeout"}
+    return {name: float(properties[key]) for name, key in names.items() if properties.get(key)}
+
+
+def _bucket_and_key(location: str) -> tuple[str, str]:
+    bucket, _, key = location.partition("://")[2].partition("/")
+    return bucket, key
+
+
+@contextmanager
+def _answered(location: str) -> Iterator[None]:
+    """Turns boto3's errors into those of the other stores."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        if str(error.response.get("Error", {}).get("Code")) in _DENIED:
+            raise denied(location, error) from error
+        raise OSError(f"listing {location} failed: {error}") from error
+    except BotoCoreError as error:
+        raise OSError(f"listing {location} failed: {error}") from error

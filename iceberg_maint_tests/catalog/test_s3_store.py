@@ -1,0 +1,126 @@
+"""S3 through boto3: pages, bulk deletion, and the cases that stay with Arrow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from iceberg_maint.catalog.file_store import ArrowStore, open_store
+from iceberg_maint.catalog.s3_store import S3Store
+from iceberg_maint.errors import RefusedError
+from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
+
+ROOT = "s3://bucket/w/t"
+
+
+@pytest.fixture(scope="module")
+def endpoint_and_bucket() -> Iterator[tuple[str, Bucket]]:
+    with object_server() as served:
+        yield served
+
+
+@pytest.fixture
+def properties(endpoint_and_bucket: tuple[str, Bucket]) -> dict[str, Any]:
+    endpoint, bucket = endpoint_and_bucket
+    bucket.objects.clear()
+    bucket.requests.clear()
+    bucket.stubborn, bucket.token, bucket.bulk_requests = frozenset(), None, 0
+    return {
+        "s3.endpoint": endpoint,
+        "s3.access-key-id": "key",
+        "s3.secret-access-key": "a secret",
+        "s3.region": "us-east-1",
+    }
+
+
+@pytest.fixture
+def bucket(endpoint_and_bucket: tuple[str, Bucket]) -> Bucket:
+    return endpoint_and_bucket[1]
+
+
+@pytest.fixture
+def store(properties: dict[str, Any]) -> S3Store:
+    found = open_store(PyArrowFileIO(properties), ROOT)
+    assert isinstance(found, S3Store)
+    return found
+
+
+def test_listing_takes_one_request_per_page_and_is_that_of_arrow(store: S3Store, bucket: Bucket) -> None:
+    for n in range(120):
+        bucket.objects[f"w/t/data/p={n}/a b+é&%2F"] = (b"x" * n, time.time())
+    for key in ("w/t//1", "w/t/d//2", "w/tt/3", "w/t/marker/"):
+        bucket.objects[key] = (b"", time.time())
+    arrow = sorted(ArrowStore(store._resolve).list(ROOT), key=lambda f: f.path)
+    bucket.requests.clear()
+    listed = list(store.list(ROOT))
+    assert sorted(listed, key=lambda f: f.path) == arrow
+    assert len(listed) == 122
+    assert bucket.requests == ["GET"] * 3  # pages of 50 objects
+
+
+def test_listing_asks_for_the_next_page_when_it_is_needed(store: S3Store, bucket: Bucket) -> None:
+    for n in range(120):
+        bucket.objects[f"w/t/{n:03d}"] = (b"x", time.time())
+    assert len(list(islice(store.list(f"{ROOT}/"), 50))) == 50
+    assert bucket.requests == ["GET"]
+
+
+def test_bulk_deletion_returns_the_files_that_the_store_did_not_delete(
+    store: S3Store, bucket: Bucket
+) -> None:
+    keys = ["w/t/a&b", "w/t/é +%2F", "w/t/stubborn"]
+    for key in (*keys, "w/t/other"):
+        bucket.objects[key] = (b"x", time.time())
+    bucket.stubborn = frozenset(["w/t/stubborn"])
+    paths = [f"s3://bucket/{key}" for key in keys]
+    assert store.delete_bulk(paths) == {"s3://bucket/w/t/stubborn"}
+    assert sorted(bucket.objects) == ["w/t/other", "w/t/stubborn"]
+    assert bucket.bulk_requests == 1
+
+
+def test_bulk_deletion_that_fails_as_a_whole_returns_all_files(store: S3Store, bucket: Bucket) -> None:
+    bucket.objects["w/t/a"] = (b"x", time.time())
+    bucket.token = "another"
+    assert store.delete_bulk([f"{ROOT}/a"]) == {f"{ROOT}/a"}
+    assert list(bucket.objects) == ["w/t/a"]
+
+
+def test_bulk_deletion_of_two_buckets_deletes_nothing(store: S3Store, bucket: Bucket) -> None:
+    paths = ["s3://bucket/w/t/a", "s3://other/w/t/b"]
+    assert store.delete_bulk(paths) == set(paths)
+    assert bucket.requests == []
+
+
+def test_denied_listing_is_refused(store: S3Store, bucket: Bucket) -> None:
+    bucket.token = "another"
+    with pytest.raises(RefusedError) as refusal:
+        list(store.list(ROOT))
+    assert refusal.value.code == "ICM-125"
+
+
+def test_next_page_is_requested_with_the_newest_credentials(
+    properties: dict[str, Any], bucket: Bucket
+) -> None:
+    io = PyArrowFileIO({**properties, "s3.session-token": "first"})
+    store = open_store(io, ROOT)
+    for n in range(60):
+        bucket.objects[f"w/t/{n:03d}"] = (b"x", time.time())
+    bucket.token = "first"
+    listing = store.list(ROOT)
+    assert len(list(islice(listing, 50))) == 50
+    bucket.token = io.properties["s3.session-token"] = "second"
+    assert len(list(listing)) == 10
+
+
+@pytest.mark.parametrize(
+    "more", [{"s3.role-arn": "arn:aws:iam::1:role/r"}, {"s3.anonymous": "true"}, {"s3.proxy-uri": "http://p"}]
+)
+def test_property_that_boto3_is_not_given_leaves_the_store_to_arrow(
+    properties: dict[str, Any], more: dict[str, str]
+) -> None:
+    assert type(open_store(PyArrowFileIO({**properties, **more}), ROOT)) is ArrowStore

@@ -1,0 +1,31 @@
+"""The claims of tables, kept for the orphan passes of later processes."""
+
+from __future__ import annotations
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.location import Claim
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import StoredClaim
+from iceberg_maint_tests.ledger.conftest import Place
+
+ONE, TWO, ELSEWHERE = (TableId.parse(name) for name in ("lake.db.one", "lake.db.two", "other.db.one"))
+
+
+def stored(name: TableId, pointer: str = "s3://b/1.json") -> StoredClaim:
+    return StoredClaim(pointer, Claim(str(name), "uuid", ("s3://b/t", "s3://b/u")), 7)
+
+
+def test_claims_are_kept_by_catalog_replaced_and_deleted(ledger: SqlLedger) -> None:
+    ledger.put_claims("lake", {ONE: stored(ONE), TWO: stored(TWO)})
+    ledger.put_claims("other", {ELSEWHERE: stored(ELSEWHERE)})
+    ledger.put_claims("lake", {TWO: stored(TWO, "s3://b/2.json")}, [ONE])
+    assert ledger.claims("lake") == {TWO: stored(TWO, "s3://b/2.json")}
+    assert ledger.claims("other") == {ELSEWHERE: stored(ELSEWHERE)}
+
+
+def test_claim_in_another_form_is_omitted(ledger: SqlLedger, place: Place) -> None:
+    ledger.put_claims("lake", {ONE: stored(ONE)})
+    place.sql("UPDATE icm_claim SET form = 'another'")
+    assert ledger.claims("lake") == {}
+    ledger.put_claims("lake", {ONE: stored(ONE)})
+    assert ledger.claims("lake") == {ONE: stored(ONE)}
