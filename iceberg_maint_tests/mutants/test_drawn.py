@@ -80,7 +80,11 @@ def test_equivalent_changes_can_still_be_drawn() -> None:
 
 @pytest.mark.parametrize(
     ("tests", "expected"),
-    [("core/commits/test_gate.py", True), ("core/commits/test_gate_model.py", True), ("report/test_terminal.py", False)],
+    [
+        ("core/commits/test_gate.py", True),
+        ("core/commits/test_gate_model.py", True),
+        ("report/test_terminal.py", False),
+    ],
 )
 def test_tests_of_a_module_mirror_or_import_it(tests: str, expected: bool) -> None:
     site = sites.sites_of("core/commits/gate.py")[0]

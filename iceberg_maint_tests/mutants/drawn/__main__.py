@@ -24,7 +24,20 @@ from iceberg_maint_tests.mutants.run import prepare
 
 FOLDER = PROJECT / "build" / "mutants"
 REACH = FOLDER / "reach.jsonl"
-FOLDERS = ("core", "catalog", "ledger", "orphans", "spark", "columnar", "audit", "runner", "report", "refusals", "config")
+FOLDERS = (
+    "core",
+    "catalog",
+    "ledger",
+    "orphans",
+    "spark",
+    "columnar",
+    "audit",
+    "runner",
+    "report",
+    "refusals",
+    "config",
+    "security",
+)
 """Folders of tests that judge a mutant, where they need neither a JVM nor PostgreSQL and are not slow."""
 
 
@@ -35,7 +48,14 @@ def record() -> None:
     names = [n for n in (p.relative_to(PROJECT).as_posix() for p in paths) if n not in current]
     if names:
         print(f"recording {len(names)} test modules", flush=True)
-        program = [sys.executable, "-m", reach.__name__, str(REACH), "-m", "not spark and not postgres and not slow"]
+        program = [
+            sys.executable,
+            "-m",
+            reach.__name__,
+            str(REACH),
+            "-m",
+            "not spark and not postgres and not slow",
+        ]
         subprocess.run([*program, *names], cwd=PROJECT, check=False, stdout=subprocess.DEVNULL)
 
 
