@@ -20,9 +20,13 @@ POLICY = Policy(rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(m
 
 
 def file(
-    path: str, sequence_number: int, kind: FileKind = FileKind.DATA, names: str | None = None
+    path: str,
+    sequence_number: int,
+    kind: FileKind = FileKind.DATA,
+    names: str | None = None,
+    added: int | None = None,
 ) -> LiveFile:
-    """A file that the commit of this sequence number added."""
+    """A file that the commit of this sequence number added, or a later commit that kept the number."""
     return LiveFile(
         path=path,
         kind=kind,
@@ -33,7 +37,7 @@ def file(
         data_sequence_number=sequence_number,
         file_format="parquet",
         referenced_data_file=names,
-        file_sequence_number=sequence_number,
+        file_sequence_number=added or sequence_number,
     )
 
 
@@ -61,4 +65,17 @@ def test_delete_of_the_same_commit_as_its_data_file_may_mark_it_and_stays() -> N
     )
     assert [[(d.path, d.void) for d in batch.position_deletes] for batch in batches] == [
         [("of-a-file-that-is-gone", True)]
+    ]
+
+
+def test_delete_of_a_gone_file_is_dropped_beside_a_delete_older_than_the_rewritten_file() -> None:
+    """Both count as marking no row; the second is dropped by a merge, which reads it."""
+    batches = planned(
+        file("rewritten", 5, added=8),
+        file("of-the-files-before", 6, FileKind.POSITION_DELETES),
+        file("of-a-file-that-is-gone", 6, FileKind.POSITION_DELETES, names="gone"),
+    )
+    assert sorted((d.path, d.void) for batch in batches for d in batch.position_deletes) == [
+        ("of-a-file-that-is-gone", True),
+        ("of-the-files-before", False),
     ]
