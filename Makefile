@@ -136,6 +136,13 @@ REGRESSIONS :=
 test-mutants: setup  ## switches guards of gate, anti-join and orphans off, one by one; a test must see each (MUTANTS="gate 3 7")
 	$(PY) -m iceberg_maint_tests.mutants $(MUTANTS)
 
+# The seed decides what is drawn: DRAWN="--mutants 300 --seed 1", "--only core/commits", "--report", "--spark".
+DRAWN := --mutants 300 --seed 1
+
+.PHONY: test-random-mutants
+test-random-mutants: setup  ## changes operators and constants drawn by a seed, one by one; a test must see each (DRAWN="--mutants 300 --seed 1")
+	$(PY) -m iceberg_maint_tests.mutants.drawn $(DRAWN)
+
 .PHONY: test-regressions
 test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
 	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)

@@ -82,7 +82,7 @@ def living(mutants: Sequence[Mutant], numbers: Sequence[int] = ()) -> int:
     return alive
 
 
-def prepare() -> None:
-    """Of this process: property tests take the same examples each time, all of them, and keep none."""
-    os.environ |= {"CI": "true", EXAMPLES: "all"}
+def prepare(examples: str = "all") -> None:
+    """Of this process: property tests take the same examples each time, all of them or a `share`, and keep none."""
+    os.environ |= {"CI": "true", EXAMPLES: examples}
     os.chdir(PROJECT)

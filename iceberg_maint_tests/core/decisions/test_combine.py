@@ -80,3 +80,11 @@ def test_joint_partition_without_old_deletes_is_not_held_by_the_conversion() -> 
         [decide({"p=a": SICK}, history=past(quarantined=True), operation=CONVERT), decide({"p=a": SICK})]
     )
     assert found.verdict is Verdict.RUN
+
+
+def test_joint_partition_under_old_deletes_left_to_the_other_operation_is_due() -> None:
+    convert, rewrite = (decide({"p=a": UNDER_OLD}, operation=o) for o in (CONVERT, REWRITE))
+    (due,) = convert.partitions
+    left = replace(convert, partitions=(replace(due, verdict=Verdict.SKIP, reason=Reason.OTHER_OPERATION),))
+    found = combine_decisions([left, rewrite])
+    assert [(p.verdict, p.operation) for p in found.partitions] == [(Verdict.RUN, REWRITE)]

@@ -12,9 +12,12 @@ from iceberg_maint.core.removal.orphans import (
     Kept,
     NameRules,
     Orphan,
+    OrphanFolder,
+    OrphanSummary,
     ScanCounts,
     held_orphans,
     orphans_digest,
+    summarize,
 )
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint_tests.support.core.snapshots import snapshot
@@ -85,3 +88,16 @@ def test_held_orphans_are_counted_and_the_largest_named_as_text() -> None:
     assert (held.oldest_ms, held.youngest_ms) == (93, 99)
     assert held.paths == ("/t/data/7\\udcff", "/t/data/6\\udcff")
     assert held_orphans("m", None, (), ("/t",), 2) == HeldOrphans("m", None, 0, 0, None, None, ())
+
+
+def test_summary_adds_up_folders_below_their_prefix_and_names_the_largest_files() -> None:
+    small = Orphan("s3://b/t/data/day=1/a.parquet", 10, 300)
+    large = Orphan("s3://b/t/data/day=1/b.parquet", 20, 200)
+    other = Orphan("s3://b/t/metadata/c.avro", 15, 100)
+    assert summarize([small, large, other], ["s3://b/t/"], 2) == OrphanSummary(
+        folders=(OrphanFolder("s3://b/t/data/day=1", 2, 30), OrphanFolder("s3://b/t/metadata", 1, 15)),
+        largest=(large, other),
+        oldest_ms=100,
+        youngest_ms=300,
+    )
+    assert summarize([], ["s3://b/t/"], 2) == OrphanSummary((), (), None, None)
